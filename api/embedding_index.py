@@ -1,0 +1,442 @@
+"""The index of one vector DB: what every provider implements and every query goes through.
+
+`EmbeddingIndex` is split in two. The public methods are written once, here: they check what comes
+in, call the provider's hook and check what comes out. The hooks, whose names begin with an
+underscore, are all that a provider writes, and may rely on checked arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from corral.api.chunks import Chunk, last_of_each, strip_nul
+from corral.api.errors import ContractViolation, InvalidRequest
+from corral.api.filters import Filter, parse_filter
+from corral.api.fusion import (
+    Explanation,
+    FusedHit,
+    LegName,
+    MaxRanker,
+    Ranker,
+    RRFRanker,
+    WeightedRanker,
+    fuse,
+    single_leg,
+)
+from corral.api.scoring import check_embeddings, keyword_score, vector_score
+from corral.api.vector_dbs import SearchMode, VectorDB
+
+MAX_K = 1000
+"""Most hits of one query: what every engine can do; an agent's context holds far fewer."""
+
+MAX_QUERY_CHARACTERS = 200_000
+"""Longest query text; 20,000 words fit."""
+
+AnyRanker = RRFRanker | WeightedRanker | MaxRanker
+_RANKER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a provider's hook returns for one chunk.
+
+    Attributes:
+        chunk_id: The chunk.
+        raw_score: Finite, higher is better. Vector: the cosine, where the embeddings are
+            normalized or the metric is cosine; else the inner product or minus the L2 distance.
+            Keyword: BM25, above 0.
+        chunk: The chunk itself where the engine has it at hand; otherwise it is fetched later,
+            for the chunks that are in the answer.
+        matched_terms: The query's index terms in the chunk, where the engine can say.
+    """
+
+    chunk_id: str
+    raw_score: float
+    chunk: Chunk | None = None
+    matched_terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result: the chunk, its score in [0, 1] and why."""
+
+    chunk: Chunk
+    score: float
+    explanation: Explanation
+
+
+@dataclass(frozen=True, slots=True)
+class QueryChunksResponse:
+    """The answer to a query: hits, best first; `chunks` and `scores` are parallel views."""
+
+    hits: list[Hit] = field(default_factory=list)
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """The chunks, best first."""
+        return [hit.chunk for hit in self.hits]
+
+    @property
+    def scores(self) -> list[float]:
+        """Their scores in [0, 1], never increasing."""
+        return [hit.score for hit in self.hits]
+
+
+class EmbeddingIndex(ABC):
+    """The chunks of one vector DB, searchable by vector, keyword and both.
+
+    Safe to call from many tasks at once. A write that has returned is seen by every later query.
+
+    Args:
+        vector_db: The registration that the index serves.
+    """
+
+    def __init__(self, vector_db: VectorDB) -> None:
+        self.vector_db = vector_db
+
+    # --- the public road ---------------------------------------------------------------------
+
+    async def add_chunks(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: ArrayLike | None = None,
+        *,
+        replace_documents: Collection[str] = (),
+    ) -> None:
+        """Store chunks, all or none; a chunk whose id exists already replaces it.
+
+        Args:
+            chunks: At most one of each id counts: the last. Not mutated.
+            embeddings: Shape (len(chunks), dimension), row i belonging to chunks[i]; None takes
+                each chunk's own `embedding`.
+            replace_documents: Document ids whose other chunks are removed in the same step, so
+                that a new version of a document takes the place of the old one.
+
+        Raises:
+            InvalidEmbedding: As `check_embeddings` says; nothing was stored.
+            InvalidRequest: A chunk has no embedding, or their numbers differ.
+        """
+        if not chunks and not replace_documents:
+            return
+        matrix = self._check_matrix(chunks, embeddings)
+        latest = last_of_each(chunks)
+        if len(latest) < len(chunks):
+            rows = list(latest.values())
+            chunks, matrix = [chunks[row] for row in rows], matrix[rows]
+        await self._add(chunks, matrix, frozenset(replace_documents))
+
+    async def query(
+        self,
+        embedding: ArrayLike | None = None,
+        query_string: str = "",
+        k: int = 5,
+        score_threshold: float | None = 0.0,
+        mode: SearchMode | str | None = None,
+        *,
+        filters: Filter | dict[str, Any] | None = None,
+        ranker: AnyRanker | dict[str, Any] | None = None,
+        include_embeddings: bool = False,
+    ) -> QueryChunksResponse:
+        """Return the k best chunks, best first, ties by chunk_id; equal input, equal output.
+
+        Args:
+            embedding: Shape (dimension,); needed in vector and hybrid mode, otherwise ignored.
+            query_string: The words to find in keyword and hybrid mode, joined by OR. It is data,
+                never syntax. Without a word in it the keyword leg is empty.
+            k: Most hits wanted, 1 to 1000.
+            score_threshold: Keep hits with score >= this, in [0, 1], after fusion. None or 0
+                keeps all.
+            mode: vector, keyword or hybrid; None takes the registration's.
+            filters: Only chunks whose metadata passes; applied before the top k is taken.
+            ranker: How to fuse in hybrid mode; None takes the registration's.
+            include_embeddings: Whether the chunks carry their stored embeddings.
+
+        Raises:
+            UnsupportedMode, InvalidEmbedding, InvalidFilter, InvalidRequest: A bad argument.
+            ProviderError: The backend failed.
+            ContractViolation: The provider's answer breaks the contract.
+        """
+        search = SearchMode.parse(self.vector_db.search_mode if mode is None else mode)
+        check_k(k)
+        threshold = check_threshold(score_threshold)
+        text = check_query_text(query_string)
+        fusion = check_ranker(ranker) or self.vector_db.ranker
+        passing = parse_filter(filters)
+        vector = None if search is SearchMode.KEYWORD else self._check_query(embedding)
+        size = fusion.leg_size(k) if search is SearchMode.HYBRID else k
+        ranked, found = await self._search(vector, text, size, search, passing, fusion)
+        kept = [hit for hit in ranked[:k] if hit.score >= threshold]
+        return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
+
+    async def get_chunks(
+        self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
+    ) -> list[Chunk]:
+        """Return the chunks of these ids that exist, in the order of the ids."""
+        found = {c.chunk_id: c for c in await self._get(chunk_ids, include_embeddings)}
+        return [found[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in found]
+
+    async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        """Delete the chunks of these ids, all or none; unknown ids are ignored."""
+        if chunk_ids:
+            await self._delete_chunks(chunk_ids)
+
+    async def count(self) -> int:
+        """Return the number of chunks stored."""
+        return await self._count()
+
+    async def delete(self) -> None:
+        """Drop the whole index with everything in it; the index must not be used afterwards."""
+        await self._drop()
+
+    async def close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
+        """Release connections and memory; the stored data stays."""
+
+    # --- what a provider writes --------------------------------------------------------------
+
+    @abstractmethod
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        """Upsert chunks with unique ids, and drop other chunks of those documents, all or none."""
+
+    @abstractmethod
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        """Return the k nearest chunks that pass, best first."""
+
+    @abstractmethod
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        """Return the k best chunks that hold a word of the query and pass, best first."""
+
+    @abstractmethod
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        """Return the existing chunks of these ids, in any order."""
+
+    @abstractmethod
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        """Delete these chunks, all or none."""
+
+    @abstractmethod
+    async def _count(self) -> int:
+        """Return the number of chunks."""
+
+    @abstractmethod
+    async def _drop(self) -> None:
+        """Delete the index itself and release what it holds."""
+
+    async def _query_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        """Return the vector leg and the keyword leg, k candidates each; both run at once.
+
+        A provider overrides this only where one round trip can bring both legs.
+        """
+        vector, keyword = await asyncio.gather(
+            self._query_vector(embedding, k, filters),
+            self._query_keyword(query_string, k, filters),
+        )
+        return vector, keyword
+
+    # --- the steps of the public road --------------------------------------------------------
+
+    async def _search(
+        self,
+        vector: NDArray[np.float32] | None,
+        text: str,
+        size: int,
+        mode: SearchMode,
+        filters: Filter | None,
+        ranker: AnyRanker,
+    ) -> tuple[list[FusedHit], dict[str, Candidate]]:
+        legs: dict[LegName, Sequence[Candidate]] = {}
+        if mode is SearchMode.KEYWORD or vector is None:
+            legs["keyword"] = await self._query_keyword(text, size, filters)
+        elif mode is SearchMode.VECTOR:
+            legs["vector"] = await self._query_vector(vector, size, filters)
+        else:
+            both = await self._query_hybrid(vector, text, size, filters)
+            legs["vector"], legs["keyword"] = both
+        scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
+        found = {c.chunk_id: c for name in legs for c in legs[name]}
+        if mode is SearchMode.HYBRID:
+            return fuse(ranker, scored), found
+        name, leg = next(iter(scored.items()))
+        return single_leg(name, leg), found
+
+    def _score_leg(
+        self, name: LegName, leg: Sequence[Candidate], size: int
+    ) -> list[tuple[str, float, float]]:
+        """Check a hook's answer and give it scores."""
+        what = f"{self.vector_db.provider_id}, {name} leg"
+        raws = [candidate.raw_score for candidate in leg]
+        if len(leg) > size:
+            raise ContractViolation(f"{what}: {len(leg)} hits where {size} were asked for.")
+        if not all(map(math.isfinite, raws)):
+            raise ContractViolation(f"{what}: a score is not finite.")
+        if any(later > earlier for earlier, later in pairwise(raws)):
+            raise ContractViolation(f"{what}: hits are not sorted, best first.")
+        if len({candidate.chunk_id for candidate in leg}) < len(leg):
+            raise ContractViolation(f"{what}: a chunk appears twice.")
+        if name == "keyword" and raws and raws[-1] <= 0:
+            raise ContractViolation(f"{what}: a keyword score is not above 0.")
+        return [(c.chunk_id, self._score(name, c.raw_score), c.raw_score) for c in leg]
+
+    def _score(self, name: LegName, raw: float) -> float:
+        if name == "keyword":
+            return keyword_score(raw)
+        return vector_score(raw, self.vector_db.metric, normalized=self.vector_db.normalize)
+
+    async def _hits(
+        self, ranked: Sequence[FusedHit], found: dict[str, Candidate], include_embeddings: bool
+    ) -> list[Hit]:
+        """Fetch the chunks that the hooks did not bring, and put the answer together.
+
+        A chunk that another writer deleted between search and fetch is left out.
+        """
+        chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
+        missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
+        if missing:
+            fetched = await self.get_chunks(missing, include_embeddings=include_embeddings)
+            chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
+        return [
+            Hit(chunk, hit.score, _with_terms(hit.explanation, found[hit.chunk_id].matched_terms))
+            for hit in ranked
+            if (chunk := chunks[hit.chunk_id]) is not None
+        ]
+
+    def _check_matrix(
+        self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
+    ) -> NDArray[np.float32]:
+        dimension = self.vector_db.embedding_dimension
+        if not chunks:
+            return np.empty((0, dimension), dtype=np.float32)
+        if embeddings is None:
+            for number, chunk in enumerate(chunks):
+                if chunk.embedding is None:
+                    raise InvalidRequest(
+                        f"Chunk {number} has no embedding.",
+                        hint="Send one, or let the server embed the text.",
+                        field=f"chunks[{number}].embedding",
+                    )
+            embeddings = [chunk.embedding or [] for chunk in chunks]
+        matrix = check_embeddings(
+            embeddings,
+            dimension=dimension,
+            metric=self.vector_db.metric,
+            normalize=self.vector_db.normalize,
+            field="chunks.embedding",
+        )
+        if len(matrix) != len(chunks):
+            raise InvalidRequest(
+                f"{len(chunks)} chunks came with {len(matrix)} embeddings.", field="embeddings"
+            )
+        return matrix
+
+    def _check_query(self, embedding: ArrayLike | None) -> NDArray[np.float32]:
+        if embedding is None:
+            raise InvalidRequest(
+                "A vector or hybrid query needs an embedding.",
+                hint="Send one, or use mode keyword.",
+                field="embedding",
+            )
+        rows = check_embeddings(
+            embedding,
+            dimension=self.vector_db.embedding_dimension,
+            metric=self.vector_db.metric,
+            normalize=self.vector_db.normalize,
+        )
+        if len(rows) != 1:
+            raise InvalidRequest(
+                f"A query takes one embedding, found {len(rows)}.", field="embedding"
+            )
+        vector: NDArray[np.float32] = rows[0]
+        return vector
+
+
+def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
+    """Return k if it is an integer from 1 to `most`.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= most:
+        raise InvalidRequest(
+            f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
+        )
+    return int(k)
+
+
+def check_threshold(threshold: object) -> float:
+    """Return a score threshold in [0, 1]; None is 0.
+
+    Raises:
+        InvalidRequest: It is not a number in [0, 1].
+    """
+    if threshold is None:
+        return 0.0
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not is_number or not 0.0 <= float(threshold) <= 1.0:  # type: ignore[arg-type]
+        raise InvalidRequest(
+            f"score_threshold is {threshold!r}.",
+            hint="Scores are in [0, 1]; use a number in that range.",
+            field="score_threshold",
+        )
+    return float(threshold)  # type: ignore[arg-type]
+
+
+def check_query_text(text: str) -> str:
+    """Return the query text without NUL.
+
+    Raises:
+        InvalidRequest: It is longer than 200,000 characters.
+    """
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise InvalidRequest(
+            f"The query has {len(text)} characters.",
+            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
+            field="query_string",
+        )
+    clean: str = strip_nul(text)
+    return clean
+
+
+def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
+    """Return the ranker that a request describes, None for none.
+
+    Raises:
+        InvalidRequest: An unknown type, an unknown key or a value out of range.
+    """
+    if ranker is None or isinstance(ranker, RRFRanker | WeightedRanker | MaxRanker):
+        return ranker
+    try:
+        return _RANKER.validate_python(ranker)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(["ranker", *map(str, first["loc"])])
+        raise InvalidRequest(
+            f"Malformed ranker at {path}: {first['msg']}.",
+            hint="Valid types: rrf, weighted, max.",
+            field=path,
+        ) from None
+
+
+def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:
+    if not terms:
+        return explanation
+    return Explanation(explanation.legs, explanation.contributions, terms)

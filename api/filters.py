@@ -1,0 +1,216 @@
+"""Filters on chunk metadata: one validator and one reference evaluator for all providers.
+
+The shape is OpenAI's: `{"type": "eq", "key": "year", "value": 2024}` compares, and
+`{"type": "and", "filters": [...]}` combines. A provider translates the parsed filter into its
+engine's own language and applies it *before* taking the top k; `matches` is what it must equal.
+
+Meaning, everywhere:
+* A metadata value is seen as a set: a list holds its elements, a scalar itself, a missing key or
+  null nothing. Nested objects cannot be compared and count as missing.
+* `eq` holds when the set contains the value, `in` when it contains one of them; `gt`, `gte`, `lt`,
+  `lte` hold when one element compares so. `ne` and `nin` are exactly `not eq` and `not in`, so a
+  missing key matches them.
+* Types do not mix: 1 equals 1.0 but neither "1" nor true. Ordering compares numbers with numbers
+  and strings with strings, these by code point.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from corral.api.chunks import strip_nul
+from corral.api.errors import InvalidFilter
+
+Scalar: TypeAlias = str | float | int | bool
+ComparisonType = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+CompoundType = Literal["and", "or"]
+
+COMPARISONS: tuple[ComparisonType, ...] = get_args(ComparisonType)
+COMPOUNDS: tuple[CompoundType, ...] = get_args(CompoundType)
+
+MAX_DEPTH = 8
+"""Deepest nesting of and / or; deeper ones only serve to exhaust a parser."""
+MAX_NODES = 256
+"""Most comparisons and combinations in one filter."""
+MAX_VALUES = 1000
+"""Most values of one `in` or `nin`."""
+LARGEST_INTEGER = 2**63 - 1
+"""Largest integer that every engine compares exactly (a signed 64-bit number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`type` applied to the metadata under `key`. `value` is a tuple for in and nin."""
+
+    type: ComparisonType
+    key: str
+    value: Scalar | tuple[Scalar, ...]
+
+    @property
+    def values(self) -> tuple[Scalar, ...]:
+        """The value or values, always as a tuple."""
+        return self.value if isinstance(self.value, tuple) else (self.value,)
+
+
+@dataclass(frozen=True, slots=True)
+class Compound:
+    """All (`and`) or at least one (`or`) of `filters`, which are never empty."""
+
+    type: CompoundType
+    filters: tuple[Filter, ...]
+
+
+Filter: TypeAlias = Comparison | Compound
+
+
+def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
+    """Check a filter as it came over the wire and return its parsed form, None for none.
+
+    Args:
+        data: None, a parsed filter (returned as it is), or a JSON object.
+        field: The request's name for it; errors name the path to the bad node below it.
+
+    Raises:
+        InvalidFilter: Anything malformed, too deep (8), too large (256 nodes, 1000 values), an
+            integer beyond 64 bits, or a number that is not finite.
+    """
+    if data is None or isinstance(data, Comparison | Compound):
+        return data
+    return _Parser().node(data, field, depth=1)
+
+
+class _Parser:
+    def __init__(self) -> None:
+        self.nodes = 0
+
+    def node(self, data: Any, path: str, depth: int) -> Filter:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _bad(path, f"the filter has more than {MAX_NODES} nodes", "Use in or nin.")
+        if depth > MAX_DEPTH:
+            raise _bad(path, f"the filter is nested more than {MAX_DEPTH} deep", "Flatten it.")
+        if not isinstance(data, Mapping):
+            raise _bad(path, f"found {_name(data)}", "A filter is an object with a type.")
+        kind = data.get("type")
+        if isinstance(kind, str) and kind in COMPOUNDS:
+            return self.compound(data, kind, path, depth)
+        if isinstance(kind, str) and kind in COMPARISONS:
+            return self.comparison(data, kind, path)
+        valid = ", ".join((*COMPARISONS, *COMPOUNDS))
+        raise _bad(f"{path}.type", f"found {kind!r}", f"Valid types: {valid}.")
+
+    def compound(
+        self, data: Mapping[str, Any], kind: CompoundType, path: str, depth: int
+    ) -> Compound:
+        _only_keys(data, ("type", "filters"), path)
+        parts = data.get("filters")
+        if not isinstance(parts, list | tuple) or not parts:
+            raise _bad(f"{path}.filters", f"found {_name(parts)}", "Send a list of filters.")
+        return Compound(
+            kind,
+            tuple(
+                self.node(part, f"{path}.filters[{number}]", depth + 1)
+                for number, part in enumerate(parts)
+            ),
+        )
+
+    def comparison(self, data: Mapping[str, Any], kind: ComparisonType, path: str) -> Comparison:
+        _only_keys(data, ("type", "key", "value"), path)
+        key = data.get("key")
+        if not isinstance(key, str) or not strip_nul(key):
+            raise _bad(f"{path}.key", f"found {_name(key)}", "Name a metadata key.")
+        value = data.get("value")
+        if kind not in ("in", "nin"):
+            checked = _scalar(value, f"{path}.value")
+            if kind not in ("eq", "ne") and isinstance(checked, bool):
+                raise _bad(f"{path}.value", "found a boolean", f"{kind} orders numbers or strings.")
+            return Comparison(kind, strip_nul(key), checked)
+        if not isinstance(value, list | tuple) or not value:
+            raise _bad(f"{path}.value", f"found {_name(value)}", f"{kind} takes a list of values.")
+        if len(value) > MAX_VALUES:
+            raise _bad(f"{path}.value", f"found {len(value)} values", f"Send {MAX_VALUES} at most.")
+        return Comparison(
+            kind,
+            strip_nul(key),
+            tuple(_scalar(v, f"{path}.value[{number}]") for number, v in enumerate(value)),
+        )
+
+
+def matches(filter_: Filter | None, metadata: Mapping[str, Any]) -> bool:
+    """Say whether a chunk's metadata passes the filter: the reference for every provider."""
+    if filter_ is None:
+        return True
+    if isinstance(filter_, Compound):
+        combine = all if filter_.type == "and" else any
+        return combine(matches(part, metadata) for part in filter_.filters)
+    return _compare(filter_, tuple(elements(metadata.get(filter_.key))))
+
+
+def elements(value: Any) -> Iterator[Scalar]:
+    """Yield what a filter sees of one metadata value: the elements of a list, or the scalar.
+
+    Integers beyond 64 bits become floats, as engines store them. Null, objects and nested lists
+    yield nothing.
+    """
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, int) and not isinstance(item, bool) and abs(item) > LARGEST_INTEGER:
+            yield float(item)
+        elif isinstance(item, str | int | float):
+            yield item
+
+
+def kind_of(value: Scalar) -> Literal["boolean", "number", "string"]:
+    """Return the kind of a scalar; values of different kinds are never equal or ordered."""
+    if isinstance(value, bool):
+        return "boolean"
+    return "string" if isinstance(value, str) else "number"
+
+
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq,
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
+
+
+def _compare(comparison: Comparison, found: tuple[Scalar, ...]) -> bool:
+    kind = comparison.type
+    negated = kind in ("ne", "nin")
+    holds = _ORDER["eq" if kind in ("ne", "in", "nin") else kind]
+    return negated is not any(
+        kind_of(element) == kind_of(value) and holds(element, value)
+        for element in found
+        for value in comparison.values
+    )
+
+
+def _scalar(value: Any, path: str) -> Scalar:
+    if isinstance(value, str):
+        return cast(str, strip_nul(value))
+    if not isinstance(value, bool | int | float):
+        raise _bad(path, f"found {_name(value)}", "Send a string, number or boolean.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _bad(path, f"found {value}", "Numbers must be finite.")
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise _bad(path, "found an integer beyond 64 bits", "Send it as a string.")
+    return value
+
+
+def _only_keys(data: Mapping[str, Any], known: tuple[str, ...], path: str) -> None:
+    for key in data:
+        if key not in known:
+            raise _bad(f"{path}.{key}", "unknown key", f"Known here: {', '.join(known)}.")
+
+
+def _name(value: Any) -> str:
+    return "nothing" if value is None else f"{type(value).__name__}"
+
+
+def _bad(path: str, found: str, hint: str) -> InvalidFilter:
+    return InvalidFilter(f"Malformed filter at {path}: {found}.", hint=hint, field=path)

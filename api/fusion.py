@@ -1,0 +1,258 @@
+"""Fusion: two ranked lists of chunks become one. Pure functions; every provider uses these.
+
+Fusion reads ranks and scores, never text (that is re-ranking). Three ways:
+
+* `rrf`, reciprocal rank fusion: sum over the legs of weight / (rank_constant + rank), divided by
+  its maximum (sum of weights) / (rank_constant + 1), so that 1.0 means first in every leg.
+  Cormack, Clarke, Buettcher: "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
+  Learning Methods", SIGIR 2009, section 2; rank_constant 60 is theirs.
+* `weighted`, a convex combination: alpha * vector + (1 - alpha) * keyword of the legs' scores.
+  Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023, section 4.
+* `max`: each leg's score scaled by its weight, the best leg wins.
+
+Ranks are competition ranks (ties share one), and equal fused scores are ordered by chunk_id, so
+equal input gives equal output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
+
+from corral.api.chunks import Strict
+from corral.api.scoring import competition_ranks
+
+LegName = Literal["vector", "keyword"]
+LEGS: tuple[LegName, ...] = ("vector", "keyword")
+
+MIN_CANDIDATES = 40
+"""Fewest candidates that a leg hands to fusion: below it, a chunk that is second-best in both
+legs can be missed for small k."""
+MAX_CANDIDATES = 10_000
+"""Most candidates that a request may ask of a leg."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegHit:
+    """One leg's opinion of a chunk.
+
+    Attributes:
+        rank: Competition rank in the leg, from 1.
+        score: The leg's score in [0, 1].
+        raw_score: What the engine computed, higher better: cosine, inner product, minus the L2
+            distance, or BM25.
+    """
+
+    rank: int
+    score: float
+    raw_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a chunk is where it is: what each leg said of it and how that became its score.
+
+    Attributes:
+        legs: By leg name, the legs that found the chunk.
+        contributions: By leg name, that leg's share of the fused score (they add up to it, except
+            under `max`, where the larger one is it); empty in a single-leg search.
+        matched_terms: Index terms of the query that the chunk holds, where the engine can say.
+    """
+
+    legs: Mapping[LegName, LegHit]
+    contributions: Mapping[LegName, float] = field(default_factory=dict)
+    matched_terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FusedHit:
+    """A chunk's place in the fused list."""
+
+    chunk_id: str
+    score: float
+    explanation: Explanation
+
+
+class LegWeights(Strict):
+    """How much each leg counts: >= 0, not both 0; only their ratio matters for rrf."""
+
+    vector: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
+    keyword: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _some(self) -> LegWeights:
+        if self.vector + self.keyword <= 0:
+            raise ValueError("at least one weight must be above 0")
+        return self
+
+    def of(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.vector if leg == "vector" else self.keyword
+
+
+class _Ranker(Strict):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+
+    candidates: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CANDIDATES,
+        description="Chunks that each leg hands to fusion; max(2k, 40) when absent.",
+    )
+
+    def leg_size(self, k: int) -> int:
+        """Return how many candidates each leg is asked for when k hits are wanted."""
+        return max(k, self.candidates or max(2 * k, MIN_CANDIDATES))
+
+
+class RRFRanker(_Ranker):
+    """Reciprocal rank fusion. Wire alias of `rank_constant`: Llama Stack's `impact_factor`."""
+
+    type: Literal["rrf"] = "rrf"
+    rank_constant: float = Field(
+        60.0,
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        validation_alias=AliasChoices("rank_constant", "impact_factor"),
+        description="Larger values flatten the advantage of the first ranks.",
+    )
+    weights: LegWeights = LegWeights()
+
+
+class WeightedRanker(_Ranker):
+    """Convex combination of the legs' scores; alpha 1 is the vector leg alone, 0 the other."""
+
+    type: Literal["weighted"] = "weighted"
+    alpha: float = Field(0.5, ge=0, le=1, allow_inf_nan=False)
+    normalization: Literal["raw", "min_max"] = Field(
+        "min_max",
+        description="raw: the scores in [0, 1] as they are; min_max: each leg's candidates "
+        "stretched to [0, 1] first, so that no leg wins by its scale.",
+    )
+
+
+class MaxRanker(_Ranker):
+    """The better of the legs' weighted scores. Weights are at most 1, so the score stays in [0, 1].
+
+    The keyword default 0.7 is that of the browser co-pilot whose design this follows.
+    """
+
+    type: Literal["max"] = "max"
+    weights: LegWeights = LegWeights(vector=1.0, keyword=0.7)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> MaxRanker:
+        if max(self.weights.vector, self.weights.keyword) > 1:
+            raise ValueError("weights of a max ranker are at most 1")
+        return self
+
+
+Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(discriminator="type")]
+"""How hybrid results are fused: `{"type": "rrf" | "weighted" | "max", ...}`."""
+
+DEFAULT_RANKER = RRFRanker()
+
+Leg: TypeAlias = Sequence[tuple[str, float, float]]
+"""(chunk_id, score, raw_score), best first."""
+
+
+def fuse(
+    ranker: RRFRanker | WeightedRanker | MaxRanker, legs: Mapping[LegName, Leg]
+) -> list[FusedHit]:
+    """Fuse the legs and return every chunk of either, best first, ties by chunk_id.
+
+    Args:
+        ranker: The way to fuse and its parameters.
+        legs: By name, each leg's hits, best first, chunk ids unique within a leg. An absent leg
+            is an empty one.
+
+    Returns:
+        Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
+    """
+    found = {name: _leg_hits(legs.get(name, ())) for name in LEGS}
+    share = _SHARES[ranker.type](ranker, found)
+    combine = max if ranker.type == "max" else sum
+    hits = []
+    for chunk_id in {**found["vector"], **found["keyword"]}:
+        said = {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
+        parts = {name: share(name, hit) for name, hit in said.items()}
+        score = min(1.0, float(combine(parts.values())))
+        hits.append(FusedHit(chunk_id, score, Explanation(said, parts)))
+    hits.sort(key=lambda hit: (-hit.score, hit.chunk_id))
+    return hits
+
+
+def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
+    """Return one leg's hits in the form of `fuse`: its own scores, best first, ties by chunk_id."""
+    hits = [
+        FusedHit(chunk_id, hit.score, Explanation({name: hit}))
+        for chunk_id, hit in _leg_hits(leg).items()
+    ]
+    hits.sort(key=lambda hit: (-hit.score, hit.chunk_id))
+    return hits
+
+
+def merge_ranked(
+    lists: Sequence[Sequence[tuple[str, float]]], rank_constant: float = 60.0
+) -> list[tuple[str, float]]:
+    """Fuse any number of (id, score) lists by rank; return (id, RRF score in [0, 1]), best first.
+
+    For results whose scores cannot be compared, such as those of several vector DBs. An id that is
+    first in every list it could be in scores at most 1; ties are ordered by id.
+    """
+    total: dict[str, float] = {}
+    for ranked in lists:
+        ranks = competition_ranks([score for _, score in ranked])
+        for (identifier, _), rank in zip(ranked, ranks, strict=True):
+            total[identifier] = total.get(identifier, 0.0) + 1.0 / (rank_constant + rank)
+    best = max(len(lists), 1) / (rank_constant + 1)
+    return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
+
+
+_Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
+_Share: TypeAlias = Callable[[LegName, LegHit], float]
+
+
+def _leg_hits(leg: Leg) -> dict[str, LegHit]:
+    ranks = competition_ranks([score for _, score, _ in leg])
+    return {
+        chunk_id: LegHit(rank, score, raw)
+        for (chunk_id, score, raw), rank in zip(leg, ranks, strict=True)
+    }
+
+
+def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
+    constant, weights = ranker.rank_constant, ranker.weights
+    best = (weights.vector + weights.keyword) / (constant + 1)
+    return lambda name, hit: weights.of(name) / (constant + hit.rank) / best
+
+
+def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
+    weight = {"vector": ranker.alpha, "keyword": 1.0 - ranker.alpha}
+    stretch = {name: _stretch(ranker, hits) for name, hits in found.items()}
+    return lambda name, hit: weight[name] * stretch[name](hit.score)
+
+
+def _stretch(ranker: WeightedRanker, hits: Mapping[str, LegHit]) -> Callable[[float], float]:
+    scores = [hit.score for hit in hits.values()]
+    low, high = min(scores, default=0.0), max(scores, default=1.0)
+    if ranker.normalization == "raw":
+        return lambda score: score
+    if high == low:  # one candidate, or all equal: each of them is the best of its leg
+        return lambda score: 1.0
+    return lambda score: (score - low) / (high - low)
+
+
+def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
+    return lambda name, hit: ranker.weights.of(name) * hit.score
+
+
+_SHARES: dict[str, Callable[..., _Share]] = {
+    "rrf": _rrf_share,
+    "weighted": _weighted_share,
+    "max": _max_share,
+}

@@ -1,0 +1,170 @@
+"""What a provider is: a spec found by entry point, a config, and a factory imported late.
+
+A provider package registers a `ProviderSpec` under the entry-point group `corral.providers`; the
+built-in ones come through the same door. Listing specs imports no engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.filters import COMPARISONS, COMPOUNDS
+from corral.api.vector_dbs import VectorDB
+
+ENTRY_POINT_GROUP = "corral.providers"
+
+
+class Api(StrEnum):
+    """The kinds of provider; also the sections of `run.yaml`."""
+
+    VECTOR_IO = "vector_io"
+    EMBEDDING = "embedding"
+    RERANK = "rerank"
+
+
+Support = Literal["no", "emulated", "native"]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a vector_io provider can do; every field defaults to "cannot".
+
+    One value serves the gate that refuses a registration, the conformance suite, `/v1/providers`,
+    `corral providers` and the README's table.
+
+    Attributes:
+        vector, keyword, hybrid: `native` in the engine, `emulated` by Corral beside it, or `no`.
+        metrics: The metrics that it can search with `normalize: false`.
+        filter_operators: The filter types that it applies before the top k.
+        max_dimension: Largest embedding; 0 for none.
+        exact: Whether vector search finds the true nearest chunks, always.
+        persistent: Whether chunks outlive the process.
+        concurrent_processes: Whether several processes may use one vector DB at once.
+        transactional: Whether a killed process can leave no half-written call.
+    """
+
+    vector: Support = "no"
+    keyword: Support = "no"
+    hybrid: Support = "no"
+    metrics: tuple[str, ...] = ()
+    filter_operators: tuple[str, ...] = ()
+    max_dimension: int = 0
+    exact: bool = False
+    persistent: bool = False
+    concurrent_processes: bool = False
+    transactional: bool = False
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The search modes that are supported, native or emulated."""
+        return tuple(m for m in ("vector", "keyword", "hybrid") if getattr(self, m) != "no")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {**asdict(self), "modes": list(self.modes)}
+
+
+ALL_FILTERS: tuple[str, ...] = (*COMPARISONS, *COMPOUNDS)
+"""Every filter type, for providers that translate them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSpec:
+    """How a provider type is named, configured and built.
+
+    Attributes:
+        api: What it implements.
+        provider_type: `inline::name` (in this process) or `remote::name` (a service).
+        description: One line for people.
+        config: `package.module:Class`, a pydantic model that forbids unknown keys.
+        factory: `package.module:function`, called with (provider_id, config, home) and returning
+            the provider. Imported when the provider is first used.
+        requires: Distributions that it imports, each looked for before the factory is imported.
+        extra: The extra of corral-rag that installs them; "" where the core has all.
+        capabilities: For vector_io.
+    """
+
+    api: Api
+    provider_type: str
+    description: str
+    config: str
+    factory: str
+    requires: tuple[str, ...] = ()
+    extra: str = ""
+    capabilities: Capabilities = Capabilities()
+
+    @property
+    def name(self) -> str:
+        """The type without `inline::` or `remote::`; the default provider id."""
+        return self.provider_type.split("::", 1)[-1]
+
+
+class ProviderConfig(BaseModel):
+    """Base of provider configs: unknown keys are refused, units stand in the names."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a provider can serve now; `message` says why not, without secrets."""
+
+    status: Literal["OK", "Error"]
+    message: str = ""
+
+
+class Provider(ABC):
+    """A configured provider. One instance serves the whole process."""
+
+    def __init__(self, provider_id: str) -> None:
+        self.provider_id = provider_id
+
+    @abstractmethod
+    async def health(self) -> Health:
+        """Say whether the provider can serve now. Never raises."""
+
+    async def close(self) -> None:  # noqa: B027 - many providers hold nothing
+        """Release what the provider holds."""
+
+
+class VectorIOProvider(Provider):
+    """Opens the indexes of vector DBs in one engine."""
+
+    @abstractmethod
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EmbeddingIndex:
+        """Return the index of a vector DB.
+
+        The caller opens a vector DB once and keeps the index.
+
+        Args:
+            vector_db: Its registration; the whole settings are the index's to use.
+            create: Whether it is being registered and must be made; idempotent, and nothing
+                remains when it fails.
+
+        Raises:
+            InvalidRequest: The engine cannot hold such a vector DB (create only).
+            Unavailable, ProviderTimeout: The engine cannot be reached.
+        """
+
+
+class EmbeddingProvider(Provider):
+    """Serves embedding models."""
+
+    @abstractmethod
+    def models(self) -> list[ModelInfo]:
+        """Return the models that the operator configured. Loads none of them."""
+
+    @abstractmethod
+    async def embedder(self, model: str) -> Embedder:
+        """Return the embedder of a model of `models()`, loading it at the first call.
+
+        Raises:
+            MissingDependency: The model's files or packages are not installed.
+        """

@@ -1,0 +1,138 @@
+"""The RAG tool's types: documents in, a question in, a budgeted context out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+
+from corral.api.chunks import Identifier, InterleavedText, Metadata, Strict, TextItem
+from corral.api.embedding_index import MAX_K
+from corral.api.fusion import Ranker
+from corral.api.vector_dbs import SearchMode
+
+DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {metadata}\n"
+
+TEMPLATE_FIELDS = ("index", "chunk.content", "metadata")
+"""The only names that a chunk template can reach."""
+
+
+def check_template(template: str) -> str:
+    """Return the template if it holds `{index}` and `{chunk.content}`.
+
+    Other braces are ordinary text: a template is filled by plain replacement of its three fields,
+    never by `str.format`, so it cannot reach attributes.
+
+    Raises:
+        ValueError: A required field is missing.
+    """
+    for name in ("index", "chunk.content"):
+        if "{" + name + "}" not in template:
+            raise ValueError(f"chunk_template must hold {{{name}}}")
+    return template
+
+
+class URL(Strict):
+    """A document's address; fetched only where the operator allows its host."""
+
+    uri: str = Field(min_length=1, max_length=4096)
+
+
+class RAGDocument(Strict):
+    """A document to be split, embedded and stored.
+
+    `content` that is a plain string is text, even when it looks like a URL; only `{"uri": ...}`
+    is an address, and it is refused unless the operator allows its host.
+    """
+
+    document_id: Identifier
+    content: InterleavedText | URL
+    mime_type: str | None = Field(None, max_length=255)
+    metadata: Metadata = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> RAGDocument:
+        if isinstance(self.content, str) and not self.content.strip():
+            raise ValueError("content is empty")
+        return self
+
+
+class DefaultQueryGenerator(Strict):
+    """The question as it stands: texts of a message joined by `separator`."""
+
+    type: Literal["default"] = "default"
+    separator: str = " "
+
+
+class LLMQueryGenerator(Strict):
+    """A question rewritten by a language model of the operator's configuration."""
+
+    type: Literal["llm"]
+    model: str
+    template: str
+
+
+QueryGenerator: TypeAlias = Annotated[
+    DefaultQueryGenerator | LLMQueryGenerator, Field(discriminator="type")
+]
+
+
+class RAGQueryConfig(Strict):
+    """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
+
+    The first six fields are Llama Stack's and are always dumped. The rest are ours, and are dumped
+    only where they differ from their default, so that other servers of this wire are not upset.
+    """
+
+    query_generator_config: QueryGenerator = DefaultQueryGenerator()
+    max_tokens_in_context: int = Field(
+        4096, ge=1, le=1_000_000, description="Hard bound of the assembled context, in tokens."
+    )
+    max_chunks: int = Field(5, ge=1, le=MAX_K, description="Most chunks in the context.")
+    chunk_template: Annotated[str, AfterValidator(check_template)] = Field(
+        DEFAULT_CHUNK_TEMPLATE, max_length=10_000
+    )
+    mode: SearchMode | None = Field(None, description="None: as each vector DB was registered.")
+    ranker: Ranker | None = Field(None, description="None: as each vector DB was registered.")
+
+    filters: dict[str, Any] | None = Field(None, description="OpenAI-shaped metadata filter.")
+    score_threshold: float | None = Field(0.0, ge=0, le=1)
+    include_embeddings: bool = False
+    explain: bool = Field(False, description="Say for each chunk why it is there.")
+    tokenizer: str = Field("cl100k", description="Tokenizer that counts the budget.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        dumped: dict[str, Any] = handler(self)
+        dumped["mode"] = self.mode.value if self.mode else None
+        for name in ("filters", "score_threshold", "include_embeddings", "explain", "tokenizer"):
+            if name in dumped and getattr(self, name) == RAGQueryConfig.model_fields[name].default:
+                del dumped[name]
+        return dumped
+
+
+class RAGQueryResult(Strict):
+    """A context and what is in it.
+
+    Attributes:
+        content: The context's text items; joined as they are, they cost at most
+            `max_tokens_in_context` tokens. None where nothing was found or nothing fits.
+        metadata: `document_ids`, `chunks`, `scores`, `vector_db_ids`: parallel lists of exactly
+            the chunks in the content; and `token_count`, `max_tokens`, `dropped`.
+    """
+
+    content: list[TextItem] | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)

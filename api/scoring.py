@@ -1,0 +1,138 @@
+"""What a score means: in [0, 1], finite, higher is better, for every provider, metric and mode.
+
+Providers hand over *raw* relevance (higher is better, unbounded); this module is the only place
+that turns it into a score, so that a `score_threshold` means the same everywhere.
+
+| leg     | metric                     | raw                      | score              |
+|---------|----------------------------|--------------------------|--------------------|
+| vector  | any, normalized embeddings | cosine in [-1, 1]        | (1 + cos) / 2      |
+| vector  | l2, `normalize: false`     | minus the distance, <= 0 | 1 / (1 + d)        |
+| vector  | dot, `normalize: false`    | inner product            | 1 / (1 + exp(-ip)) |
+| keyword | BM25                       | s >= 0                   | s / (1 + s)        |
+
+On unit vectors the inner product is the cosine and the squared L2 distance is 2 - 2 cos, so the
+three metrics give the same score. s / (1 + s) is the bounded form that PostgreSQL documents for
+text ranks as normalization 32 (PostgreSQL manual, section 12.3.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from corral.api.errors import InvalidEmbedding
+
+LARGEST_COMPONENT = 1e15
+"""Largest absolute value of an embedding's component: its square still fits a float32."""
+
+
+class Metric(StrEnum):
+    """How two embeddings are compared. With normalized embeddings all three rank alike."""
+
+    COSINE = "cosine"
+    L2 = "l2"
+    DOT = "dot"
+
+
+def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool = True) -> float:
+    """Turn a raw vector relevance into a score in [0, 1], monotonically.
+
+    Args:
+        raw: Cosine in [-1, 1] where `normalized` or the metric is cosine; otherwise minus the L2
+            distance (<= 0), or the inner product (any finite number).
+        metric: The metric of the vector DB.
+        normalized: Whether its embeddings are unit vectors (the default registration).
+    """
+    if normalized or metric is Metric.COSINE:
+        return min(1.0, max(0.0, (1.0 + raw) / 2.0))
+    if metric is Metric.L2:
+        return 1.0 / (1.0 + max(0.0, -raw))
+    if raw >= 0:
+        return 1.0 / (1.0 + math.exp(-raw))
+    power = math.exp(max(raw, -700.0))  # exp(-raw) overflows below -709
+    return power / (1.0 + power)
+
+
+def keyword_score(raw: float) -> float:
+    """Turn a raw keyword relevance (BM25, >= 0, unbounded) into a score in [0, 1)."""
+    return raw / (1.0 + raw)
+
+
+def competition_ranks(scores: Sequence[float]) -> list[int]:
+    """Give each of some scores, sorted from best to worst, its rank from 1; equal scores share one.
+
+    1, 2, 2, 4: SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
+    """
+    ranks: list[int] = []
+    for position, score in enumerate(scores):
+        tied = position > 0 and score == scores[position - 1]
+        ranks.append(ranks[-1] if tied else position + 1)
+    return ranks
+
+
+def check_embeddings(
+    embeddings: ArrayLike,
+    *,
+    dimension: int,
+    metric: Metric = Metric.COSINE,
+    normalize: bool = True,
+    field: str = "embedding",
+) -> NDArray[np.float32]:
+    """Check embeddings and return them as a C-contiguous float32 array of shape (n, dimension).
+
+    Args:
+        embeddings: Shape (n, dimension), any real dtype. It is not modified.
+        dimension: The dimension registered with the vector DB.
+        metric: The metric registered with the vector DB.
+        normalize: Whether to scale each row to length 1 (the default, so that a provider may use
+            its cheapest operator).
+        field: The request's name for the embeddings, for the error.
+
+    Raises:
+        InvalidEmbedding: Not numbers, wrong shape, NaN, infinity, a component beyond 1e15, or a
+            zero vector where a direction is needed (cosine, or `normalize`).
+    """
+    try:
+        # A copy in double precision: a huge number must be seen before float32 makes it infinite.
+        array = np.array(embeddings, dtype=np.float64, ndmin=2)
+    except (TypeError, ValueError) as error:
+        raise InvalidEmbedding(
+            "The embedding is not a list of numbers of equal length.",
+            hint=f"Send {dimension} numbers.",
+            field=field,
+        ) from error
+    _check_values(array, dimension, field)
+    norms = np.linalg.norm(array, axis=1, keepdims=True)
+    if (normalize or metric is Metric.COSINE) and not norms.all():
+        row = int(np.flatnonzero(norms == 0)[0])
+        raise InvalidEmbedding(
+            f"Embedding {row} is a zero vector, which has no direction to compare.",
+            hint="Leave the text out, or register the vector DB with metric l2 or dot and "
+            "normalize: false.",
+            field=field,
+        )
+    if normalize:
+        array /= norms
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _check_values(array: NDArray[np.float64], dimension: int, field: str) -> None:
+    if array.ndim != 2 or array.shape[1] != dimension:
+        found = array.shape[-1] if array.ndim else 0
+        raise InvalidEmbedding(
+            f"The embedding has {found} dimensions, the vector DB has {dimension}.",
+            hint="Use the embedding model that the vector DB was registered with.",
+            field=field,
+        )
+    bad = ~np.isfinite(array) | (np.abs(array) > LARGEST_COMPONENT)
+    if bad.any():
+        row, column = (int(n) for n in np.argwhere(bad)[0])
+        raise InvalidEmbedding(
+            f"Embedding {row} holds {array[row, column]} at position {column}.",
+            hint=f"Every component must be a finite number within ±{LARGEST_COMPONENT:.0e}.",
+            field=field,
+        )

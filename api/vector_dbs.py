@@ -1,0 +1,144 @@
+"""Vector DBs: what a person registers, and the settings that a query may override.
+
+Precedence is request > registration > default, in that order and nothing else: a setting that
+cannot be honored is refused, never replaced.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from corral.api.chunks import Identifier, Strict
+from corral.api.errors import UnsupportedMode
+from corral.api.fusion import DEFAULT_RANKER, Ranker
+from corral.api.scoring import Metric
+
+
+class SearchMode(StrEnum):
+    """How a vector DB is searched: by embedding, by words, or by both with fusion."""
+
+    VECTOR = "vector"
+    KEYWORD = "keyword"
+    HYBRID = "hybrid"
+
+    @classmethod
+    def parse(cls, mode: object) -> SearchMode:
+        """Return the mode of that name.
+
+        Raises:
+            UnsupportedMode: There is none; the message lists the valid ones.
+        """
+        try:
+            return cls(mode)  # type: ignore[arg-type]  # refusing what is no string is the point
+        except ValueError:
+            raise UnsupportedMode(mode, [m.value for m in cls]) from None
+
+
+LANGUAGES: dict[str, str] = {
+    "ar": "arabic", "hy": "armenian", "eu": "basque", "ca": "catalan", "da": "danish",
+    "nl": "dutch", "en": "english", "eo": "esperanto", "et": "estonian", "fi": "finnish",
+    "fr": "french", "de": "german", "el": "greek", "hi": "hindi", "hu": "hungarian",
+    "id": "indonesian", "ga": "irish", "it": "italian", "lt": "lithuanian", "ne": "nepali",
+    "no": "norwegian", "nb": "norwegian", "nn": "norwegian", "pt": "portuguese", "ro": "romanian",
+    "ru": "russian", "sr": "serbian", "es": "spanish", "sv": "swedish", "ta": "tamil",
+    "tr": "turkish", "yi": "yiddish", "zh": "chinese", "ja": "japanese", "ko": "korean",
+    "th": "thai", "lo": "lao", "km": "khmer", "my": "burmese", "simple": "simple",
+}  # fmt: skip
+"""ISO 639-1 code -> English name, as accepted for `language`. `simple` stems nothing and has no
+stop words. Every language segments every script; the name decides stemming and stop words."""
+
+
+def language_name(language: str) -> str:
+    """Return the English lower-case name of a language given by ISO 639-1 code or English name.
+
+    Raises:
+        ValueError: It is not one of `LANGUAGES`.
+    """
+    name = language.strip().casefold().replace("_", "-").split("-")[0]
+    name = LANGUAGES.get(name, name)
+    if name not in LANGUAGES.values():
+        known = ", ".join(sorted({*LANGUAGES, *LANGUAGES.values()}))
+        raise ValueError(f"unknown language {language!r}; known: {known}")
+    return name
+
+
+def _check_weights(weights: dict[str, float]) -> dict[str, float]:
+    for field, weight in weights.items():
+        if not 0 < weight <= 100 or not field or len(field) > 255 or "\0" in field:
+            raise ValueError(f"{field!r}: {weight}; a field has a name and a weight in (0, 100]")
+    if "content" not in weights:
+        raise ValueError("the field 'content' is missing; give it a weight, usually 1.0")
+    if len(weights) > 16:
+        raise ValueError(f"{len(weights)} fields; 16 at most")
+    return weights
+
+
+DEFAULT_FIELD_WEIGHTS = {"content": 1.0, "title": 2.0}
+
+
+class ChunkingConfig(Strict):
+    """How documents are split when a request does not say it itself; sizes in tokens."""
+
+    chunk_size_in_tokens: int = Field(256, ge=1, le=8192)
+    overlap_in_tokens: int = Field(32, ge=0, le=4096)
+
+    @model_validator(mode="after")
+    def _overlap(self) -> ChunkingConfig:
+        if self.overlap_in_tokens * 2 > self.chunk_size_in_tokens:
+            raise ValueError("overlap_in_tokens is at most half of chunk_size_in_tokens")
+        return self
+
+
+class SearchSettings(Strict):
+    """The part of a registration that decides how chunks are indexed and searched."""
+
+    search_mode: SearchMode = Field(
+        SearchMode.HYBRID, description="Mode of a query that names none."
+    )
+    ranker: Ranker = Field(DEFAULT_RANKER, description="How hybrid results are fused.")
+    language: Annotated[str, AfterValidator(language_name)] = Field(
+        "english",
+        description="ISO code or English name; decides stemming and stop words. `simple`: neither.",
+    )
+    metric: Metric = Metric.COSINE
+    normalize: bool = Field(
+        True, description="Store embeddings with length 1, so that all metrics score alike."
+    )
+    field_weights: Annotated[dict[str, float], AfterValidator(_check_weights)] = Field(
+        default_factory=lambda: dict(DEFAULT_FIELD_WEIGHTS),
+        description="Keyword weight of `content`, of `title` and of other metadata keys.",
+    )
+    chunking: ChunkingConfig = ChunkingConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+class VectorDBRegistration(SearchSettings):
+    """A request to register a vector DB: Llama Stack's fields, and ours beside them."""
+
+    vector_db_id: Identifier
+    embedding_model: str = Field(min_length=1, max_length=255)
+    embedding_dimension: int | None = Field(None, ge=1, le=16_000)
+    provider_id: str | None = None
+    provider_vector_db_id: str | None = Field(None, max_length=255)
+    vector_db_name: str | None = Field(None, max_length=255)
+
+
+class VectorDB(SearchSettings):
+    """A registered vector DB, as it is stored and returned."""
+
+    identifier: Identifier
+    provider_id: str
+    provider_resource_id: str
+    type: Literal["vector_db"] = "vector_db"
+    embedding_model: str
+    embedding_dimension: int = Field(ge=1, le=16_000)
+    vector_db_name: str | None = None
