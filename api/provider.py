@@ -150,6 +150,7 @@ class VectorIOProvider(Provider):
 
         Raises:
             InvalidRequest: The engine cannot hold such a vector DB (create only).
+            NotFound: It was created once, but its data is gone from the engine (without `create`).
             Unavailable, ProviderTimeout: The engine cannot be reached.
         """
 

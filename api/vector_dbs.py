@@ -142,3 +142,6 @@ class VectorDB(SearchSettings):
     embedding_model: str
     embedding_dimension: int = Field(ge=1, le=16_000)
     vector_db_name: str | None = None
+    created_at: float = Field(
+        0.0, ge=0, description="Unix seconds. An id that is deleted and registered anew differs."
+    )

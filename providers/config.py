@@ -1,0 +1,184 @@
+"""`run.yaml`: which providers run, with which settings. Complete without a file.
+
+    providers:
+      vector_io:
+        - provider_id: sqlite
+          provider_type: inline::sqlite
+          config: {}
+      embedding:
+        - provider_id: tei
+          provider_type: remote::openai
+          config: {base_url: "${env.TEI_URL:=http://127.0.0.1:8080/v1}", models: [...]}
+    default_embedding_model: all-MiniLM-L6-v2
+    server: {port: 8321}
+    rag: {allowed_url_hosts: [docs.example.org]}
+
+`${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default where
+the variable is unset or empty. Secrets belong there and not in the file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from corral.api.errors import ConfigError
+from corral.api.provider import Api
+
+HOME_VARIABLE = "CORRAL_HOME"
+CONFIG_NAME = "run.yaml"
+_VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?::=([^}]*))?\}")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ProviderEntry(_Section):
+    """One configured provider: its id, its type, and its own settings."""
+
+    provider_id: str = Field(min_length=1, max_length=255)
+    provider_type: str
+    config: dict[str, Any] = Field(default_factory=dict)
+
+
+class Providers(_Section):
+    """The providers by kind; the first of a kind is its default."""
+
+    vector_io: list[ProviderEntry] = Field(
+        default_factory=lambda: [
+            ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite")
+        ]
+    )
+    embedding: list[ProviderEntry] = Field(
+        default_factory=lambda: [
+            ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
+        ]
+    )
+    rerank: list[ProviderEntry] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _unique(self) -> Providers:
+        for api in Api:
+            ids = [entry.provider_id for entry in self.of(api)]
+            twice = sorted({i for i in ids if ids.count(i) > 1})
+            if twice:
+                raise ValueError(f"{api.value}: provider_id {twice[0]!r} appears twice")
+        return self
+
+    def of(self, api: Api) -> list[ProviderEntry]:
+        """Return the entries of one kind, the default first."""
+        entries: list[ProviderEntry] = getattr(self, api.value)
+        return entries
+
+
+class Limits(_Section):
+    """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
+
+    max_body_mib: float = Field(64, gt=0, description="Request body.")
+    max_k: int = Field(1000, ge=1, le=1000, description="Hits of one query.")
+    max_chunks_per_insert: int = Field(10_000, ge=1, description="Chunks of one insert.")
+    max_documents_per_insert: int = Field(1000, ge=1, description="Documents of one insert.")
+    max_vector_dbs_per_query: int = Field(32, ge=1, description="Vector DBs of one RAG query.")
+    max_concurrent_inserts: int = Field(4, ge=1, description="Inserts at work at once.")
+
+
+class ServerSettings(_Section):
+    """Where the server listens and what it accepts."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8321, ge=0, le=65535, description="0 picks a free port.")
+    limits: Limits = Limits()
+
+
+class RagSettings(_Section):
+    """What the RAG tool may do."""
+
+    allowed_url_hosts: list[str] = Field(
+        default_factory=list,
+        description="Hosts that document URLs may name; none by default, so nothing is fetched.",
+    )
+    fetch_timeout_seconds: float = Field(10, gt=0)
+    fetch_max_mib: float = Field(16, gt=0)
+
+
+class RunConfig(_Section):
+    """The whole configuration. Every field has a default that works on a laptop."""
+
+    version: int = Field(1, ge=1, le=1)
+    providers: Providers = Field(default_factory=Providers)
+    default_embedding_model: str = "all-MiniLM-L6-v2"
+    server: ServerSettings = ServerSettings()
+    rag: RagSettings = RagSettings()
+
+
+def data_home() -> Path:
+    """Return the data folder: `$CORRAL_HOME`, or `~/.corral`."""
+    given = os.environ.get(HOME_VARIABLE)
+    return Path(given).expanduser().absolute() if given else Path.home() / ".corral"
+
+
+def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig:
+    """Read the configuration.
+
+    Args:
+        path: The file; None looks for `run.yaml` in the data folder and takes the defaults where
+            there is none.
+        home: The data folder; None takes `data_home()`.
+
+    Raises:
+        ConfigError: The file is missing (when named), is not YAML, names an unknown key, or refers
+            to a variable that is not set and has no default.
+    """
+    source = path or (home or data_home()) / CONFIG_NAME
+    if path is None and not source.exists():
+        return RunConfig()
+    try:
+        data = yaml.safe_load(source.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"Cannot read {source}: {error}") from error
+    try:
+        return RunConfig.model_validate(substitute(data or {}, os.environ))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the top level"
+        raise ConfigError(f"{source}: {where}: {first['msg']}.", field=where) from None
+
+
+def substitute(value: Any, environment: Mapping[str, str]) -> Any:
+    """Return a parsed YAML value with `${env.NAME}` and `${env.NAME:=default}` filled in.
+
+    A string that is one placeholder and nothing else is read as YAML afterwards, so that
+    `port: ${env.PORT:=8321}` is a number.
+
+    Raises:
+        ConfigError: A variable is unset and has no default.
+    """
+    if isinstance(value, dict):
+        return {key: substitute(item, environment) for key, item in value.items()}
+    if isinstance(value, list):
+        return [substitute(item, environment) for item in value]
+    if not isinstance(value, str):
+        return value
+    filled = _VARIABLE.sub(lambda match: _lookup(match, environment), value)
+    if _VARIABLE.fullmatch(value):
+        scalar = yaml.safe_load(filled) if filled else ""
+        return scalar if isinstance(scalar, bool | int | float) else filled
+    return filled
+
+
+def _lookup(match: re.Match[str], environment: Mapping[str, str]) -> str:
+    name, default = match.groups()
+    found = environment.get(name) or default
+    if found is None:
+        raise ConfigError(
+            f"The configuration refers to ${{env.{name}}}, which is not set.",
+            hint=f"Set {name}, or write ${{env.{name}:=default}}.",
+        )
+    return found

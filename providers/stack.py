@@ -1,0 +1,305 @@
+"""The stack: configured providers, registered vector DBs, and the way from a name to an index.
+
+The server, the command line and the benchmark all stand on one `Stack`, so they ingest and query
+through the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import (
+    Conflict,
+    ContractViolation,
+    CorralError,
+    InvalidRequest,
+    NotFound,
+    UnknownProvider,
+)
+from corral.api.provider import (
+    Api,
+    Capabilities,
+    EmbeddingProvider,
+    Health,
+    Provider,
+    VectorIOProvider,
+)
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.config import ProviderEntry, RunConfig
+from corral.providers.registry import build_provider, check_config, find_spec
+from corral.providers.vector_dbs import VectorDBStore
+
+HEALTH_TIMEOUT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderStatus:
+    """A configured provider as `/v1/providers` shows it; secrets in `config` are masked."""
+
+    api: Api
+    provider_id: str
+    provider_type: str
+    config: dict[str, Any]
+    health: Health
+    capabilities: Capabilities | None
+
+
+class Stack:
+    """Everything that one Corral process holds.
+
+    Opening a stack checks the configuration of every provider but imports no engine and opens no
+    vector DB, so one that is broken never keeps the server from starting.
+
+    Args:
+        config: Which providers run.
+        home: The data folder; made where it is absent.
+
+    Raises:
+        UnknownProvider, ConfigError: The configuration cannot work.
+    """
+
+    def __init__(self, config: RunConfig, home: Path) -> None:
+        self.config = config
+        self.home = home
+        self._entries = {
+            (api, entry.provider_id): entry for api in Api for entry in config.providers.of(api)
+        }
+        for (api, _), entry in self._entries.items():
+            check_config(api, entry)
+        self._vector_dbs = VectorDBStore(home / "registry.db")
+        self._providers: dict[tuple[Api, str], Provider] = {}
+        self._indexes: dict[str, tuple[VectorDB, EmbeddingIndex]] = {}
+        self._lock = asyncio.Lock()
+
+    # --- vector DBs --------------------------------------------------------------------------
+
+    def vector_dbs(self) -> list[VectorDB]:
+        """Return the registered vector DBs, by identifier."""
+        return self._vector_dbs.all()
+
+    def vector_db(self, vector_db_id: str) -> VectorDB:
+        """Return a registered vector DB.
+
+        Raises:
+            NotFound: There is none of that id.
+        """
+        return self._vector_dbs.get(vector_db_id)
+
+    async def register(self, registration: VectorDBRegistration) -> VectorDB:
+        """Register a vector DB, make its index, and return what was stored.
+
+        Registering the same thing again returns the stored one. A refused registration leaves
+        nothing behind.
+
+        Raises:
+            UnknownProvider: No such provider; the message names the nearest.
+            InvalidRequest: The model is unknown, its dimension differs, or the provider cannot
+                hold such a vector DB.
+            Conflict: The id is taken by a registration that differs; the message names where.
+        """
+        vector_db = self._resolve(registration)
+        async with self._lock:
+            stored = self._vector_dbs.find(vector_db.identifier)
+            if stored is not None:
+                return _same(stored, vector_db)
+            index = await self._vector_io(vector_db.provider_id).open_index(vector_db, create=True)
+            try:
+                self._vector_dbs.add(vector_db)
+            except Conflict:  # another process was faster
+                await index.close()
+                return _same(self._vector_dbs.get(vector_db.identifier), vector_db)
+            self._indexes[vector_db.identifier] = (vector_db, index)
+        return vector_db
+
+    async def unregister(self, vector_db_id: str) -> None:
+        """Delete a vector DB with all its chunks.
+
+        Raises:
+            NotFound: There is none of that id.
+            ProviderError: The backend failed; the vector DB is still registered.
+        """
+        self.vector_db(vector_db_id)
+        with suppress(NotFound):  # an earlier deletion ended half-way, or another's was faster
+            await (await self.index(vector_db_id)).delete()
+        async with self._lock:
+            self._vector_dbs.remove(vector_db_id)
+            self._indexes.pop(vector_db_id, None)
+
+    async def index(self, vector_db_id: str) -> EmbeddingIndex:
+        """Return the index of a registered vector DB, opening it at the first call.
+
+        Raises:
+            NotFound: There is none of that id, or its data is gone from the backend.
+            ProviderError: The backend cannot be reached.
+        """
+        vector_db = self._vector_dbs.get(vector_db_id)
+        held = self._indexes.get(vector_db_id)
+        if held is not None and held[0] == vector_db:
+            return held[1]
+        async with self._lock:
+            held = self._indexes.pop(vector_db_id, None)
+            if held is not None and held[0] != vector_db:  # registered anew by another process
+                await held[1].close()
+                held = None
+            if held is None:
+                provider = self._vector_io(vector_db.provider_id)
+                held = (vector_db, await provider.open_index(vector_db))
+            self._indexes[vector_db_id] = held
+        return held[1]
+
+    # --- models and providers ----------------------------------------------------------------
+
+    def models(self) -> list[tuple[str, ModelInfo]]:
+        """Return (provider_id, model) for every embedding model that can be registered."""
+        found = []
+        for api, provider_id in self._entries:
+            if api is Api.EMBEDDING:
+                provider = self._embedding(provider_id)
+                found += [(provider_id, info) for info in provider.models()]
+        return found
+
+    async def embedder(self, model: str) -> Embedder:
+        """Return the embedder of a model.
+
+        Raises:
+            NotFound: No configured provider serves it.
+            MissingDependency: Its packages or files are not installed.
+        """
+        return await self._embedding(self._model(model)[0]).embedder(model)
+
+    async def providers(self) -> list[ProviderStatus]:
+        """Return every configured provider with its health, asked all at once."""
+        return list(
+            await asyncio.gather(*(self._status(api, e) for (api, _), e in self._entries.items()))
+        )
+
+    async def close(self) -> None:
+        """Close every index and provider."""
+        for _, index in self._indexes.values():
+            await index.close()
+        for provider in self._providers.values():
+            await provider.close()
+        self._vector_dbs.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _resolve(self, registration: VectorDBRegistration) -> VectorDB:
+        provider_id = registration.provider_id or self.config.providers.vector_io[0].provider_id
+        capabilities = self._capabilities(provider_id)
+        _, info = self._model(registration.embedding_model)
+        given = registration.embedding_dimension
+        if given is not None and given != info.dimension:
+            raise InvalidRequest(
+                f"embedding_dimension is {given}, but {info.model} has {info.dimension}.",
+                hint="Leave embedding_dimension out to take the model's.",
+                field="embedding_dimension",
+            )
+        settings = registration.model_dump(
+            exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
+        )
+        vector_db = VectorDB(
+            identifier=registration.vector_db_id,
+            provider_id=provider_id,
+            provider_resource_id=registration.provider_vector_db_id or registration.vector_db_id,
+            embedding_dimension=info.dimension,
+            created_at=time.time(),
+            **settings,
+        )
+        _check_capabilities(vector_db, capabilities)
+        return vector_db
+
+    def _model(self, model: str) -> tuple[str, ModelInfo]:
+        known = self.models()
+        for provider_id, info in known:
+            if info.model == model:
+                return provider_id, info
+        names = ", ".join(info.model for _, info in known)
+        raise NotFound(
+            f"No provider serves the embedding model {model!r}.",
+            hint=f"Known: {names}. Models are configured in run.yaml.",
+            field="embedding_model",
+        )
+
+    def _capabilities(self, provider_id: str) -> Capabilities:
+        entry = self._entries.get((Api.VECTOR_IO, provider_id))
+        if entry is None:
+            known = [name for api, name in self._entries if api is Api.VECTOR_IO]
+            raise UnknownProvider(provider_id, known, field="provider_id")
+        return find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
+
+    def _vector_io(self, provider_id: str) -> VectorIOProvider:
+        provider = self._provider(Api.VECTOR_IO, provider_id)
+        if not isinstance(provider, VectorIOProvider):
+            raise ContractViolation(f"{provider_id} is no VectorIOProvider.")
+        return provider
+
+    def _embedding(self, provider_id: str) -> EmbeddingProvider:
+        provider = self._provider(Api.EMBEDDING, provider_id)
+        if not isinstance(provider, EmbeddingProvider):
+            raise ContractViolation(f"{provider_id} is no EmbeddingProvider.")
+        return provider
+
+    def _provider(self, api: Api, provider_id: str) -> Provider:
+        if (api, provider_id) not in self._entries:
+            known = [name for kind, name in self._entries if kind is api]
+            raise UnknownProvider(provider_id, known, field="provider_id")
+        if (api, provider_id) not in self._providers:
+            entry = self._entries[api, provider_id]
+            self._providers[api, provider_id] = build_provider(api, entry, self.home)
+        return self._providers[api, provider_id]
+
+    async def _status(self, api: Api, entry: ProviderEntry) -> ProviderStatus:
+        spec = find_spec(api, entry.provider_type)
+        try:
+            provider = self._provider(api, entry.provider_id)
+            health = await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
+        except TimeoutError:
+            health = Health("Error", f"no answer in {HEALTH_TIMEOUT_SECONDS:g} s")
+        except CorralError as error:
+            health = Health("Error", str(error))
+        config = check_config(api, entry).model_dump(mode="json")
+        capabilities = spec.capabilities if api is Api.VECTOR_IO else None
+        return ProviderStatus(
+            api, entry.provider_id, entry.provider_type, config, health, capabilities
+        )
+
+
+def _check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
+    """Refuse what the provider cannot do before its engine sees the call."""
+    if vector_db.search_mode not in capabilities.modes:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} does not support search_mode {vector_db.search_mode}.",
+            hint=f"It supports: {', '.join(capabilities.modes)}.",
+            field="search_mode",
+        )
+    if not vector_db.normalize and vector_db.metric not in capabilities.metrics:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} cannot search {vector_db.metric} with normalize: false.",
+            hint=f"It can search: {', '.join(capabilities.metrics)}.",
+            field="metric",
+        )
+    if vector_db.embedding_dimension > capabilities.max_dimension:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} holds {capabilities.max_dimension} dimensions at most, "
+            f"{vector_db.embedding_model} has {vector_db.embedding_dimension}.",
+            field="embedding_model",
+        )
+
+
+def _same(stored: VectorDB, asked: VectorDB) -> VectorDB:
+    ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    differing = [name for name in ours if ours[name] != theirs[name] and name != "created_at"]
+    if differing:
+        raise Conflict(
+            f"Vector DB {stored.identifier!r} is registered with another {', '.join(differing)}.",
+            hint="Delete it first, or leave the settings as they are.",
+            field=differing[0],
+        )
+    return stored

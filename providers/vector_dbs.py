@@ -1,0 +1,96 @@
+"""The registrations of vector DBs, on disk: what exists, and where its chunks are."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import apsw
+
+from corral.api.errors import Conflict, NotFound
+from corral.api.vector_dbs import VectorDB
+
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_MS = 10_000
+
+
+class VectorDBStore:
+    """Registrations in one SQLite file, shared safely by threads and processes.
+
+    Every call reads the file, so a registration made by another process is seen at once.
+
+    Args:
+        path: The file; made with its folder where it is absent.
+
+    Raises:
+        ConfigError: The file was written by a newer Corral.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = threading.Lock()
+        self._connection = apsw.Connection(str(path))
+        self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        for statement in (
+            "PRAGMA journal_mode=WAL",
+            "PRAGMA synchronous=FULL",
+            "CREATE TABLE IF NOT EXISTS vector_dbs"
+            " (identifier TEXT PRIMARY KEY, registration TEXT NOT NULL) STRICT",
+            f"PRAGMA user_version={SCHEMA_VERSION}",
+        ):
+            self._connection.execute(statement)
+
+    def all(self) -> list[VectorDB]:
+        """Return every registration, by identifier."""
+        query = "SELECT registration FROM vector_dbs ORDER BY identifier"
+        with self._lock:
+            rows = self._connection.execute(query).fetchall()
+        return [VectorDB.model_validate_json(text) for (text,) in rows]
+
+    def find(self, identifier: str) -> VectorDB | None:
+        """Return one registration, None where there is none."""
+        query = "SELECT registration FROM vector_dbs WHERE identifier = ?"
+        with self._lock:
+            row = self._connection.execute(query, (identifier,)).fetchone()
+        return VectorDB.model_validate_json(row[0]) if row else None
+
+    def get(self, identifier: str) -> VectorDB:
+        """Return one registration.
+
+        Raises:
+            NotFound: There is none; the hint lists some that exist.
+        """
+        found = self.find(identifier)
+        if found is not None:
+            return found
+        known = [db.identifier for db in self.all()]
+        some = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
+        raise NotFound(
+            f"There is no vector DB {identifier!r}.",
+            hint=f"Registered: {some or 'none yet'}.",
+            field="vector_db_id",
+        )
+
+    def add(self, vector_db: VectorDB) -> None:
+        """Store a registration.
+
+        Raises:
+            Conflict: The identifier is taken.
+        """
+        row = (vector_db.identifier, vector_db.model_dump_json())
+        with self._lock:
+            try:
+                self._connection.execute("INSERT INTO vector_dbs VALUES (?, ?)", row)
+            except apsw.ConstraintError:
+                raise Conflict(
+                    f"Vector DB {vector_db.identifier!r} exists.", field="vector_db_id"
+                ) from None
+
+    def remove(self, identifier: str) -> None:
+        """Forget a registration; an unknown one is ignored."""
+        with self._lock:
+            self._connection.execute("DELETE FROM vector_dbs WHERE identifier = ?", (identifier,))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
