@@ -7,7 +7,8 @@ here, since the objects are the same ones.
 from __future__ import annotations
 
 import hashlib
-import math
+import re
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -17,13 +18,21 @@ MAX_ID_LENGTH = 255
 """Longest id of a vector DB, document or chunk, in characters."""
 
 
-def strip_nul(value: Any) -> Any:
-    """Return a value with NUL characters removed from every string in it, dict keys included.
+MAX_METADATA_DEPTH = 32
+"""Deepest nesting of lists and objects in metadata; more only serves to exhaust a parser."""
 
-    NUL ends a string inside several engines: text behind it would be lost or match wrongly.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def strip_nul(value: Any) -> Any:
+    """Return a value without what no engine can store, in every string in it, dict keys included.
+
+    NUL is removed (it ends a string inside several engines: text behind it would be lost or match
+    wrongly), and a lone surrogate, which is no character, becomes U+FFFD.
     """
     if isinstance(value, str):
-        return value.replace("\0", "") if "\0" in value else value
+        text = value.replace("\0", "")
+        return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
     if isinstance(value, dict):
         return {strip_nul(key): strip_nul(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -58,7 +67,7 @@ def content_text(content: Any) -> Any:
     if isinstance(content, dict):
         if content.get("type") == "image":
             raise ValueError("images cannot be searched; send text")
-        return content.get("text", content) if content.get("type") == "text" else content
+        return TextItem.model_validate(content).text if content.get("type") == "text" else content
     if isinstance(content, list):
         parts = [content_text(item) for item in content]
         return "\n".join(parts) if all(isinstance(part, str) for part in parts) else content
@@ -73,25 +82,42 @@ InterleavedText = Annotated[
 """A text that may arrive as a string, a text item or a list of either; NUL is stripped."""
 
 
-def _finite(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse NaN and infinity anywhere in a JSON object: no engine stores them alike."""
-    _check_finite(value)
+def _storable(value: Any, depth: int = 0) -> Any:
+    """Refuse what engines do not store alike: NaN, infinity, numbers beyond a double."""
+    if depth > MAX_METADATA_DEPTH:
+        raise ValueError(f"nested more than {MAX_METADATA_DEPTH} deep")
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        raise ValueError("numbers must be finite and fit a 64-bit float")
+    if isinstance(value, dict | list | tuple):
+        for child in value.values() if isinstance(value, dict) else value:
+            _storable(child, depth + 1)
     return value
 
 
-def _check_finite(value: Any) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("numbers must be finite")
-    for item in value.values() if isinstance(value, dict) else value:
-        if isinstance(item, dict | list | float):
-            _check_finite(item)
+def _no_surrogates(identifier: str) -> str:
+    """Refuse lone surrogates: replacing them would make one id of two."""
+    if _SURROGATES.search(identifier):
+        raise ValueError("an id must be valid Unicode")
+    return identifier
 
 
-Metadata = Annotated[dict[str, Any], AfterValidator(strip_nul), AfterValidator(_finite)]
+def _id_length(identifier: str) -> str:
+    """Bound the length of an id, after NUL was stripped."""
+    if not 1 <= len(identifier) <= MAX_ID_LENGTH:
+        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters, found {len(identifier)}")
+    return identifier
+
+
+# The depth is checked before strip_nul goes down.
+Metadata = Annotated[dict[str, Any], AfterValidator(_storable), AfterValidator(strip_nul)]
 """A JSON object. Strings, numbers, booleans and lists of these can be filtered on."""
 
 Identifier = Annotated[
-    str, AfterValidator(strip_nul), Field(min_length=1, max_length=MAX_ID_LENGTH)
+    str,
+    AfterValidator(_no_surrogates),
+    AfterValidator(strip_nul),
+    AfterValidator(_id_length),
+    Field(json_schema_extra={"minLength": 1, "maxLength": MAX_ID_LENGTH}),
 ]
 """1 to 255 characters; anything but NUL, so slashes, quotes, dots and emoji are ordinary."""
 
@@ -99,8 +125,8 @@ Identifier = Annotated[
 class ChunkMetadata(Strict):
     """Where a chunk came from: Llama Stack's optional record, kept and returned as given."""
 
-    chunk_id: str | None = None
-    document_id: str | None = None
+    chunk_id: Identifier | None = None
+    document_id: Identifier | None = None
     source: str | None = None
     created_timestamp: int | None = None
     updated_timestamp: int | None = None

@@ -33,7 +33,7 @@ from corral.api.fusion import (
     fuse,
     single_leg,
 )
-from corral.api.scoring import check_embeddings, keyword_score, vector_score
+from corral.api.scoring import Metric, check_embeddings, keyword_score, vector_score
 from corral.api.vector_dbs import SearchMode, VectorDB
 
 MAX_K = 1000
@@ -295,7 +295,15 @@ class EmbeddingIndex(ABC):
             raise ContractViolation(f"{what}: a chunk appears twice.")
         if name == "keyword" and raws and raws[-1] <= 0:
             raise ContractViolation(f"{what}: a keyword score is not above 0.")
+        if name == "vector" and raws and not self._possible(raws[0], raws[-1]):
+            raise ContractViolation(f"{what}: a raw score is out of the metric's range.")
         return [(c.chunk_id, self._score(name, c.raw_score), c.raw_score) for c in leg]
+
+    def _possible(self, best: float, worst: float) -> bool:
+        """Say whether the metric can give raw scores from `worst` to `best`, rounding allowed."""
+        if self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
+            return worst >= -1.001 and best <= 1.001
+        return best <= 0 or self.vector_db.metric is not Metric.L2
 
     def _score(self, name: LegName, raw: float) -> float:
         if name == "keyword":
@@ -400,12 +408,16 @@ def check_threshold(threshold: object) -> float:
     return float(threshold)  # type: ignore[arg-type]
 
 
-def check_query_text(text: str) -> str:
+def check_query_text(text: object) -> str:
     """Return the query text without NUL.
 
     Raises:
-        InvalidRequest: It is longer than 200,000 characters.
+        InvalidRequest: It is no string, or longer than 200,000 characters.
     """
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            f"The query text is {type(text).__name__}.", hint="Send text.", field="query_string"
+        )
     if len(text) > MAX_QUERY_CHARACTERS:
         raise InvalidRequest(
             f"The query has {len(text)} characters.",

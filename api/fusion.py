@@ -187,12 +187,15 @@ def fuse(
 
 
 def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
-    """Return one leg's hits in the form of `fuse`: its own scores, best first, ties by chunk_id."""
+    """Return one leg's hits in the form of `fuse`, by raw score, ties by chunk_id.
+
+    By raw score, because two large ones can have one score, where float64 ends.
+    """
     hits = [
         FusedHit(chunk_id, hit.score, Explanation({name: hit}))
         for chunk_id, hit in _leg_hits(leg).items()
     ]
-    hits.sort(key=lambda hit: (-hit.score, hit.chunk_id))
+    hits.sort(key=lambda hit: (-hit.explanation.legs[name].raw_score, hit.chunk_id))
     return hits
 
 
@@ -218,7 +221,7 @@ _Share: TypeAlias = Callable[[LegName, LegHit], float]
 
 
 def _leg_hits(leg: Leg) -> dict[str, LegHit]:
-    ranks = competition_ranks([score for _, score, _ in leg])
+    ranks = competition_ranks([raw for _, _, raw in leg])
     return {
         chunk_id: LegHit(rank, score, raw)
         for (chunk_id, score, raw), rank in zip(leg, ranks, strict=True)
@@ -227,8 +230,8 @@ def _leg_hits(leg: Leg) -> dict[str, LegHit]:
 
 def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
     constant, weights = ranker.rank_constant, ranker.weights
-    best = (weights.vector + weights.keyword) / (constant + 1)
-    return lambda name, hit: weights.of(name) / (constant + hit.rank) / best
+    total = weights.vector + weights.keyword
+    return lambda name, hit: weights.of(name) / total * ((constant + 1) / (constant + hit.rank))
 
 
 def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:

@@ -97,32 +97,48 @@ def check_embeddings(
             zero vector where a direction is needed (cosine, or `normalize`).
     """
     try:
-        # A copy in double precision: a huge number must be seen before float32 makes it infinite.
-        array = np.array(embeddings, dtype=np.float64, ndmin=2)
+        given = np.asarray(embeddings)
+        if given.dtype.kind not in "iuf":  # strings, booleans, None, complex or huge numbers
+            raise TypeError(f"dtype {given.dtype}")
     except (TypeError, ValueError) as error:
         raise InvalidEmbedding(
             "The embedding is not a list of numbers of equal length.",
             hint=f"Send {dimension} numbers.",
             field=field,
         ) from error
+    # A copy in double precision: a huge number must be seen before float32 makes it infinite.
+    array = np.array(given, dtype=np.float64, ndmin=2)
     _check_values(array, dimension, field)
-    norms = np.linalg.norm(array, axis=1, keepdims=True)
-    if (normalize or metric is Metric.COSINE) and not norms.all():
-        row = int(np.flatnonzero(norms == 0)[0])
+    if normalize:
+        with np.errstate(invalid="ignore"):  # a zero row becomes NaN, which the next step refuses
+            array /= np.abs(array).max(axis=1, keepdims=True)  # first, so that tiny rows survive
+            array /= np.linalg.norm(array, axis=1, keepdims=True)
+    result = np.ascontiguousarray(array, dtype=np.float32)
+    if normalize or metric is Metric.COSINE:
+        _check_directions(result, field)
+    return result
+
+
+def _check_directions(array: NDArray[np.float32], field: str) -> None:
+    """Refuse rows without a direction, as an engine that computes in float32 sees them."""
+    without = ~(np.linalg.norm(array, axis=1) > 0)
+    if without.any():
         raise InvalidEmbedding(
-            f"Embedding {row} is a zero vector, which has no direction to compare.",
+            f"Embedding {int(np.flatnonzero(without)[0])} is a zero vector, which has no direction "
+            "to compare.",
             hint="Leave the text out, or register the vector DB with metric l2 or dot and "
             "normalize: false.",
             field=field,
         )
-    if normalize:
-        array /= norms
-    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def _check_values(array: NDArray[np.float64], dimension: int, field: str) -> None:
-    if array.ndim != 2 or array.shape[1] != dimension:
-        found = array.shape[-1] if array.ndim else 0
+    if array.ndim != 2:
+        raise InvalidEmbedding(
+            f"Embeddings are a list of lists of numbers, found {array.ndim} levels.", field=field
+        )
+    if array.shape[1] != dimension:
+        found = array.shape[1]
         raise InvalidEmbedding(
             f"The embedding has {found} dimensions, the vector DB has {dimension}.",
             hint="Use the embedding model that the vector DB was registered with.",

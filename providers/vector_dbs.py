@@ -45,14 +45,14 @@ class VectorDBStore:
         query = "SELECT registration FROM vector_dbs ORDER BY identifier"
         with self._lock:
             rows = self._connection.execute(query).fetchall()
-        return [VectorDB.model_validate_json(text) for (text,) in rows]
+        return [VectorDB.model_validate_json(str(text)) for (text,) in rows]
 
     def find(self, identifier: str) -> VectorDB | None:
         """Return one registration, None where there is none."""
         query = "SELECT registration FROM vector_dbs WHERE identifier = ?"
         with self._lock:
             row = self._connection.execute(query, (identifier,)).fetchone()
-        return VectorDB.model_validate_json(row[0]) if row else None
+        return VectorDB.model_validate_json(str(row[0])) if row else None
 
     def get(self, identifier: str) -> VectorDB:
         """Return one registration.

@@ -1,0 +1,65 @@
+"""Sets of row numbers as arrays, for filters, and the choice of the best rows by score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class RowSet:
+    """Some rows, or, where `negated`, all rows but these. Combines without knowing all rows.
+
+    Attributes:
+        rows: Ascending, distinct, int64, shape (n,).
+        negated: Whether the set is the complement of `rows`.
+    """
+
+    rows: NDArray[np.int64]
+    negated: bool = False
+
+    def __invert__(self) -> RowSet:
+        return RowSet(self.rows, not self.negated)
+
+    def __and__(self, other: RowSet) -> RowSet:
+        if self.negated and other.negated:
+            return RowSet(np.union1d(self.rows, other.rows), negated=True)
+        if self.negated or other.negated:
+            kept, dropped = (other, self) if self.negated else (self, other)
+            return RowSet(np.setdiff1d(kept.rows, dropped.rows, assume_unique=True))
+        return RowSet(np.intersect1d(self.rows, other.rows, assume_unique=True))
+
+    def __or__(self, other: RowSet) -> RowSet:
+        return ~(~self & ~other)  # De Morgan
+
+    def mask(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Say for each of some rows, shape (n,), whether it is in the set."""
+        if not len(self.rows):
+            return np.full(len(rows), self.negated)
+        place = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
+        inside: NDArray[np.bool_] = self.rows[place] == rows
+        return ~inside if self.negated else inside
+
+
+def best_rows(scores: NDArray[Any], k: int, slack: float = 0.0) -> NDArray[np.intp]:
+    """Return the places of the k best scores and of all that tie with the last, best first.
+
+    Args:
+        scores: Shape (n,), higher better.
+        k: At least 1.
+        slack: How far below the k-th best a score still counts as tied; for scores with rounding
+            errors that are computed anew afterwards.
+
+    Returns:
+        Places, by descending score, then ascending place. Cost: O(n).
+    """
+    if k < len(scores):
+        last = np.partition(scores, len(scores) - k)[len(scores) - k]
+        places = np.flatnonzero(scores >= last - slack)
+    else:
+        places = np.arange(len(scores))
+    order: NDArray[np.intp] = places[np.argsort(-scores[places], kind="stable")]
+    return order
