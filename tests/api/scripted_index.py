@@ -1,0 +1,95 @@
+"""An index whose hooks return what a test tells them to, and note what they were asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.filters import Filter
+from corral.api.vector_dbs import VectorDB
+
+
+def vector_db(**settings: Any) -> VectorDB:
+    """Return a registration of dimension 2."""
+    stored = {
+        "identifier": "db", "provider_id": "scripted", "provider_resource_id": "db",
+        "embedding_model": "m", "embedding_dimension": 2,
+    }  # fmt: skip
+    return VectorDB.model_validate({**stored, **settings})
+
+
+def candidates(**raw_scores: float) -> list[Candidate]:
+    """Return candidates without chunks, in the order given."""
+    return [Candidate(chunk_id, raw) for chunk_id, raw in raw_scores.items()]
+
+
+class ScriptedIndex(EmbeddingIndex):
+    """Answers `vector` and `keyword` to every query, cut to k; stores chunks in a dict.
+
+    Args:
+        cut: Whether the hooks keep to k, as they must.
+    """
+
+    def __init__(
+        self,
+        vector: Sequence[Candidate] = (),
+        keyword: Sequence[Candidate] = (),
+        *,
+        cut: bool = True,
+        **settings: Any,
+    ) -> None:
+        super().__init__(vector_db(**settings))
+        self.vector, self.keyword, self.cut = vector, keyword, cut
+        self.calls: list[tuple[str, Any]] = []
+        self.chunks = {
+            c.chunk_id: Chunk(content=f"text of {c.chunk_id}", chunk_id=c.chunk_id)
+            for c in (*vector, *keyword)
+        }
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        self.calls.append(("add", ([c.content for c in chunks], embeddings, replace_documents)))
+        self.chunks.update({chunk.chunk_id: chunk for chunk in chunks})
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        self.calls.append(("vector", (embedding.tolist(), k, filters)))
+        return self.vector[:k] if self.cut else self.vector
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        self.calls.append(("keyword", (query_string, k, filters)))
+        return self.keyword[:k] if self.cut else self.keyword
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        self.calls.append(("get", (list(chunk_ids), include_embeddings)))
+        found = [self.chunks[i] for i in reversed(list(chunk_ids)) if i in self.chunks]
+        embedding = [0.6, 0.8] if include_embeddings else None
+        return [chunk.model_copy(update={"embedding": embedding}) for chunk in found]
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        self.calls.append(("delete", list(chunk_ids)))
+        for chunk_id in chunk_ids:
+            self.chunks.pop(chunk_id, None)
+
+    async def _count(self) -> int:
+        return len(self.chunks)
+
+    async def _drop(self) -> None:
+        self.calls.append(("drop", None))
+        self.chunks.clear()
+
+    def asked(self, hook: str) -> list[Any]:
+        """Return the arguments of every call of one hook."""
+        return [arguments for name, arguments in self.calls if name == hook]

@@ -1,0 +1,355 @@
+"""Fusion: hand-computed sums, shared ranks, fixed order, scores in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from corral.api.embedding_index import check_ranker
+from corral.api.errors import InvalidRequest
+from corral.api.fusion import (
+    MAX_CANDIDATES,
+    FusedHit,
+    Leg,
+    LegName,
+    LegWeights,
+    MaxRanker,
+    RRFRanker,
+    WeightedRanker,
+    fuse,
+    merge_ranked,
+    single_leg,
+)
+from corral.api.vector_dbs import SearchSettings
+
+
+def leg(*scores: tuple[str, float]) -> Leg:
+    """Return a leg whose raw scores are its scores."""
+    return [(chunk_id, score, score) for chunk_id, score in scores]
+
+
+def descending(*chunk_ids: str) -> Leg:
+    """Return a leg of these chunks in this order, no two scores equal."""
+    return leg(*((chunk_id, 1.0 - 0.1 * n) for n, chunk_id in enumerate(chunk_ids)))
+
+
+def scores_of(hits: Sequence[FusedHit]) -> dict[str, float]:
+    """Return the score of each chunk."""
+    return {hit.chunk_id: hit.score for hit in hits}
+
+
+# x is fifth in the vector leg and fourth in the keyword leg; y is third in the vector leg only.
+VECTOR = descending("a", "b", "y", "c", "x")
+KEYWORD = descending("d", "e", "f", "x")
+BOTH: dict[LegName, Leg] = {"vector": VECTOR, "keyword": KEYWORD}
+
+# --- reciprocal rank fusion -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("constant", "x", "y"),
+    [
+        (0.0, 1 / 5 + 1 / 4, 1 / 3),  # 0.45 against 0.33
+        (60.0, 1 / 65 + 1 / 64, 1 / 63),  # 0.0310 against 0.0159
+        (1.0, 1 / 6 + 1 / 5, 1 / 4),
+    ],
+)
+def test_rrf_is_the_sum_of_reciprocal_ranks_over_its_maximum(
+    constant: float, x: float, y: float
+) -> None:
+    """Ranks 5 and 4 sum to 0.45 without a constant; the score is that over the best, 2 / (c + 1).
+
+    If this fails: the scale is wrong, and a threshold of 0.1 empties every answer or none.
+    """
+    best = 2 / (constant + 1)
+    scores = scores_of(fuse(RRFRanker(rank_constant=constant), BOTH))
+    assert scores["x"] * best == pytest.approx(x, abs=1e-12)
+    assert scores["y"] * best == pytest.approx(y, abs=1e-12)
+
+
+def test_with_60_two_middling_ranks_beat_a_single_first_place() -> None:
+    """Raw sums 0.031 against 0.016: agreement of the legs wins."""
+    hits = fuse(RRFRanker(), BOTH)
+    scores = scores_of(hits)
+    assert hits[0].chunk_id == "x"
+    assert scores["x"] * 2 / 61 == pytest.approx(0.031, abs=5e-4)
+    assert scores["a"] * 2 / 61 == pytest.approx(0.016, abs=5e-4)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 60.0, 1e6])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (3.0, 0.5), (1000.0, 1000.0)])
+def test_first_in_every_leg_scores_1(constant: float, weights: tuple[float, float]) -> None:
+    """1.0 means first in every leg, whatever the constant and the weights."""
+    ranker = RRFRanker(
+        rank_constant=constant, weights=LegWeights(vector=weights[0], keyword=weights[1])
+    )
+    hits = fuse(ranker, {"vector": descending("a", "b"), "keyword": descending("a", "c")})
+    assert hits[0].chunk_id == "a"
+    assert hits[0].score == pytest.approx(1.0, abs=1e-12)
+
+
+def test_rrf_weights_scale_each_leg() -> None:
+    """Weights 3 and 1, constant 0: first in the vector leg alone is 3/4, in the other 1/4."""
+    ranker = RRFRanker(rank_constant=0, weights=LegWeights(vector=3, keyword=1))
+    scores = scores_of(fuse(ranker, {"vector": descending("v"), "keyword": descending("k")}))
+    assert scores == {"v": pytest.approx(0.75), "k": pytest.approx(0.25)}
+
+
+def test_only_the_ratio_of_rrf_weights_matters() -> None:
+    """Weights 2 and 4 are weights 1 and 2."""
+    small = RRFRanker(weights=LegWeights(vector=1, keyword=2))
+    large = RRFRanker(weights=LegWeights(vector=2, keyword=4))
+    assert scores_of(fuse(small, BOTH)) == pytest.approx(scores_of(fuse(large, BOTH)))
+
+
+def test_the_smallest_possible_weights_still_fuse() -> None:
+    """A weight near zero neither divides by zero nor leaves [0, 1]."""
+    ranker = RRFRanker(weights=LegWeights(vector=5e-324, keyword=0))
+    assert fuse(ranker, {"vector": descending("a")})[0].score == pytest.approx(1.0)
+
+
+def test_ties_in_a_leg_share_a_rank() -> None:
+    """Two chunks with equal scores are both second; the next one is fourth."""
+    tied = leg(("a", 0.9), ("c", 0.8), ("b", 0.8), ("d", 0.7))
+    hits = fuse(RRFRanker(rank_constant=0), {"vector": tied})
+    ranks = {hit.chunk_id: hit.explanation.legs["vector"].rank for hit in hits}
+    assert ranks == {"a": 1, "b": 2, "c": 2, "d": 4}
+    assert scores_of(hits)["b"] == scores_of(hits)["c"] == pytest.approx(1 / 2 / 2)
+    assert [hit.chunk_id for hit in hits] == ["a", "b", "c", "d"]
+
+
+def test_ranks_follow_the_raw_scores_where_the_scores_saturate() -> None:
+    """Inner products 100 and 200 both score 1.0, but the better one is still first.
+
+    If this fails: ranks are taken from the bounded score, and large raw scores look like ties.
+    """
+    saturated = [("b", 1.0, 200.0), ("a", 1.0, 100.0)]
+    hits = fuse(RRFRanker(), {"vector": saturated})
+    assert [(hit.chunk_id, hit.explanation.legs["vector"].rank) for hit in hits] == [
+        ("b", 1),
+        ("a", 2),
+    ]
+    assert [hit.chunk_id for hit in single_leg("vector", saturated)] == ["b", "a"]
+
+
+# --- the other ways -------------------------------------------------------------------------------
+
+WEIGHTED: dict[LegName, Leg] = {
+    "vector": leg(("a", 0.9), ("b", 0.7), ("c", 0.5)),
+    "keyword": leg(("c", 0.8), ("b", 0.2)),
+}
+
+
+@pytest.mark.parametrize(
+    ("alpha", "normalization", "expected"),
+    [
+        (0.5, "raw", {"a": 0.45, "b": 0.45, "c": 0.65}),
+        (0.5, "min_max", {"a": 0.5, "b": 0.25, "c": 0.5}),
+        (0.25, "raw", {"a": 0.225, "b": 0.325, "c": 0.725}),
+        (0.25, "min_max", {"a": 0.25, "b": 0.125, "c": 0.75}),
+        (1.0, "raw", {"a": 0.9, "b": 0.7, "c": 0.5}),
+        (0.0, "raw", {"a": 0.0, "b": 0.2, "c": 0.8}),
+        (1.0, "min_max", {"a": 1.0, "b": 0.5, "c": 0.0}),
+        (0.0, "min_max", {"a": 0.0, "b": 0.0, "c": 1.0}),
+    ],
+)
+def test_weighted_is_a_convex_combination(
+    alpha: float, normalization: Any, expected: dict[str, float]
+) -> None:
+    """alpha * vector + (1 - alpha) * keyword: alpha 1 is the vector leg alone, 0 the keyword leg.
+
+    If this fails with alpha at 0 or 1: alpha is inverted, as it was in another server.
+    """
+    ranker = WeightedRanker(alpha=alpha, normalization=normalization)
+    assert scores_of(fuse(ranker, WEIGHTED)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_min_max_gives_full_marks_to_equal_candidates() -> None:
+    """One candidate, or all equal: each is the best of its leg, and nothing divides by zero."""
+    legs: dict[LegName, Leg] = {"vector": leg(("a", 0.3), ("b", 0.3)), "keyword": leg(("a", 0.2))}
+    assert scores_of(fuse(WeightedRanker(), legs)) == {"a": 1.0, "b": 0.5}
+
+
+def test_max_lets_the_better_leg_win() -> None:
+    """The best weighted score counts: keyword scores are scaled by 0.7 unless told otherwise."""
+    scores = scores_of(fuse(MaxRanker(), WEIGHTED))
+    assert scores == pytest.approx({"a": 0.9, "b": 0.7, "c": 0.56})
+    even = MaxRanker(weights=LegWeights(vector=1.0, keyword=1.0))
+    assert scores_of(fuse(even, WEIGHTED)) == pytest.approx({"a": 0.9, "b": 0.7, "c": 0.8})
+
+
+# --- what all of them keep ------------------------------------------------------------------------
+
+RANKERS = [
+    RRFRanker(),
+    RRFRanker(rank_constant=0, weights=LegWeights(vector=0, keyword=2)),
+    WeightedRanker(alpha=0.3),
+    WeightedRanker(normalization="raw"),
+    MaxRanker(),
+]
+legs_strategy = st.dictionaries(
+    st.text(max_size=3), st.sampled_from([0.0, 0.1, 0.5, 0.5000001, 1.0]) | st.floats(0, 1)
+).map(lambda scores: sorted(leg(*scores.items()), key=lambda hit: -hit[1]))
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=lambda r: f"{r.type}-{RANKERS.index(r)}")
+@given(vector=legs_strategy, keyword=legs_strategy, data=st.data())
+def test_fusion_depends_on_nothing_but_the_scores(
+    ranker: Any, vector: Leg, keyword: Leg, data: st.DataObject
+) -> None:
+    """The order of the dict, and of ties within a leg, never changes the answer.
+
+    If this fails: the same question gets its answers in another order after a restart.
+    """
+    hits = fuse(ranker, {"vector": vector, "keyword": keyword})
+    shuffled = sorted(data.draw(st.permutations(vector)), key=lambda hit: -hit[1])
+    again = fuse(ranker, {"keyword": keyword, "vector": shuffled})
+    assert [(h.chunk_id, h.score) for h in hits] == [(h.chunk_id, h.score) for h in again]
+    assert {h.chunk_id for h in hits} == {hit[0] for hit in (*vector, *keyword)}
+    assert all(0.0 <= hit.score <= 1.0 for hit in hits)
+    assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
+
+
+@pytest.mark.parametrize("ranker", RANKERS, ids=lambda r: f"{r.type}-{RANKERS.index(r)}")
+def test_an_explanation_adds_up(ranker: Any) -> None:
+    """Contributions sum to the score (their maximum, under max); legs name who found the chunk."""
+    for hit in fuse(ranker, WEIGHTED):
+        parts = hit.explanation.contributions
+        total = max(parts.values()) if ranker.type == "max" else sum(parts.values())
+        assert hit.score == pytest.approx(total, abs=1e-12)
+        assert set(parts) == set(hit.explanation.legs)
+        assert set(parts) == {
+            n for n, hits in WEIGHTED.items() if hit.chunk_id in [h[0] for h in hits]
+        }
+
+
+def test_equal_fused_scores_are_ordered_by_chunk_id() -> None:
+    """Symmetric places give equal scores, and the id decides."""
+    hits = fuse(RRFRanker(), {"vector": descending("b", "a"), "keyword": descending("a", "b")})
+    assert [hit.chunk_id for hit in hits] == ["a", "b"]
+    assert hits[0].score == hits[1].score
+
+
+@pytest.mark.parametrize("legs", [{}, {"vector": []}, {"vector": [], "keyword": []}])
+@pytest.mark.parametrize("ranker", RANKERS, ids=lambda r: f"{r.type}-{RANKERS.index(r)}")
+def test_nothing_fused_is_nothing(legs: dict[LegName, Leg], ranker: Any) -> None:
+    """Empty or absent legs give an empty answer."""
+    assert fuse(ranker, legs) == []
+
+
+def test_a_single_leg_keeps_its_own_scores() -> None:
+    """Without fusion a hit has its leg's score, ties by chunk_id, and no contributions."""
+    hits = single_leg("keyword", [("b", 0.5, 1.0), ("a", 0.5, 1.0), ("c", 0.2, 0.25)])
+    assert [(hit.chunk_id, hit.score) for hit in hits] == [("a", 0.5), ("b", 0.5), ("c", 0.2)]
+    assert hits[2].explanation.legs["keyword"].raw_score == 0.25
+    assert hits[2].explanation.legs["keyword"].rank == 3
+    assert hits[0].explanation.contributions == {}
+
+
+# --- merging several vector DBs -------------------------------------------------------------------
+
+
+def test_lists_of_several_vector_dbs_are_merged_by_rank() -> None:
+    """Only places count: an id's score is its reciprocal ranks over the best possible sum."""
+    merged = merge_ranked([[("a", 0.99), ("b", 0.98)], [("c", 0.2), ("b", 0.1)]], rank_constant=0)
+    assert [identifier for identifier, _ in merged] == ["a", "b", "c"]
+    assert [score for _, score in merged] == pytest.approx([0.5, 0.5, 0.5])
+    assert merge_ranked([[("b", 0.3), ("a", 0.3)]]) == [("a", 1.0), ("b", 1.0)]
+    assert merge_ranked([]) == []
+    assert merge_ranked([[], []]) == []
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=2), st.floats(0, 1)), max_size=4))
+def test_merged_scores_stay_in_bounds_and_order(scores: list[dict[str, float]]) -> None:
+    """Every id appears once, in (0, 1], best first, ties by id."""
+    lists = [sorted(one.items(), key=lambda pair: -pair[1]) for one in scores]
+    merged = merge_ranked(lists)
+    assert {i for i, _ in merged} == {i for one in scores for i in one}
+    assert all(0.0 < score <= 1.0 + 1e-12 for _, score in merged)
+    assert merged == sorted(merged, key=lambda pair: (-pair[1], pair[0]))
+
+
+# --- rankers as they come over the wire -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "ranker"),
+    [
+        ({"type": "rrf"}, RRFRanker()),
+        ({"type": "rrf", "impact_factor": 10}, RRFRanker(rank_constant=10)),
+        ({"type": "rrf", "rank_constant": 10.0}, RRFRanker(rank_constant=10)),
+        ({"type": "rrf", "weights": {"keyword": 2}}, RRFRanker(weights=LegWeights(keyword=2))),
+        ({"type": "weighted", "alpha": 0.2}, WeightedRanker(alpha=0.2)),
+        ({"type": "weighted", "normalization": "raw"}, WeightedRanker(normalization="raw")),
+        ({"type": "max"}, MaxRanker()),
+        ({"type": "max", "candidates": 7}, MaxRanker(candidates=7)),
+    ],
+)
+def test_rankers_are_read_from_json(data: dict[str, Any], ranker: Any) -> None:
+    """A request and a registration read the same shape; impact_factor is the RRF constant."""
+    assert check_ranker(data) == ranker
+    assert SearchSettings.model_validate({"ranker": data}).ranker == ranker
+    assert check_ranker(ranker.model_dump()) == ranker
+
+
+@pytest.mark.parametrize(
+    ("data", "path"),
+    [
+        ({}, "ranker"),
+        ({"type": "rff"}, "ranker"),
+        ({"type": None}, "ranker"),
+        ("rrf", "ranker"),
+        (["rrf"], "ranker"),
+        ({"type": "rrf", "surprise": 1}, "ranker.rrf.surprise"),
+        ({"type": "rrf", "rank_constant": -1}, "ranker.rrf.rank_constant"),
+        ({"type": "rrf", "rank_constant": float("nan")}, "ranker.rrf.rank_constant"),
+        ({"type": "rrf", "rank_constant": float("inf")}, "ranker.rrf.rank_constant"),
+        ({"type": "rrf", "rank_constant": 5, "impact_factor": 5}, "ranker.rrf.impact_factor"),
+        ({"type": "rrf", "weights": {"vector": 0, "keyword": 0}}, "ranker.rrf.weights"),
+        ({"type": "rrf", "weights": {"vector": -1}}, "ranker.rrf.weights.vector"),
+        ({"type": "rrf", "weights": {"text": 1}}, "ranker.rrf.weights.text"),
+        ({"type": "weighted", "alpha": 1.1}, "ranker.weighted.alpha"),
+        ({"type": "weighted", "alpha": -0.1}, "ranker.weighted.alpha"),
+        ({"type": "weighted", "normalization": "z"}, "ranker.weighted.normalization"),
+        ({"type": "max", "weights": {"vector": 1.1}}, "ranker.max"),
+        ({"type": "rrf", "candidates": 0}, "ranker.rrf.candidates"),
+        ({"type": "rrf", "candidates": MAX_CANDIDATES + 1}, "ranker.rrf.candidates"),
+    ],
+)
+def test_malformed_rankers_are_refused_with_the_path(data: Any, path: str) -> None:
+    """An unknown type, key or value is refused by its path, never replaced by a default ranker."""
+    with pytest.raises(InvalidRequest) as caught:
+        check_ranker(data)
+    assert (caught.value.field or "").startswith(path)
+    assert "rrf, weighted, max" in caught.value.hint
+    with pytest.raises(ValidationError):
+        SearchSettings.model_validate({"ranker": data})
+
+
+@pytest.mark.parametrize(
+    ("k", "candidates", "size"),
+    [
+        (1, None, 40),
+        (20, None, 40),
+        (21, None, 42),
+        (1000, None, 2000),
+        (5, 100, 100),
+        (50, 10, 50),
+    ],
+)
+def test_each_leg_hands_over_enough_candidates(k: int, candidates: int | None, size: int) -> None:
+    """max(2k, 40) a leg unless given, and never fewer than k."""
+    assert RRFRanker(candidates=candidates).leg_size(k) == size
+
+
+def test_rankers_cannot_be_changed_in_place() -> None:
+    """The default ranker is shared by all registrations, so it is frozen."""
+    with pytest.raises(ValidationError):
+        RRFRanker().rank_constant = 1.0  # type: ignore[misc]
+    assert not math.isnan(RRFRanker().rank_constant)
