@@ -141,7 +141,9 @@ class VectorIOProvider(Provider):
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EmbeddingIndex:
         """Return the index of a vector DB.
 
-        The caller opens a vector DB once and keeps the index.
+        The caller opens a vector DB once and keeps the index. An index belongs to identifier and
+        created_at together: one that is registered anew under an old id shares nothing with the
+        old one.
 
         Args:
             vector_db: Its registration; the whole settings are the index's to use.

@@ -113,7 +113,7 @@ class Stack:
             try:
                 self._vector_dbs.add(vector_db)
             except Conflict:  # another process was faster
-                await index.close()
+                await index.delete()  # our own, which nobody has seen
                 return _same(self._vector_dbs.get(vector_db.identifier), vector_db)
             self._indexes[vector_db.identifier] = (vector_db, index)
         return vector_db

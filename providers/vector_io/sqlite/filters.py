@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import threading
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Any
 
 import apsw
@@ -10,6 +13,10 @@ import numpy as np
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.providers.vector_io.rows import RowSet
+from corral.providers.vector_io.sqlite.schema import state
+
+KEPT_FILTERS = 16
+"""Filters whose rows are kept until the next write; 8 bytes a row."""
 
 # SQLite orders numbers before texts before blobs, so '' bounds numbers from above and texts from
 # below, and x'' bounds texts from above.
@@ -25,18 +32,41 @@ _RANGES = {
 }
 
 
-def passing(connection: apsw.Connection, filter_: Filter | None) -> RowSet | None:
-    """Return the rows that pass the filter, None where all do."""
-    if filter_ is None:
-        return None
+class FilterMemory:
+    """The rows that pass the filters used last, so that both legs and the next query share them."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._passing: dict[str, RowSet] = {}
+        self._lock = threading.Lock()
+
+    def passing(self, connection: apsw.Connection, filter_: Filter | None) -> RowSet | None:
+        """Return the rows that pass the filter, None where there is no filter.
+
+        Args:
+            connection: In a read transaction.
+            filter_: A parsed filter.
+        """
+        if filter_ is None:
+            return None
+        version = state(connection, "version")
+        with self._lock:  # held while reading: the other leg wants the same rows
+            if version < self._version:
+                return _read(connection, filter_)
+            if version > self._version or len(self._passing) >= KEPT_FILTERS:
+                self._passing.clear()
+                self._version = version
+            key = repr(filter_)  # not the filter: to Python, 1 equals True
+            if key not in self._passing:
+                self._passing[key] = _read(connection, filter_)
+            return self._passing[key]
+
+
+def _read(connection: apsw.Connection, filter_: Filter) -> RowSet:
     if isinstance(filter_, Comparison):
         return _compare(connection, filter_)
-    parts = [passing(connection, part) for part in filter_.filters]
-    result = parts[0]
-    for part in parts[1:]:
-        if result is not None and part is not None:
-            result = result & part if filter_.type == "and" else result | part
-    return result
+    parts = (_read(connection, part) for part in filter_.filters)
+    return reduce(operator.and_ if filter_.type == "and" else operator.or_, parts)
 
 
 def attributes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str | float | int | bytes]]:

@@ -55,6 +55,7 @@ class SqliteIndex(EmbeddingIndex):
         self._lexical = LexicalIndex(
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
         )
+        self._filters = filters.FilterMemory()
         self._vectors = VectorSearch(
             vector_db.embedding_dimension,
             vector_db.metric,
@@ -105,7 +106,7 @@ class SqliteIndex(EmbeddingIndex):
         await asyncio.to_thread(self._unlink)
 
     async def close(self) -> None:
-        """Close the connections and release the memory copies."""
+        """Close the connections."""
         while True:
             try:
                 self._connections.get_nowait().close()
@@ -118,7 +119,7 @@ class SqliteIndex(EmbeddingIndex):
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
         with self._reading() as connection:
-            allowed = filters.passing(connection, filter_)
+            allowed = self._filters.passing(connection, filter_)
             nearest = self._vectors.search(connection, embedding, k, allowed)
             ids = _chunk_ids(connection, nearest.rows.tolist())
         pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
@@ -132,7 +133,7 @@ class SqliteIndex(EmbeddingIndex):
                 k,
                 count=state(connection, "count"),
                 version=state(connection, "version"),
-                allowed=filters.passing(connection, filter_),
+                allowed=self._filters.passing(connection, filter_),
             )
             ids = _chunk_ids(connection, [hit.row for hit in hits])
         return _in_order(

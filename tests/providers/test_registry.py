@@ -1,0 +1,111 @@
+"""The provider registry: specs by entry point, late imports, and messages that help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from corral.api.errors import ConfigError, MissingDependency, UnknownProvider
+from corral.api.provider import Api, ProviderSpec
+from corral.providers import registry
+from corral.providers.config import ProviderEntry
+from corral.providers.registry import build_provider, check_config, find_spec, provider_specs
+
+ENGINES = ["apsw", "sqlite_vec", "onnx", "onnxruntime", "tokenizers", "numpy.linalg", "fastapi"]
+
+
+def entry(provider_type: str, **config: object) -> ProviderEntry:
+    """Return a configured provider."""
+    return ProviderEntry(provider_id="mine", provider_type=provider_type, config=config)
+
+
+def test_built_in_providers_come_through_entry_points() -> None:
+    """The built-in providers are found like anyone's, under names of inline:: and remote::."""
+    types = {(api.value, name) for api, name in provider_specs()}
+    assert types >= {
+        ("vector_io", "inline::sqlite"),
+        ("embedding", "inline::minilm"),
+        ("embedding", "inline::hashing"),
+        ("embedding", "remote::openai"),
+    }
+
+
+def test_listing_specs_imports_no_engine() -> None:
+    """Listing what is installed is cheap: no engine's module is loaded.
+
+    If this fails: a provider's __init__.py imports more than the contract.
+    """
+    code = (
+        "import sys; from corral.providers.registry import provider_specs; provider_specs();"
+        f"print([m for m in {[e for e in ENGINES if '.' not in e]} if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_spec_leads_to_its_config_and_factory() -> None:
+    """Each spec's config forbids unknown keys, its extra exists, and its README does too."""
+    extras = metadata.metadata("corral-rag").get_all("Provides-Extra") or []
+    for spec in provider_specs().values():
+        with pytest.raises(ConfigError):
+            check_config(spec.api, entry(spec.provider_type, surely_unknown=1))
+        assert not spec.extra or spec.extra in extras, spec.provider_type
+        folder = Path(sys.modules[spec.config.split(":")[0]].__file__ or "").parent
+        assert (folder / "README.md").is_file(), spec.provider_type
+
+
+def test_an_unknown_type_is_answered_with_the_nearest() -> None:
+    """A typo in a provider type gets the name that was meant."""
+    with pytest.raises(UnknownProvider, match=r"Did you mean 'inline::sqlite'\?"):
+        find_spec(Api.VECTOR_IO, "inline::sqlit")
+
+
+def test_a_bad_setting_is_named_with_its_place() -> None:
+    """An unknown key of a provider's config is an error that names provider and key."""
+    with pytest.raises(ConfigError, match=r"mine\.config\.foldr: Extra inputs"):
+        check_config(Api.VECTOR_IO, entry("inline::sqlite", foldr="x"))
+
+
+def test_a_missing_distribution_is_answered_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not installed is said before anything is imported, with the command to install it."""
+    spec = ProviderSpec(
+        api=Api.VECTOR_IO,
+        provider_type="inline::sqlite",
+        description="",
+        config="corral.providers.vector_io.sqlite.config:SqliteConfig",
+        factory="no.such.module:create",
+        requires=("a-distribution-nobody-has",),
+        extra="nobody",
+    )
+    monkeypatch.setattr(registry, "find_spec", lambda *_: spec)
+    with pytest.raises(MissingDependency, match=r"pip install 'corral-rag\[nobody\]'"):
+        build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+
+
+def test_two_packages_may_not_claim_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two different specs of one type are an error, not a matter of order."""
+
+    class Entry:
+        name = value = "x"
+
+        def __init__(self, description: str) -> None:
+            self._spec = ProviderSpec(Api.VECTOR_IO, "inline::x", description, "", "")
+
+        def load(self) -> ProviderSpec:
+            return self._spec
+
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry("a"), Entry("b")])
+    provider_specs.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match="Two packages"):
+            provider_specs()
+    finally:
+        provider_specs.cache_clear()

@@ -1,0 +1,271 @@
+"""The stack: registrations that last, refusals that leave nothing, indexes that are found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import (
+    ConfigError,
+    Conflict,
+    CorralError,
+    InvalidRequest,
+    NotFound,
+    UnknownProvider,
+)
+from corral.api.provider import Api, Capabilities
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers import stack as stack_module
+from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.stack import Stack
+
+CONFIG = RunConfig(
+    providers=Providers(
+        vector_io=[
+            ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite"),
+            ProviderEntry(provider_id="second", provider_type="inline::sqlite"),
+        ],
+        embedding=[ProviderEntry(provider_id="hashing", provider_type="inline::hashing")],
+    )
+)
+
+
+@asynccontextmanager
+async def opened(home: Path) -> AsyncIterator[Stack]:
+    """Open a stack with SQLite and the hashing embedder."""
+    stack = Stack(CONFIG, home)
+    try:
+        yield stack
+    finally:
+        await stack.close()
+
+
+def run(home: Path, work: Callable[[Stack], Awaitable[Any]]) -> Any:
+    """Run one piece of work on a stack of its own."""
+
+    async def scenario() -> Any:
+        async with opened(home) as stack:
+            return await work(stack)
+
+    return asyncio.run(scenario())
+
+
+def registration(identifier: str = "db", **settings: Any) -> VectorDBRegistration:
+    """Return a request to register."""
+    return VectorDBRegistration(vector_db_id=identifier, embedding_model="hashing", **settings)
+
+
+def files(home: Path) -> list[Path]:
+    """Return the files that hold vector DBs."""
+    return sorted(home.rglob("sqlite/**/*.db"))
+
+
+def test_a_registration_lasts(tmp_path: Path) -> None:
+    """What was registered, every setting of it, is there after a restart."""
+    asked = registration(search_mode="keyword", language="nb", field_weights={"content": 2.0})
+    stored = run(tmp_path, lambda stack: stack.register(asked))
+    assert (stored.search_mode, stored.language) == ("keyword", "norwegian")
+    assert stored.embedding_dimension == 256
+
+    async def work(stack: Stack) -> VectorDB:
+        return stack.vector_db("db")
+
+    assert run(tmp_path, work) == stored
+
+
+def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path: Path) -> None:
+    """Equal registrations are one; another search mode under the same id is a conflict."""
+
+    async def work(stack: Stack) -> None:
+        first = await stack.register(registration())
+        assert await stack.register(registration()) == first
+        assert await stack.register(registration(language="en")) == first
+        with pytest.raises(Conflict, match="another search_mode"):
+            await stack.register(registration(search_mode="vector"))
+        with pytest.raises(Conflict, match="another provider_id"):
+            await stack.register(registration(provider_id="second"))
+        assert stack.vector_dbs() == [first]
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"provider_id": "sqlit"}, UnknownProvider, r"Did you mean 'sqlite'\?"),
+        ({"embedding_dimension": 3}, InvalidRequest, r"is 3, but hashing has 256"),
+    ],
+)
+def test_a_refused_registration_leaves_nothing(
+    tmp_path: Path, settings: dict[str, Any], error: type[CorralError], message: str
+) -> None:
+    """A refusal names what was found and what to do; no registration and no file remain."""
+
+    async def work(stack: Stack) -> None:
+        with pytest.raises(error, match=message):
+            await stack.register(registration(**settings))
+        assert stack.vector_dbs() == []
+
+    run(tmp_path, work)
+    assert files(tmp_path) == []
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    """Models come from the configuration; an unknown one is answered with those that exist."""
+
+    async def work(stack: Stack) -> None:
+        asked = VectorDBRegistration(vector_db_id="db", embedding_model="gpt-9")
+        with pytest.raises(NotFound, match=r"'gpt-9'.*Known: .*hashing"):
+            await stack.register(asked)
+
+    run(tmp_path, work)
+
+
+def test_a_provider_is_asked_only_for_what_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mode, metric and dimension are held against the capabilities before the engine sees them."""
+    weak = Capabilities(vector="native", metrics=("cosine",), max_dimension=256)
+    monkeypatch.setattr(Stack, "_capabilities", lambda *_: weak)
+
+    async def work(stack: Stack) -> None:
+        with pytest.raises(InvalidRequest, match="does not support search_mode hybrid"):
+            await stack.register(registration())
+        with pytest.raises(InvalidRequest, match="cannot search dot"):
+            await stack.register(registration(search_mode="vector", metric="dot", normalize=False))
+        object.__setattr__(weak, "max_dimension", 100)
+        with pytest.raises(InvalidRequest, match="holds 100 dimensions at most"):
+            await stack.register(registration(search_mode="vector"))
+
+    run(tmp_path, work)
+    assert files(tmp_path) == []
+
+
+def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:
+    """After deletion nothing is left, and the same id registered anew is empty."""
+
+    async def work(stack: Stack) -> None:
+        await stack.register(registration())
+        index = await stack.index("db")
+        await index.add_chunks([Chunk(content="x")], [[1.0] * 256])
+        await stack.unregister("db")
+        assert files(tmp_path) == []
+        with pytest.raises(NotFound, match="no vector DB 'db'"):
+            await stack.index("db")
+        with pytest.raises(NotFound):
+            await stack.unregister("db")
+        await stack.register(registration())
+        assert await (await stack.index("db")).count() == 0
+
+    run(tmp_path, work)
+
+
+def test_a_vector_db_whose_file_is_gone_can_be_deleted(tmp_path: Path) -> None:
+    """A lost file is an error for a query and no obstacle for a deletion."""
+    run(tmp_path, lambda stack: stack.register(registration()))
+    for path in files(tmp_path):
+        path.unlink()
+
+    async def work(stack: Stack) -> None:
+        with pytest.raises(NotFound, match="is gone"):
+            await stack.index("db")
+        await stack.unregister("db")
+        assert stack.vector_dbs() == []
+
+    run(tmp_path, work)
+
+
+def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path) -> None:
+    """The stack opens, and the other vector DBs answer, when one file is damaged."""
+
+    async def prepare(stack: Stack) -> None:
+        await stack.register(registration("good"))
+        await stack.register(registration("bad"))
+        index = await stack.index("bad")
+        await index.close()
+        index._path.write_bytes(b"damaged" * 4096)  # type: ignore[attr-defined]
+
+    run(tmp_path, prepare)
+
+    async def work(stack: Stack) -> None:
+        assert await (await stack.index("good")).count() == 0
+        with pytest.raises(CorralError, match="SQLite failed"):
+            await stack.index("bad")
+
+    run(tmp_path, work)
+
+
+def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
+    """What one process registers, deletes and registers anew, the other one sees, and only that."""
+
+    async def scenario() -> None:
+        async with opened(tmp_path) as one, opened(tmp_path) as two:
+            await one.register(registration())
+            await (await two.index("db")).add_chunks([Chunk(content="old")], [[1.0] * 256])
+            assert await (await one.index("db")).count() == 1
+            await one.unregister("db")
+            await one.register(registration(search_mode="keyword"))
+            assert await (await two.index("db")).count() == 0
+            assert two.vector_db("db").search_mode == "keyword"
+
+    asyncio.run(scenario())
+
+
+def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
+    """Many equal registrations at once, from two processes' stacks, store one."""
+
+    async def scenario() -> None:
+        async with opened(tmp_path) as one, opened(tmp_path) as two:
+            asked = [stack.register(registration()) for stack in (one, two) * 8]
+            results = await asyncio.gather(*asked)
+            assert len({r.created_at for r in results}) == 1
+            for stack in (one, two):
+                await (await stack.index("db")).add_chunks([Chunk(content="x")], [[1.0] * 256])
+            assert await (await one.index("db")).count() == 1
+
+    asyncio.run(scenario())
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_bad_configuration_stops_the_start_and_says_why(tmp_path: Path) -> None:
+    """The configuration of every provider is checked when the stack opens."""
+    config = CONFIG.model_copy(deep=True)
+    config.providers.vector_io[0].config["foldr"] = "x"
+    with pytest.raises(ConfigError, match="foldr"):
+        Stack(config, tmp_path)
+
+
+def test_providers_are_shown_with_health_and_capabilities(tmp_path: Path) -> None:
+    """Each configured provider says what it is, whether it works, and what it can do."""
+
+    async def work(stack: Stack) -> None:
+        found = {status.provider_id: status for status in await stack.providers()}
+        assert found["sqlite"].health.status == "OK"
+        assert found["sqlite"].capabilities is not None
+        assert found["sqlite"].capabilities.modes == ("vector", "keyword", "hybrid")
+        assert found["hashing"].api is Api.EMBEDDING
+
+    run(tmp_path, work)
+
+
+def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A health check that hangs is cut off and reported."""
+    monkeypatch.setattr(stack_module, "HEALTH_TIMEOUT_SECONDS", 0.05)
+
+    async def work(stack: Stack) -> None:
+        provider = stack._vector_io("second")
+        monkeypatch.setattr(provider, "health", lambda: asyncio.sleep(60))
+        found = {status.provider_id: status.health for status in await stack.providers()}
+        assert found["second"].status == "Error"
+        assert "no answer" in found["second"].message
+        assert found["sqlite"].status == "OK"
+
+    run(tmp_path, work)
