@@ -1,0 +1,286 @@
+"""The command line: options and dispatch. What the commands do is in `commands`, imported late.
+
+`corral --help` has to answer at once, so nothing heavier than click is imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import click
+
+from corral.api.errors import (
+    ConfigError,
+    Conflict,
+    CorralError,
+    InvalidRequest,
+    MissingDependency,
+    NotFound,
+)
+
+# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
+MODES = click.Choice(["vector", "keyword", "hybrid"])
+METRICS = click.Choice(["cosine", "l2", "dot"])
+RANKERS = click.Choice(["rrf", "weighted", "max"])
+EXISTING = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the commands go: a server's URL, or the app in process with its configuration."""
+
+    url: str | None
+    home: Path | None
+    config: Path | None
+
+    def local_only(self, command: str) -> None:
+        """Refuse `--url` for a command that works on this machine."""
+        if self.url is not None:
+            raise click.UsageError(f"{command} works on this machine; it takes no --url.")
+
+
+class _Failure(click.ClickException):
+    """An error as the user sees it: a line that says what is wrong, a line that says what to do."""
+
+    def __init__(self, message: str, hint: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print both to stderr."""
+        click.echo(f"Error: {self.message}", file=file or sys.stderr)
+        if self.hint:
+            click.echo(f"Hint: {self.hint}", file=file or sys.stderr)
+
+
+class _Corral(click.Group):
+    """The group of all commands; turns expected errors into messages and exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except CorralError as error:
+            raise _Failure(error.message, error.hint, _exit_code(error)) from error
+        except OSError as error:
+            raise _Failure(str(error), "", 1) from error
+
+
+def _exit_code(error: CorralError) -> int:
+    """Return 2 where the input is to blame, 1 for every other failure."""
+    given = getattr(error, "exit_code", None)
+    if isinstance(given, int):
+        return given
+    if isinstance(error, MissingDependency):
+        return 1
+    return 2 if isinstance(error, InvalidRequest | NotFound | Conflict | ConfigError) else 1
+
+
+@click.group(
+    cls=_Corral,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--url", help="Talk to this server. Without it the same app runs in process.")
+@click.option("--home", type=EXISTING, help="Data folder. [default: $CORRAL_HOME or ~/.corral]")
+@click.option("--config", type=EXISTING, help="Configuration. [default: run.yaml in the folder]")
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
+@click.version_option(package_name="corral-rag", prog_name="corral")
+@click.pass_context
+def main(
+    ctx: click.Context, url: str | None, home: Path | None, config: Path | None, verbose: bool
+) -> None:
+    """One fence around every vector database: retrieval by meaning, by words, and by both."""
+    if url is not None and (home is not None or config is not None):
+        raise click.UsageError("--home and --config are for this machine; --url is for another.")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
+            stream.reconfigure(errors="replace")
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.ERROR,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    home = home.expanduser().absolute() if home else None
+    ctx.obj = Target(url, home, config)
+
+
+@main.command()
+@click.option("--host", help="Address to listen on. [default: of the configuration, 127.0.0.1]")
+@click.option("--port", type=int, help="Port, 0 for a free one. [default: 8321]")
+@click.pass_obj
+def serve(target: Target, host: str | None, port: int | None) -> None:
+    """Start the server."""
+    target.local_only("serve")
+    _commands().serve(target.config, target.home, host, port)
+
+
+@main.command()
+@click.option("--path", type=EXISTING, help="Your own folder or file. [default: the project's]")
+@click.option("--ask", "questions", multiple=True, help="A question; may be repeated.")
+@click.option("--max-tokens", type=int, default=700, show_default=True, help="Context budget.")
+@click.pass_obj
+def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_tokens: int) -> None:
+    """Show the whole way on real files: register, ingest, ask.
+
+    On SQLite, in a temporary data folder.
+    """
+    target.local_only("demo")
+    if target.home is not None:
+        raise click.UsageError("demo makes a temporary data folder; it takes no --home.")
+    from corral.server.demo import run_demo  # noqa: PLC0415 - start-up time
+
+    run_demo(target.config, path, questions, max_tokens)
+
+
+@main.command()
+@click.argument("db")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
+@click.option("--create", is_flag=True, help="Register DB with the defaults where it is missing.")
+@click.pass_obj
+def ingest(target: Target, db: str, paths: tuple[Path, ...], create: bool) -> None:
+    """Put files and folders into a vector DB.
+
+    Takes .md .markdown .txt .rst .html .pdf .docx, folders recursively. The same files again
+    replace themselves. The document id is a file's path relative to the folder that was named.
+    """
+    _run(target, "ingest", db, paths, create=create)
+
+
+@main.command()
+@click.argument("db")
+@click.argument("text")
+@click.option("--mode", type=MODES, help="[default: as DB was registered]")
+@click.option("--k", type=int, default=5, show_default=True, help="Most hits.")
+@click.option("--max-tokens", type=int, help="Assemble a context of at most so many tokens.")
+@click.option("--threshold", type=float, default=0.0, show_default=True, help="Least score, 0..1.")
+@click.option("--explain", is_flag=True, help="Say for each hit why it is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the RAG tool's reply as it is.")
+@click.pass_obj
+def query(target: Target, /, db: str, text: str, **options: Any) -> None:
+    """Ask a vector DB and show the hits.
+
+    With --max-tokens the context is shown too, and the hits are those that fit into it.
+    """
+    _run(target, "query", db, text, **options)
+
+
+@main.group()
+def dbs() -> None:
+    """List, create, show and delete vector DBs."""
+
+
+@dbs.command("list")
+@click.pass_obj
+def list_dbs(target: Target) -> None:
+    """List the vector DBs."""
+    _run(target, "list_dbs")
+
+
+@dbs.command("show")
+@click.argument("db")
+@click.pass_obj
+def show_db(target: Target, db: str) -> None:
+    """Show one vector DB with all its settings."""
+    _run(target, "show_db", db)
+
+
+@dbs.command("create")
+@click.argument("db")
+@click.option("--provider", "provider_id", help="[default: the first that is configured]")
+@click.option("--model", "embedding_model", help="[default: the server's]")
+@click.option("--mode", "search_mode", type=MODES, help="[default: hybrid]")
+@click.option("--language", help="ISO code or English name. [default: english]")
+@click.option("--metric", type=METRICS, help="[default: cosine]")
+@click.option("--ranker", type=RANKERS, help="How hybrid results are fused. [default: rrf]")
+@click.option(
+    "--field-weight",
+    "weights",
+    multiple=True,
+    metavar="FIELD=WEIGHT",
+    help="Keyword weight of a field; may be repeated. [default: content=1 title=2]",
+)
+@click.pass_obj
+def create_db(
+    target: Target, /, db: str, ranker: str | None, weights: tuple[str, ...], **settings: str | None
+) -> None:
+    """Register a vector DB named DB. The same settings again change nothing."""
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if ranker is not None:
+        given["ranker"] = {"type": ranker}
+    if weights:
+        given["field_weights"] = {"content": 1.0, **dict(map(_field_weight, weights))}
+    _run(target, "create_db", db, given)
+
+
+@dbs.command("delete")
+@click.argument("db")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete_db(target: Target, db: str, yes: bool) -> None:
+    """Delete a vector DB with all its chunks."""
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here; give --yes to delete.")
+    _run(target, "delete_db", db, ask=not yes)
+
+
+@main.command()
+@click.pass_obj
+def providers(target: Target) -> None:
+    """Show provider types with capabilities, and the configured ones with health."""
+    _run(target, "show_providers")
+
+
+@main.command()
+@click.pass_obj
+def models(target: Target) -> None:
+    """List the embedding models."""
+    _run(target, "list_models")
+
+
+@main.group()
+def config() -> None:
+    """Show the configuration."""
+
+
+@config.command("show")
+@click.pass_obj
+def show_config(target: Target) -> None:
+    """Print the effective configuration as YAML, defaults filled in and secrets masked."""
+    target.local_only("config show")
+    _commands().show_config(target.config, target.home)
+
+
+def _field_weight(given: str) -> tuple[str, float]:
+    """Return the field and weight of `FIELD=WEIGHT`; the server checks the range."""
+    field, separator, weight = given.rpartition("=")
+    try:
+        if not separator or not field:
+            raise ValueError
+        return field, float(weight)
+    except ValueError:
+        raise click.BadParameter(
+            f"{given!r} is not FIELD=WEIGHT", param_hint="--field-weight"
+        ) from None
+
+
+def _commands() -> ModuleType:
+    from corral.server import commands  # noqa: PLC0415 - start-up time
+
+    return commands
+
+
+def _run(target: Target, name: str, *arguments: Any, **options: Any) -> None:
+    """Run a command of `commands` with a client that is connected to the target."""
+    commands = _commands()
+    commands.run(
+        target.url, target.config, target.home, getattr(commands, name), *arguments, **options
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The HTTP client of the command line: one code path, to a running server or to the app in process.
+
+`connect` decides the transport and nothing else; all that is above it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import httpx
+
+from corral.api.errors import CorralError
+
+if TYPE_CHECKING:
+    from corral.providers.config import RunConfig
+
+JSON = dict[str, Any]
+
+TIMEOUT = httpx.Timeout(600.0, connect=5.0)
+"""Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
+"""
+
+IN_PROCESS_URL = "http://localhost"
+
+BAD_INPUT = 2
+FAILURE = 1
+_BAD_INPUT_STATUSES = {400, 404, 409, 413, 415, 422}
+
+
+class CommandError(CorralError):
+    """An expected failure of a command: printed as a message and a hint, never as a traceback.
+
+    Args:
+        message: What went wrong, one sentence.
+        hint: What to do about it, or "".
+        exit_code: 2 where the input is to blame, 1 for every other failure.
+        status: The HTTP status behind it, None where no server answered.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", exit_code: int = FAILURE, status: int | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = exit_code
+        self.status = status
+
+
+class Client:
+    """The calls that the command line makes. Every one raises `CommandError` when it fails.
+
+    Args:
+        http: An open client whose base URL is the server's.
+    """
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def vector_dbs(self) -> list[JSON]:
+        """Return the registered vector DBs, as the server lists them."""
+        return _rows(await self._call("GET", "/v1/vector-dbs"))
+
+    async def find_vector_db(self, vector_db_id: str) -> JSON | None:
+        """Return a registered vector DB, None where there is none of that id."""
+        known = await self.vector_dbs()
+        return next((db for db in known if db.get("identifier") == vector_db_id), None)
+
+    async def vector_db(self, vector_db_id: str) -> JSON:
+        """Return a registered vector DB."""
+        return _object(await self._call("GET", _vector_db_path(vector_db_id)))
+
+    async def register(self, vector_db_id: str, settings: JSON) -> JSON:
+        """Register a vector DB and return it; where `settings` names no model, with the default.
+
+        The wire requires a model; the default is the one that `/v1/models` marks so, and the
+        first one where the server marks none.
+        """
+        model = settings.get("embedding_model") or await self._default_model()
+        body = {**settings, "vector_db_id": vector_db_id, "embedding_model": model}
+        return _object(await self._call("POST", "/v1/vector-dbs", body))
+
+    async def unregister(self, vector_db_id: str) -> None:
+        """Delete a vector DB with everything in it."""
+        await self._call("DELETE", _vector_db_path(vector_db_id))
+
+    async def insert(
+        self, vector_db_id: str, documents: Sequence[JSON], chunk_size_in_tokens: int
+    ) -> None:
+        """Have the RAG tool split, embed and store documents."""
+        body = {
+            "documents": list(documents),
+            "vector_db_id": vector_db_id,
+            "chunk_size_in_tokens": chunk_size_in_tokens,
+        }
+        await self._call("POST", "/v1/tool-runtime/rag-tool/insert", body)
+
+    async def ask(self, vector_db_id: str, question: str, query_config: JSON) -> JSON:
+        """Ask the RAG tool and return its reply: `content` and `metadata`."""
+        body = {
+            "content": question,
+            "vector_db_ids": [vector_db_id],
+            "query_config": {k: v for k, v in query_config.items() if v is not None},
+        }
+        return _object(await self._call("POST", "/v1/tool-runtime/rag-tool/query", body))
+
+    async def models(self) -> list[JSON]:
+        """Return the embedding models that can be registered."""
+        found = _rows(await self._call("GET", "/v1/models"))
+        return [model for model in found if model.get("model_type") == "embedding"]
+
+    async def providers(self) -> JSON:
+        """Return the reply of `/v1/providers`: the configured providers with their health."""
+        return _object(await self._call("GET", "/v1/providers"))
+
+    async def _default_model(self) -> str:
+        models = await self.models()
+        if not models:
+            raise CommandError("The server has no embedding model.", hint="See: corral providers")
+        marked = [m for m in models if (m.get("metadata") or {}).get("default")]
+        return str((marked or models)[0]["identifier"])
+
+    async def _call(self, method: str, path: str, body: JSON | None = None) -> Any:
+        """Send a request and return the parsed reply."""
+        # ASCII escapes carry even a lone surrogate of a strange file name, for the server to judge.
+        content = None if body is None else json.dumps(body).encode("ascii")
+        try:
+            response = await self._http.request(
+                method, path, content=content, headers={"content-type": "application/json"}
+            )
+        except httpx.TimeoutException:
+            raise CommandError(f"{self._url} did not answer in time.") from None
+        except httpx.TransportError as error:
+            raise CommandError(
+                f"Cannot reach a server at {self._url}: {str(error) or type(error).__name__}.",
+                hint="Start one with `corral serve`, or leave --url out to work in process.",
+            ) from None
+        if not response.is_success:
+            raise _refusal(response)
+        try:
+            return response.json()
+        except ValueError:
+            raise CommandError(
+                f"{self._url} answered {path} with something that is not JSON.",
+                hint="Is a Corral server listening there?",
+            ) from None
+
+    @property
+    def _url(self) -> str:
+        return str(self._http.base_url).rstrip("/")
+
+
+@asynccontextmanager
+async def connect(
+    url: str | None, config: Path | None = None, home: Path | None = None
+) -> AsyncIterator[Client]:
+    """Yield a client of the server at `url`, or of the same app in this process where it is None.
+
+    Args:
+        url: `http://host:port` or `https://...`, with an optional path prefix.
+        config: In process: the run.yaml; None looks in the data folder.
+        home: In process: the data folder; None takes `$CORRAL_HOME` or `~/.corral`.
+
+    Raises:
+        CommandError: The URL is malformed or the data folder cannot be used.
+        CorralError: In process: the configuration cannot work.
+    """
+    if url is None:
+        from corral.providers.config import data_home, load_config  # noqa: PLC0415 - start-up time
+
+        folder = home or data_home()
+        async with in_process(load_config(config, folder), folder) as client:
+            yield client
+        return
+    async with httpx.AsyncClient(base_url=_server_url(url), timeout=TIMEOUT) as http:
+        yield Client(http)
+
+
+@asynccontextmanager
+async def in_process(config: RunConfig, home: Path) -> AsyncIterator[Client]:
+    """Yield a client of an app that lives in this process, started and shut down around it.
+
+    Raises:
+        CommandError: The data folder cannot be made or written.
+        CorralError: The configuration cannot work.
+    """
+    from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
+
+    _check_home(home)
+    app = create_app(config, home)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
+    ):
+        yield Client(http)
+
+
+def _server_url(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise CommandError(
+            f"{url!r} is no server address.",
+            hint="Write it as http://127.0.0.1:8321",
+            exit_code=BAD_INPUT,
+        )
+    return parsed
+
+
+def _check_home(home: Path) -> None:
+    hint = "Choose another with --home or CORRAL_HOME."
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"Cannot make the data folder {home}: {error.strerror}.", hint=hint
+        ) from None
+    if not os.access(home, os.W_OK):
+        raise CommandError(f"Cannot write to the data folder {home}.", hint=hint)
+
+
+def _vector_db_path(vector_db_id: str) -> str:
+    """Return the path of a vector DB; dots are escaped too, so that `..` is no step upward."""
+    return "/v1/vector-dbs/" + quote(vector_db_id, safe="", errors="replace").replace(".", "%2E")
+
+
+def _rows(reply: Any) -> list[JSON]:
+    """Return the objects of a reply `{"data": [...]}`."""
+    data = _object(reply).get("data")
+    if not isinstance(data, list):
+        raise CommandError("The server's answer holds no `data` list.", hint="Is it Corral?")
+    return [_object(item) for item in data]
+
+
+def _object(reply: Any) -> JSON:
+    if not isinstance(reply, dict):
+        raise CommandError("The server's answer is no JSON object.", hint="Is it Corral?")
+    return reply
+
+
+def _refusal(response: httpx.Response) -> CommandError:
+    """Return what a server's error reply says."""
+    status = response.status_code
+    message, hint = _said(response)
+    exit_code = BAD_INPUT if status in _BAD_INPUT_STATUSES else FAILURE
+    return CommandError(message, hint=hint, exit_code=exit_code, status=status)
+
+
+def _said(response: httpx.Response) -> tuple[str, str]:
+    """Return message and hint of an error reply, in our shape or in that of a like server."""
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    error = body.get("error", body) if isinstance(body, dict) else None
+    if isinstance(error, dict):
+        message = error.get("message") or error.get("detail")
+        if isinstance(message, str):
+            return message, str(error.get("hint") or "")
+        if message:
+            return json.dumps(message, ensure_ascii=False), ""
+    return f"The server answered {response.status_code} {response.reason_phrase}.", ""

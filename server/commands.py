@@ -1,0 +1,227 @@
+"""What the commands of the command line do, each on an open client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import click
+import yaml
+
+from corral.api.provider import Api
+from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
+from corral.providers.registry import check_config
+from corral.server import display
+from corral.server.client import BAD_INPUT, JSON, Client, CommandError, connect
+from corral.server.ingest import Report, collect
+from corral.server.ingest import ingest as ingest_files
+from corral.server.progress import progress
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NO_BUDGET = 1_000_000
+"""The largest budget that the wire takes: no hit is dropped for want of room."""
+
+NAMES_SHOWN = 5
+_FIRST = ("identifier", "provider_id", "embedding_model", "embedding_dimension", "search_mode")
+
+
+def run(
+    url: str | None,
+    config: Path | None,
+    home: Path | None,
+    command: Callable[Concatenate[Client, P], Awaitable[T]],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> T:
+    """Connect, run a command and return what it returns."""
+
+    async def connected() -> T:
+        async with connect(url, config, home) as client:
+            return await command(client, *arguments, **options)
+
+    return asyncio.run(connected())
+
+
+def serve(config: Path | None, home: Path | None, host: str | None, port: int | None) -> None:
+    """Serve until interrupted; host and port given here win over the configuration's."""
+    from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
+
+    folder = home or data_home()
+    settings = load_config(config, folder)
+    given = {"host": host, "port": port}
+    settings.server = settings.server.model_copy(
+        update={name: value for name, value in given.items() if value is not None}
+    )
+    serve_app(settings, folder)
+
+
+async def ingest(client: Client, db: str, paths: Sequence[Path], *, create: bool) -> None:
+    """Put files into a vector DB and say what happened."""
+    vector_db = await client.find_vector_db(db)
+    if vector_db is None and not create:
+        raise CommandError(
+            f"There is no vector DB {db!r}.",
+            hint=f"Create it: corral dbs create {db}, or give --create.",
+            exit_code=BAD_INPUT,
+        )
+    report = Report()
+    files = collect(paths, report)
+    if not files and not report.failed:
+        say_passed_over(report)
+        raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
+    if vector_db is None:
+        vector_db = await client.register(db, {})
+    with progress(len(files), sum(file.size for file in files)) as advance:
+        await ingest_files(client, vector_db, files, report, advance)
+    say_passed_over(report)
+    display.show(display.clean(f"{db}: ingested {summary(report)}"))
+    if report.failed:
+        raise CommandError(f"{len(report.failed)} files were not ingested.")
+
+
+def summary(report: Report) -> str:
+    """Return what an ingest stored and how long it took."""
+    size = f"{report.size / 1024:,.0f} KiB"
+    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s"
+
+
+async def query(
+    client: Client,
+    db: str,
+    text: str,
+    *,
+    mode: str | None,
+    k: int,
+    max_tokens: int | None,
+    threshold: float,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Ask the RAG tool and print the hits, the context where a budget is given, or raw JSON."""
+    query_config = {
+        "mode": mode,
+        "max_chunks": k,
+        "max_tokens_in_context": NO_BUDGET if max_tokens is None else max_tokens,
+        "score_threshold": threshold,
+        "explain": True,
+    }
+    reply = await client.ask(db, text, query_config)
+    if as_json:
+        click.echo(json.dumps(reply, ensure_ascii=False, indent=2))
+        return
+    show_reply(reply, with_context=max_tokens is not None, explain=explain)
+
+
+def show_reply(
+    reply: JSON, *, with_context: bool, explain: bool = False, texts: bool = True
+) -> None:
+    """Print a RAG reply: the context where asked for, the hits, and why they are there.
+
+    Args:
+        reply: The reply, asked for with `explain: true`.
+        with_context: Whether to print the context.
+        explain: Whether to print each leg's raw score, its contribution and the matched terms.
+        texts: Whether the hits are shown with their first words.
+    """
+    hits = display.hit_rows(reply)
+    if not hits:
+        note = (reply.get("metadata") or {}).get("note")
+        display.show(display.clean(note) if note else "Nothing found.")
+        return
+    parts = [display.context(reply)] if with_context else []
+    parts.append(display.hits_table(hits, texts=texts))
+    display.show(*parts, *([display.why_table(hits)] if explain else []))
+
+
+async def list_dbs(client: Client) -> None:
+    """Print the table of vector DBs."""
+    vector_dbs = await client.vector_dbs()
+    if vector_dbs:
+        display.show(display.vector_dbs_table(vector_dbs))
+    else:
+        click.echo("No vector DB is registered. Create one: corral dbs create NAME")
+
+
+async def show_db(client: Client, db: str) -> None:
+    """Print one vector DB's settings."""
+    settings = await client.vector_db(db)
+    first = {name: settings.pop(name) for name in _FIRST if name in settings}
+    display.show(display.settings_table({**first, **settings}))
+
+
+async def create_db(client: Client, db: str, settings: JSON) -> None:
+    """Register a vector DB and print what the server made of it."""
+    display.show(describe(await client.register(db, settings)))
+
+
+def describe(vector_db: JSON) -> str:
+    """Return one line about a vector DB."""
+    return display.clean(
+        f"{vector_db.get('identifier')}: {vector_db.get('search_mode')} search on "
+        f"{vector_db.get('provider_id')}, embeddings {vector_db.get('embedding_model')} "
+        f"({vector_db.get('embedding_dimension')} dimensions)"
+    )
+
+
+async def delete_db(client: Client, db: str, *, ask: bool) -> None:
+    """Delete a vector DB, after asking."""
+    await client.vector_db(db)
+    if ask:
+        click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
+    await client.unregister(db)
+    display.show(f"{display.clean(db)} is deleted.")
+
+
+async def show_providers(client: Client) -> None:
+    """Print the provider types with capabilities, and the configured providers with health."""
+    reply = await client.providers()
+    configured = reply.get("data") or []
+    # A server that does not list the types it could run has at least those that it does run.
+    running = {(entry.get("api"), entry.get("provider_type")): entry for entry in configured}
+    types = reply.get("types") or list(running.values())
+    display.show(display.types_table(types), display.providers_table(configured))
+
+
+async def list_models(client: Client) -> None:
+    """Print the table of embedding models."""
+    display.show(display.models_table(await client.models()))
+
+
+def show_config(config: Path | None, home: Path | None) -> None:
+    """Print the effective configuration as YAML: where it is from, defaults, masked secrets."""
+    folder = home or data_home()
+    source = config or folder / CONFIG_NAME
+    settings = load_config(config, folder)
+    found = str(source) if source.exists() else f"defaults ({source} does not exist)"
+    click.echo(f"# configuration: {found}\n# data folder: {folder}")
+    click.echo(yaml.safe_dump(_effective(settings), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _effective(settings: RunConfig) -> JSON:
+    """Return the configuration with each provider's own defaults, its secrets masked."""
+    dumped = settings.model_dump(mode="json")
+    for api in Api:
+        for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
+            shown["config"] = check_config(api, entry).model_dump(mode="json")
+    return dumped
+
+
+def say_passed_over(report: Report) -> None:
+    """Print to stderr which files were skipped, by reason, and which failed, each with its own."""
+    screen = display.console(stderr=True)
+    screen = display.console(stderr=True)
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for name, reason in report.skipped:
+        by_reason[reason].append(name)
+    for reason, names in sorted(by_reason.items()):
+        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+        line = f"Skipped ({reason}): {', '.join(sorted(names)[:NAMES_SHOWN])}{more}"
+        screen.print(display.clean(line), soft_wrap=True)
+    for name, reason in report.failed:
+        screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)

@@ -1,0 +1,138 @@
+"""`corral demo`: the whole way on real files, in one command and on a fresh machine.
+
+It works in a temporary data folder, so it disturbs nobody's data, leaves nothing behind and shows
+the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from corral.providers.config import RunConfig, load_config
+from corral.server import display
+from corral.server.client import BAD_INPUT, JSON, Client, CommandError, in_process
+from corral.server.commands import describe, say_passed_over, show_reply, summary
+from corral.server.ingest import Report, SourceFile, collect, ingest
+from corral.server.progress import progress
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+"""The project's folder, where this package runs from one."""
+
+VECTOR_DB = "demo"
+QUESTION = "Why does a score threshold of 0.1 not empty hybrid results?"
+MODES = ("vector", "keyword", "hybrid")
+HITS = 5
+COMPARED = 20
+"""Hits of each mode that the comparison reads; several of them may be of one document."""
+
+
+def run_demo(
+    config: Path | None, path: Path | None, questions: Sequence[str], max_tokens: int
+) -> None:
+    """Run the demo and print what it does.
+
+    Args:
+        config: The run.yaml to use; None takes the defaults, whatever is in the data folder.
+        path: A file or folder; None takes the project's README and rfcs, in a checkout.
+        questions: What to ask; none takes one that the rfcs answer.
+        max_tokens: Context budget.
+
+    Raises:
+        CommandError: There is nothing to ingest, no question for one's own files, or a step failed.
+    """
+    if path is not None and not questions:
+        raise CommandError(
+            "Only you know what to ask of your own files.",
+            hint="Add: --ask 'QUESTION'",
+            exit_code=BAD_INPUT,
+        )
+    report = Report()
+    files = collect([path], report) if path else _project_files()
+    if not files:
+        raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
+    asked = list(questions) or [QUESTION]
+    settings = load_config(config) if config else RunConfig()
+    with tempfile.TemporaryDirectory(prefix="corral-demo-") as home:
+        asyncio.run(_show(settings, Path(home), files, report, asked, max_tokens))
+
+
+async def _show(
+    settings: RunConfig,
+    home: Path,
+    files: Sequence[SourceFile],
+    report: Report,
+    questions: Sequence[str],
+    max_tokens: int,
+) -> None:
+    display.show(f"Corral {version('corral-rag')}: one fence around every vector database")
+    click.echo()
+    async with in_process(settings, home) as client:
+        vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
+        display.show(_step("Registered", describe(vector_db)))
+        with progress(len(files), sum(file.size for file in files)) as advance:
+            await ingest(client, vector_db, files, report, advance)
+        say_passed_over(report)
+        if not report.documents:
+            raise CommandError("No document could be ingested.")
+        display.show(_step("Ingested", summary(report)))
+        for question in questions:
+            await _ask(client, question, max_tokens)
+            click.echo()
+    display.show(_next_commands())
+
+
+async def _ask(client: Client, question: str, max_tokens: int) -> None:
+    """Ask one question: its context, its hits, and what each mode would have put first."""
+    display.show(_step("Asked", question))
+    click.echo()
+    budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
+    reply = await client.ask(VECTOR_DB, question, budgeted)
+    show_reply(reply, with_context=True, texts=False)
+    first = {mode: await _documents(client, question, mode) for mode in MODES}
+    click.echo()
+    display.show("The documents that each search mode puts first:", display.modes_table(first))
+
+
+async def _documents(client: Client, question: str, mode: str) -> list[str]:
+    """Return the document ids of a mode's hits, best first."""
+    config: JSON = {"mode": mode, "max_chunks": COMPARED, "max_tokens_in_context": 1_000_000}
+    reply = await client.ask(VECTOR_DB, question, config)
+    return [str(document) for document in reply["metadata"].get("document_ids", [])]
+
+
+def _project_files() -> list[SourceFile]:
+    """Return the README and the rfcs of the checkout that this package runs from."""
+    paths = [path for path in (CHECKOUT / "README.md",) if path.is_file()]
+    paths += sorted((CHECKOUT / "rfcs").glob("*.md"))
+    if not paths:
+        raise CommandError(
+            "The project's own documents are not installed with the package.",
+            hint="Use your own: corral demo --path DIR --ask 'QUESTION'",
+            exit_code=BAD_INPUT,
+        )
+    names = [path.relative_to(CHECKOUT).as_posix() for path in paths]
+    return [
+        SourceFile(path, name, name, path.stat().st_size)
+        for path, name in zip(paths, names, strict=True)
+    ]
+
+
+def _step(what: str, said: str) -> Text:
+    return Text.assemble((f"{what:<12}", "bold"), display.clean(said))
+
+
+def _next_commands() -> Text:
+    commands = {
+        "corral ingest notes PATH --create": "your own files, in a vector DB named notes",
+        'corral query notes "QUESTION" --explain': "ask them, and see why each hit is there",
+        "corral serve": "the same over HTTP; see http://127.0.0.1:8321/docs",
+    }
+    lines = [f"  {command:<41}{purpose}" for command, purpose in commands.items()]
+    return Text("\n".join(["Next:", *lines]))

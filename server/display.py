@@ -1,0 +1,280 @@
+"""What the command line shows: tables and a context. Plain text where nobody watches.
+
+Everything that came from a document or a server passes `clean` before it is shown, and is never
+read as markup, so a text can neither move the cursor nor color the terminal.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import zip_longest
+from typing import Any
+
+import click
+from rich import box
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from corral.server.client import JSON
+
+WIDTH = 100
+"""Columns where the output is no terminal: what a README and a log can hold."""
+
+LEGS = ("vector", "keyword")
+
+# Control characters, and the marks that turn the direction of writing: both can forge a display.
+_UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: object) -> str:
+    """Return a text with every character that a terminal would act upon made a space."""
+    return _UNPRINTABLE.sub(" ", str(text))
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return a console that never interprets what it prints and is 100 columns wide in a pipe."""
+    watched = (sys.stderr if stderr else sys.stdout).isatty()
+    return Console(
+        stderr=stderr,
+        width=None if watched else WIDTH,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
+
+
+def show(*renderables: RenderableType) -> None:
+    """Print to stdout; in a pipe without the spaces that pad the lines of a table.
+
+    Several renderables are kept apart by an empty line.
+    """
+    screen = console()
+    apart = [part for renderable in renderables for part in ("", renderable)][1:]
+    if screen.is_terminal:
+        screen.print(*apart, sep="\n")
+        return
+    with screen.capture() as captured:
+        screen.print(*apart, sep="\n")
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+@dataclass(frozen=True, slots=True)
+class HitRow:
+    """One hit of a RAG reply.
+
+    Attributes:
+        rank: From 1.
+        score: In [0, 1].
+        document: Its document id.
+        text: The chunk's text.
+        legs: By leg, its rank, raw_score and score there; a leg that did not find it is absent.
+        contributions: By leg, its share of the fused score.
+        terms: Index terms of the question that the chunk holds.
+    """
+
+    rank: int
+    score: float
+    document: str
+    text: str
+    legs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    contributions: Mapping[str, float] = field(default_factory=dict)
+    terms: Sequence[str] = ()
+
+    def leg_rank(self, leg: str) -> str:
+        """Return the rank in a leg as it is shown, "-" where the leg did not find the chunk."""
+        return str(self.legs[leg]["rank"]) if leg in self.legs else "-"
+
+
+def hit_rows(reply: JSON) -> list[HitRow]:
+    """Return the hits of a RAG reply that was asked for with `explain: true`, best first."""
+    metadata = reply.get("metadata") or {}
+    documents = metadata.get("document_ids") or []
+    explanations = metadata.get("explanations") or [{}] * len(documents)
+    parallel = zip(
+        metadata.get("scores") or [],
+        documents,
+        metadata.get("chunks") or [],
+        explanations,
+        strict=False,
+    )
+    return [
+        HitRow(
+            rank,
+            score,
+            str(document),
+            str(text),
+            explanation.get("legs") or {},
+            explanation.get("contributions") or {},
+            explanation.get("matched_terms") or (),
+        )
+        for rank, (score, document, text, explanation) in enumerate(parallel, 1)
+    ]
+
+
+def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
+    """Return the table of hits: rank, score, rank in each leg, document and first words."""
+    table = _table("#>", "score>", "vector>", "keyword>", "document")
+    if texts:
+        table.columns[-1].max_width, table.columns[-1].overflow = WIDTH // 2 - 10, "fold"
+        table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
+        table.expand = True
+    for hit in hits:
+        cells = [str(hit.rank), f"{hit.score:.3f}", *map(hit.leg_rank, LEGS), hit.document]
+        _row(table, *cells, *([" ".join(hit.text[:400].split())] if texts else []))
+    return table
+
+
+def why_table(hits: Sequence[HitRow]) -> RenderableType:
+    """Return why each hit is there: each leg's raw score, its share of the score, the terms."""
+    table = _table("#>", "leg", "rank>", "raw score>", "score>", "contributes>", "matched terms")
+    for hit in hits:
+        for leg in (leg for leg in LEGS if leg in hit.legs):
+            said = hit.legs[leg]
+            share = hit.contributions.get(leg)
+            _row(
+                table,
+                str(hit.rank),
+                leg,
+                f"{said['rank']}",
+                f"{said['raw_score']:.4f}",
+                f"{said['score']:.3f}",
+                "-" if share is None else f"{share:.3f}",
+                " ".join(hit.terms) if leg == "keyword" else "",
+            )
+    return table
+
+
+def context(reply: JSON) -> RenderableType:
+    """Return the assembled context between two rules, with its tokens against the budget."""
+    metadata = reply.get("metadata") or {}
+    items = reply.get("content") or []
+    text = "".join(item.get("text", "") for item in items if isinstance(item, dict))
+    used, budget = metadata.get("token_count", 0), metadata.get("max_tokens", 0)
+    title = f"Context: {used} of {budget} tokens"
+    if metadata.get("dropped"):
+        title += f", {metadata['dropped']} more hits did not fit"
+    return Group(_rule(title), Text(clean(text).rstrip("\n")), _rule())
+
+
+def modes_table(documents: Mapping[str, Sequence[str]], rows: int = 5) -> RenderableType:
+    """Return, side by side, the documents that each search mode puts first.
+
+    Args:
+        documents: By mode, document ids, best first; repeated ones count once.
+        rows: How many documents of each.
+    """
+    table = _table("#>", *documents)
+    room = (WIDTH - 4) // max(len(documents), 1) - 3
+    first = [list(dict.fromkeys(ids))[:rows] for ids in documents.values()]
+    for rank, row in enumerate(zip_longest(*first, fillvalue=""), 1):
+        _row(table, rank, *(_shortened(document, room) for document in row))
+    return table
+
+
+def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
+    """Return the table of vector DBs."""
+    table = _table("vector DB", "provider", "mode", "ranker", "language", "model", "dimension>")
+    for db in vector_dbs:
+        ranker = (db.get("ranker") or {}).get("type", "")
+        keys = ("embedding_model", "embedding_dimension")
+        names = (db.get(key, "") for key in ("identifier", "provider_id", "search_mode"))
+        _row(table, *names, ranker, db.get("language", ""), *(db.get(key, "") for key in keys))
+    return table
+
+
+def settings_table(values: Mapping[str, Any]) -> RenderableType:
+    """Return settings, one a line, nested ones by dotted name."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _flat(values):
+        _row(table, name, _time(value) if name == "created_at" else _setting(value))
+    return table
+
+
+def models_table(models: Sequence[JSON]) -> RenderableType:
+    """Return the table of embedding models."""
+    table = _table("model", "provider", "dimension>", "default")
+    for model in models:
+        more = model.get("metadata") or {}
+        cells = [more.get("embedding_dimension", ""), "yes" if more.get("default") else ""]
+        _row(table, model.get("identifier", ""), model.get("provider_id", ""), *cells)
+    return table
+
+
+def providers_table(providers: Sequence[JSON]) -> RenderableType:
+    """Return the table of configured providers with their health."""
+    table = _table("provider", "kind", "type", "health")
+    for provider in providers:
+        health = provider.get("health") or {}
+        said = f"{health.get('status', '')} {health.get('message') or ''}".strip()
+        keys = ("provider_id", "api", "provider_type")
+        _row(table, *(provider.get(key, "") for key in keys), said)
+    return table
+
+
+def types_table(types: Sequence[JSON]) -> RenderableType:
+    """Return the table of provider types with their capabilities."""
+    table = _table("type", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>")
+    for entry in types:
+        can = entry.get("capabilities") or {}
+        cells = [can.get(leg, "") for leg in (*LEGS, "hybrid")]
+        cells += [_yes(can.get(key)) for key in ("exact", "persistent")]
+        keys = ("provider_type", "api")
+        _row(table, *(entry.get(key, "") for key in keys), *cells, can.get("max_dimension", ""))
+    return table
+
+
+def _table(*headers: str) -> Table:
+    """Return an empty table; a header that ends with `>` heads a column of numbers."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for header in headers:
+        right = header.endswith(">")
+        table.add_column(header.rstrip(">"), justify="right" if right else "left", no_wrap=right)
+    return table
+
+
+def _row(table: Table, *cells: object) -> None:
+    table.add_row(*(Text(clean(cell)) for cell in cells))
+
+
+def _rule(title: str = "") -> Rule:
+    return Rule(Text(title), align="left", characters="─", style="dim")
+
+
+def _shortened(name: str, room: int) -> str:
+    """Return a name of at most `room` columns: beginning and end, which tell most of a path."""
+    if cell_len(name) <= room:
+        return name
+    begin = set_cell_size(name, room // 2).rstrip()
+    end = set_cell_size(name[::-1], room - room // 2 - 1)[::-1].lstrip()
+    return f"{begin}…{end}"
+
+
+def _setting(value: object) -> object:
+    if value is None:
+        return "-"
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _time(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="seconds")
+
+
+def _yes(value: object) -> str:
+    return "" if value is None else "yes" if value else "no"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,76 @@
+"""A command line with a data folder of its own, and a server to compare it with."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
+
+from cli_harness import Corral, invoke, make_home
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A data folder that no other test uses."""
+    return make_home(tmp_path / "home")
+
+
+@pytest.fixture
+def corral(home: Path) -> Corral:
+    """The command line on the test's own data folder, in process."""
+    return lambda *arguments: invoke("--home", home, *arguments)
+
+
+@pytest.fixture(scope="session")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real server, started by `corral serve` on a free port."""
+    folder = make_home(tmp_path_factory.mktemp("server"))
+    command = [sys.executable, "-m", "corral.server.cli", "--home", str(folder)]
+    process = subprocess.Popen(
+        [*command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    assert process.stderr is not None
+    started = ""
+    for line in process.stderr:
+        started += line
+        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
+        if found:
+            break
+    else:
+        pytest.fail(f"the server did not start:\n{started}")
+    reader = threading.Thread(target=process.stderr.read)  # or a full pipe would stop the server
+    reader.start()
+    yield found[1]
+    process.terminate()
+    process.wait(20)
+    reader.join()
+    process.stderr.close()
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """A folder of five documents among files that are none."""
+    folder = tmp_path / "documents"
+    for name, text in {
+        "fences.md": "# Fences\n\nA fence keeps the cattle in. Posts stand three meters apart.",
+        "notes/gate.txt": "The gate opens inward and is latched with an iron hook.",
+        "notes/deep/water.rst": "Water\n=====\n\nThe trough holds two hundred liters of water.",
+        "page.html": "<html><title>Hay</title><body><p>Hay is stored dry in the barn.</p></body>",
+        "blåbær.markdown": "# Blåbær\n\nBlåbær vokser i skogen bak låven.",
+        ".hidden.md": "nobody sees this",
+        ".git/config.txt": "nor this",
+        "picture.png": "not a document",
+        "binary.txt": "PK\0\1\2",
+        "empty.md": " \n",
+    }.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder

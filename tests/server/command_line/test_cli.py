@@ -1,0 +1,317 @@
+"""The command line: every command, its errors and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cli_harness import Corral, invoke
+from click.testing import Result
+
+from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import SearchMode
+from corral.server import cli
+
+
+def settings_of(shown: Result) -> dict[str, str]:
+    """Return what `dbs show` printed, by name."""
+    assert shown.exit_code == 0, shown.output
+    pairs = (line.split(maxsplit=1) for line in shown.stdout.splitlines())
+    return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
+
+
+@pytest.fixture
+def filled(corral: Corral, documents: Path) -> Corral:
+    """The command line with the vector DB `farm` that holds the documents."""
+    assert corral("ingest", "farm", documents, "--create").exit_code == 0
+    return corral
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`corral --help` answers at once: it loads no web framework, engine, model or tables.
+
+    If this fails: import the named package in `commands`, or where it is used.
+    """
+    code = (
+        "import sys, corral.server.cli;"
+        "print(*{'fastapi','httpx','numpy','pydantic','rich','onnxruntime','apsw','yaml','asyncio'}"
+        "& set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_choices_are_those_of_the_contract() -> None:
+    """The command line offers exactly the modes, metrics and rankers that there are."""
+    rankers = [ranker().type for ranker in (RRFRanker, WeightedRanker, MaxRanker)]
+    assert list(cli.MODES.choices) == [mode.value for mode in SearchMode]
+    assert list(cli.METRICS.choices) == [metric.value for metric in Metric]
+    assert list(cli.RANKERS.choices) == rankers
+
+
+def test_every_command_has_help() -> None:
+    """Each command explains itself, and the list of them is the documented one."""
+    assert set(cli.main.commands) == {
+        "serve", "demo", "ingest", "query", "dbs", "providers", "models", "config",
+    }  # fmt: skip
+    for words in (["ingest"], ["query"], ["dbs", "create"], ["config", "show"], ["demo"]):
+        shown = invoke(*words, "--help")
+        assert shown.exit_code == 0
+        assert shown.stdout.startswith("Usage: ")
+
+
+def test_version() -> None:
+    """`--version` prints the version of the distribution."""
+    assert invoke("--version").stdout.split()[-1][0].isdigit()
+
+
+# --- vector DBs -------------------------------------------------------------------------------
+
+
+def test_a_vector_db_is_created_listed_shown_and_deleted(corral: Corral) -> None:
+    """The life of a vector DB, with every setting given on the command line."""
+    created = corral(
+        "dbs", "create", "farm", "--provider", "sqlite", "--model", "hashing", "--mode", "keyword",
+        "--language", "nb", "--metric", "l2", "--ranker", "max", "--field-weight", "title=3.5",
+    )  # fmt: skip
+    assert created.exit_code == 0, created.output
+    assert "farm: keyword search on sqlite, embeddings hashing (64 dimensions)" in created.stdout
+    listed = corral("dbs", "list").stdout
+    assert all(word in listed for word in ("farm", "sqlite", "keyword", "max", "norwegian", "64"))
+    shown = settings_of(corral("dbs", "show", "farm"))
+    assert shown["field_weights.title"] == "3.5"
+    assert shown["field_weights.content"] == "1.0"
+    assert (shown["metric"], shown["ranker.type"], shown["language"]) == ("l2", "max", "norwegian")
+    assert corral("dbs", "delete", "farm", "--yes").exit_code == 0
+    assert corral("dbs", "list").stdout.startswith("No vector DB is registered.")
+
+
+def test_creating_twice_is_fine_and_a_contradiction_is_not(corral: Corral) -> None:
+    """The same settings again change nothing; other settings are refused with exit code 2."""
+    assert corral("dbs", "create", "farm").exit_code == 0
+    assert corral("dbs", "create", "farm").exit_code == 0
+    other = corral("dbs", "create", "farm", "--mode", "vector")
+    assert other.exit_code == 2
+    assert "search_mode" in other.stderr
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", 'it\'s "x" ?#%', "emoji 🐄", "[bold]x[/bold]"])
+def test_any_name_works(corral: Corral, name: str) -> None:
+    """A vector DB may have any name; slashes, dots, quotes and brackets are ordinary.
+
+    If this fails: see how `client` escapes ids in paths, or whether a table reads markup.
+    """
+    assert corral("dbs", "create", name).exit_code == 0
+    assert settings_of(corral("dbs", "show", name))["identifier"] == name
+    assert name in corral("dbs", "list").stdout
+    assert corral("dbs", "delete", name, "--yes").exit_code == 0
+    assert corral("dbs", "show", name).exit_code == 2
+
+
+def test_deleting_without_a_terminal_needs_yes(corral: Corral) -> None:
+    """Nothing is deleted where nobody can be asked."""
+    corral("dbs", "create", "farm")
+    refused = corral("dbs", "delete", "farm")
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    assert "farm" in corral("dbs", "list").stdout
+
+
+@pytest.mark.parametrize(("answer", "left"), [("n", True), ("y", False)])
+def test_deleting_on_a_terminal_asks(home: Path, corral: Corral, answer: str, left: bool) -> None:
+    """On a terminal the answer decides."""
+    corral("dbs", "create", "farm")
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    command = [sys.executable, "-m", "corral.server.cli", "--home", str(home)]
+    subprocess.run(
+        [*command, "dbs", "delete", "farm"], stdin=theirs, capture_output=True, check=left is False
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert ("farm" in corral("dbs", "list").stdout.split()) is left
+
+
+@pytest.mark.parametrize("given", ["title", "=2", "title=heavy"])
+def test_a_malformed_field_weight_is_refused(corral: Corral, given: str) -> None:
+    """A field weight is FIELD=WEIGHT."""
+    refused = corral("dbs", "create", "farm", "--field-weight", given)
+    assert refused.exit_code == 2
+    assert "FIELD=WEIGHT" in refused.stderr
+
+
+# --- query ------------------------------------------------------------------------------------
+
+
+def test_a_query_shows_the_hits(filled: Corral) -> None:
+    """The table has rank, score, rank in each leg, document and the first words."""
+    shown = filled("query", "farm", "How far apart do fence posts stand?")
+    assert shown.exit_code == 0, shown.output
+    lines = [line for line in shown.stdout.splitlines() if line.strip()]
+    assert lines[0].split() == ["#", "score", "vector", "keyword", "document", "text"]
+    assert lines[2].split()[:5] == ["1", "1.000", "1", "1", "fences.md"]
+    assert "A fence keeps the cattle in." in lines[2]
+    assert "Context" not in shown.stdout
+
+
+def test_max_tokens_shows_the_context(filled: Corral) -> None:
+    """With a budget the context is printed, with its size, which is within the budget."""
+    shown = filled("query", "farm", "water trough", "--max-tokens", 150, "--k", 1)
+    assert "two hundred liters" in shown.stdout
+    used, budget = (int(word) for word in shown.stdout.split("Context: ")[1].split()[:3:2])
+    assert 0 < used <= budget == 150
+
+
+def test_without_a_budget_no_hit_is_dropped(filled: Corral) -> None:
+    """As many hits as asked for, however long they are."""
+    reply = json.loads(filled("query", "farm", "the barn", "--k", 5, "--json").stdout)
+    assert len(reply["metadata"]["document_ids"]) == 5
+
+
+def test_explain_shows_both_legs(filled: Corral) -> None:
+    """`--explain` adds each leg's raw score, its share and the matched terms."""
+    shown = filled("query", "farm", "iron hook", "--k", 1, "--explain").stdout
+    why = [line.split() for line in shown.splitlines() if " vector " in line or " keyword " in line]
+    vector, keyword = (line for line in why if line[0] == "1")
+    assert (vector[1], keyword[1]) == ("vector", "keyword")
+    assert (vector[5], keyword[5]) == ("0.500", "0.500")  # first in each leg: half of the score
+    assert keyword[6:] == ["hook", "iron"] or keyword[6:] == ["iron", "hook"]
+
+
+def test_json_is_the_reply(filled: Corral) -> None:
+    """`--json` prints one JSON document and nothing else, with any character in it."""
+    shown = filled("query", "farm", "blåbær skogen", "--mode", "keyword", "--json")
+    reply = json.loads(shown.stdout)
+    assert reply["metadata"]["document_ids"] == ["blåbær.markdown"]
+    assert any("Blåbær vokser" in item["text"] for item in reply["content"])
+
+
+def test_modes_and_threshold_reach_the_server(filled: Corral) -> None:
+    """The mode decides which legs are asked, the threshold which hits stay."""
+    vector = filled("query", "farm", "gate", "--mode", "vector", "--json").stdout
+    legs = [set(why["legs"]) for why in json.loads(vector)["metadata"]["explanations"]]
+    assert legs == [{"vector"}] * 5
+    nothing = filled("query", "farm", "gate", "--mode", "keyword", "--threshold", "0.999")
+    assert (nothing.exit_code, nothing.stdout.strip()) == (0, "Nothing found.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--k", "0"], "max_chunks"),
+        (["--k", "100000"], "max_chunks"),
+        (["--threshold", "7"], "score_threshold"),
+        (["--threshold", "nan"], "score_threshold"),
+        (["--max-tokens", "0"], "max_tokens_in_context"),
+        (["--mode", "psychic"], "psychic"),
+        (["--k", "many"], "many"),
+    ],
+)
+def test_bad_options_are_refused(filled: Corral, arguments: list[str], said: str) -> None:
+    """Bad input: exit code 2, and a message that names the culprit, without a traceback."""
+    refused = filled("query", "farm", "gate", *arguments)
+    assert refused.exit_code == 2
+    assert said in refused.stderr
+    assert "Traceback" not in refused.output
+    assert refused.stdout == ""
+
+
+def test_an_unknown_vector_db_is_named(filled: Corral) -> None:
+    """A typo in the name shows which vector DBs there are."""
+    refused = filled("query", "fram", "gate")
+    assert refused.exit_code == 2
+    assert refused.stderr.startswith("Error: ")
+    assert "'fram'" in refused.stderr
+    assert "farm" in refused.stderr
+
+
+# --- providers, models, configuration -----------------------------------------------------------
+
+
+def test_providers_are_shown_with_capabilities_and_health(corral: Corral) -> None:
+    """Types with what they can do; configured ones with their health."""
+    shown = corral("providers")
+    assert shown.exit_code == 0, shown.output
+    rows = [line.split() for line in shown.stdout.splitlines()]
+    assert ["sqlite", "vector_io", "inline::sqlite", "OK"] in rows
+    assert ["hashing", "embedding", "inline::hashing", "OK"] in rows
+    can = next(row for row in rows if row[:2] == ["inline::sqlite", "vector_io"])
+    assert can[2:7] == ["native", "native", "emulated", "yes", "yes"]
+
+
+def test_models_are_listed(corral: Corral) -> None:
+    """Each model with its provider and dimension."""
+    rows = [line.split() for line in corral("models").stdout.splitlines()]
+    assert rows[2:] == [["hashing", "hashing", "64"]]
+
+
+def test_config_show_is_yaml_with_defaults_and_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The effective configuration: where it is from, providers' defaults, secrets masked."""
+    file = tmp_path / "other.yaml"
+    monkeypatch.setenv("KEY", "sk-very-secret")
+    models = "[{model: m, dimension: 3}]"
+    entry = f"{{base_url: 'http://127.0.0.1:1', api_key: '${{env.KEY}}', models: {models}}}"
+    file.write_text(
+        "server: {port: 9000}\nproviders:\n  embedding:\n"
+        f"    - {{provider_id: tei, provider_type: 'remote::openai', config: {entry}}}\n",
+        encoding="utf-8",
+    )
+    shown = invoke("--home", tmp_path, "--config", file, "config", "show")
+    assert shown.exit_code == 0, shown.output
+    assert "sk-very-secret" not in shown.output
+    assert f"# configuration: {file}\n# data folder: {tmp_path}\n" in shown.stdout
+    effective: dict[str, Any] = yaml.safe_load(shown.stdout)
+    assert effective["server"]["port"] == 9000
+    assert effective["server"]["limits"]["max_k"] == 1000
+    assert effective["providers"]["embedding"][0]["config"]["api_key"] == "**********"
+
+
+def test_a_broken_configuration_is_the_inputs_fault(tmp_path: Path) -> None:
+    """A wrong key in run.yaml is named, with exit code 2, by every command that reads it."""
+    (tmp_path / "run.yaml").write_text("servr: {}", encoding="utf-8")
+    for words in (["config", "show"], ["dbs", "list"], ["serve"]):
+        refused = invoke("--home", tmp_path, *words)
+        assert refused.exit_code == 2
+        assert "servr" in refused.stderr
+        assert "Traceback" not in refused.output
+
+
+def test_an_unknown_provider_type_is_the_inputs_fault(tmp_path: Path) -> None:
+    """A provider type that does not exist is named with the nearest one."""
+    entry = "{provider_id: s, provider_type: 'inline::sqlight'}"
+    (tmp_path / "run.yaml").write_text(f"providers: {{vector_io: [{entry}]}}", encoding="utf-8")
+    refused = invoke("--home", tmp_path, "dbs", "list")
+    assert refused.exit_code == 2
+    assert "Did you mean 'inline::sqlite'?" in refused.stderr
+
+
+def test_a_data_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+    """A data folder that cannot be made: one error, one hint, exit code 1."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    refused = invoke("--home", tmp_path / "file", "dbs", "list")
+    assert refused.exit_code == 1
+    assert "Cannot make the data folder" in refused.stderr
+    assert "Hint: " in refused.stderr
+
+
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    """A folder of this machine has no meaning for another's server, nor a URL for `serve`."""
+    url = "http://127.0.0.1:1"
+    for words in (
+        ["--url", url, "--home", tmp_path, "dbs", "list"],
+        ["--url", url, "serve"],
+        ["--url", url, "config", "show"],
+        ["--url", url, "demo"],
+        ["--home", tmp_path, "demo"],
+    ):
+        assert invoke(*words).exit_code == 2
