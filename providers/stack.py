@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,8 @@ class Stack:
         self._vector_dbs = VectorDBStore(home / "registry.db")
         self._providers: dict[tuple[Api, str], Provider] = {}
         self._indexes: dict[str, tuple[VectorDB, EmbeddingIndex]] = {}
-        self._lock = asyncio.Lock()
+        # A lock for each vector DB: a backend that is slow to open holds up nobody else's.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # --- vector DBs --------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class Stack:
             Conflict: The id is taken by a registration that differs; the message names where.
         """
         vector_db = self._resolve(registration)
-        async with self._lock:
+        async with self._locks[vector_db.identifier]:
             stored = self._vector_dbs.find(vector_db.identifier)
             if stored is not None:
                 return _same(stored, vector_db)
@@ -128,7 +130,7 @@ class Stack:
         self.vector_db(vector_db_id)
         with suppress(NotFound):  # an earlier deletion ended half-way, or another's was faster
             await (await self.index(vector_db_id)).delete()
-        async with self._lock:
+        async with self._locks[vector_db_id]:
             self._vector_dbs.remove(vector_db_id)
             self._indexes.pop(vector_db_id, None)
 
@@ -143,7 +145,7 @@ class Stack:
         held = self._indexes.get(vector_db_id)
         if held is not None and held[0] == vector_db:
             return held[1]
-        async with self._lock:
+        async with self._locks[vector_db_id]:
             held = self._indexes.pop(vector_db_id, None)
             if held is not None and held[0] != vector_db:  # registered anew by another process
                 await held[1].close()
@@ -157,13 +159,11 @@ class Stack:
     # --- models and providers ----------------------------------------------------------------
 
     def models(self) -> list[tuple[str, ModelInfo]]:
-        """Return (provider_id, model) for every embedding model that can be registered."""
-        found = []
-        for api, provider_id in self._entries:
-            if api is Api.EMBEDDING:
-                provider = self._embedding(provider_id)
-                found += [(provider_id, info) for info in provider.models()]
-        return found
+        """Return (provider_id, model) for every embedding model that can be registered.
+
+        A provider that cannot be built serves none; `providers` says why.
+        """
+        return self._models()[0]
 
     async def embedder(self, model: str) -> Embedder:
         """Return the embedder of a model.
@@ -216,16 +216,31 @@ class Stack:
         return vector_db
 
     def _model(self, model: str) -> tuple[str, ModelInfo]:
-        known = self.models()
+        known, failures = self._models()
         for provider_id, info in known:
             if info.model == model:
                 return provider_id, info
+        if failures:  # it may be one of theirs, and their message says what to do
+            raise failures[0]
         names = ", ".join(info.model for _, info in known)
         raise NotFound(
             f"No provider serves the embedding model {model!r}.",
             hint=f"Known: {names}. Models are configured in run.yaml.",
             field="embedding_model",
         )
+
+    def _models(self) -> tuple[list[tuple[str, ModelInfo]], list[CorralError]]:
+        found: list[tuple[str, ModelInfo]] = []
+        failures: list[CorralError] = []
+        for api, provider_id in self._entries:
+            if api is Api.EMBEDDING:
+                try:
+                    models = self._embedding(provider_id).models()
+                except CorralError as error:
+                    failures.append(error)
+                else:
+                    found += [(provider_id, info) for info in models]
+        return found, failures
 
     def _capabilities(self, provider_id: str) -> Capabilities:
         entry = self._entries.get((Api.VECTOR_IO, provider_id))

@@ -16,6 +16,7 @@ from corral.api.errors import (
     Conflict,
     CorralError,
     InvalidRequest,
+    MissingDependency,
     NotFound,
     UnknownProvider,
 )
@@ -269,3 +270,34 @@ def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
         assert found["sqlite"].status == "OK"
 
     run(tmp_path, work)
+
+
+def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One embedding provider that cannot be built leaves the others' models usable.
+
+    A model that nobody else serves is then answered with that provider's own message.
+    """
+    build = stack_module.build_provider
+
+    def broken(api: Api, entry: ProviderEntry, home: Path) -> Any:
+        if entry.provider_id == "minilm":
+            raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
+        return build(api, entry, home)
+
+    monkeypatch.setattr(stack_module, "build_provider", broken)
+    config = CONFIG.model_copy(deep=True)
+    config.providers.embedding.insert(
+        0, ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
+    )
+
+    async def scenario() -> None:
+        stack = Stack(config, tmp_path)
+        await stack.register(registration())
+        assert [info.model for _, info in stack.models()] == ["hashing"]
+        with pytest.raises(MissingDependency, match="pip install x"):
+            await stack.embedder("all-MiniLM-L6-v2")
+        await stack.close()
+
+    asyncio.run(scenario())
