@@ -1,0 +1,1 @@
+"""Embedding providers: text in, embeddings out; one folder each."""

@@ -1,0 +1,71 @@
+"""all-MiniLM-L6-v2 as a function: texts to token ids, token ids to embeddings. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from corral.providers.embedding.minilm.onnx_graph import EMBEDDING, IDS, MASK, cached_graph
+from corral.providers.embedding.minilm.weights import MAX_TOKENS, read_tokenizer, read_weights
+
+
+class Model:
+    """The loaded model. Its methods may run in several threads at once.
+
+    Args:
+        folder: Where `model.safetensors` and `tokenizer.json` are.
+        home: The data folder, for the graph's cache.
+        threads: Threads of one computation, the calling one included.
+
+    Raises:
+        ConfigError: A file is not the official one.
+    """
+
+    def __init__(self, folder: Path, home: Path, threads: int) -> None:
+        self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
+        self._tokenizer.no_padding()  # the file itself pads and cuts to 128
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        weights = read_weights(folder)
+        # The session uses the mapped weights in place: they must live as long as it does.
+        self._weights = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(weight)
+            for name, weight in weights.items()
+        }
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Idle threads sleep: spinning saves 0.7 ms a query and costs a processor.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        self._session = onnxruntime.InferenceSession(
+            cached_graph(home, weights), options, providers=["CPUExecutionProvider"]
+        )
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text: 2 to 256, the marks at both ends included."""
+        # A lone surrogate, which JSON can carry, is no text for the tokenizer: it becomes "?".
+        clean = [text.encode("utf-8", "replace").decode() for text in texts]
+        # The batch call, even for one text, since it lets other Python threads run meanwhile.
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
+
+        Rows are padded to the longest, so the time is that of n times the longest.
+        """
+        lengths = np.array([len(ids) for ids in token_ids])
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        padded = np.zeros(mask.shape, np.int32)
+        padded[mask] = np.concatenate([np.asarray(ids, np.int32) for ids in token_ids])
+        feed = {IDS: padded, MASK: mask.astype(np.int32)}
+        embeddings: NDArray[np.float32] = self._session.run([EMBEDDING], feed)[0]
+        return embeddings
+
+    def embed_text(self, text: str) -> NDArray[np.float32]:
+        """Return the embedding of one text, shape (384,)."""
+        embeddings = self.embed(self.tokenize([text]))
+        return embeddings.reshape(-1)

