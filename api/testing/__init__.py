@@ -1,0 +1,98 @@
+"""The conformance suite: what every vector_io provider has to pass, shipped to provider authors.
+
+A provider's test file is a subclass and nothing else:
+
+    from pathlib import Path
+
+    from corral.api.embedding_index import EmbeddingIndex
+    from corral.api.testing import IndexConformance
+    from corral.api.vector_dbs import VectorDB
+    from corral_lancedb import SPEC, LanceConfig, LanceProvider
+
+    class TestLance(IndexConformance):
+        capabilities = SPEC.capabilities
+
+        async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+            provider = LanceProvider("lance", LanceConfig(), folder)
+            return await provider.open_index(vector_db, create=True)
+
+`open_index` is called with any registration (metric, `normalize`, language, field weights, any id)
+and an empty folder that belongs to the test. Called again with the same registration and folder, it
+opens what is stored: that is a restart. Other registrations in the same folder are other vector DBs
+beside it. A provider that keeps nothing on disk returns a new, empty index each time, or the one
+that it holds. The suite deletes every index at the end of a test, so that a service is left as it
+was. The file must be importable on its own, since other processes load it.
+
+*Which tests run* is decided by `capabilities` alone, never by names: `exact` means equal to
+brute force, otherwise recall is measured; `persistent` brings the restart tests, `transactional` the
+kill test, `concurrent_processes` the tests with a second process; `metrics`, `filter_operators`,
+modes and `max_dimension` decide the rest. A test that does not apply does not exist; none is
+skipped.
+
+*What does not work yet* is listed with its reason, and stays visible:
+
+        xfails = {"test_equal_distances_come_in_the_order_of_ids": "the engine orders ties by row"}
+
+These tests run as strict xfails: one that passes is a failure. Deleting or overriding a standard
+test fails `test_suite_is_whole`. Tests of the provider's own may stand in the same class.
+
+`bm25_tolerance` (1e-6) may be raised by engines that store term weights in lower precision, and
+`recall_floor` (0.95) holds for approximate ones.
+
+The tests need pytest and nothing else: each runs its coroutines in one `asyncio.Runner` of its own.
+All data is seeded, in 1 to 8 dimensions; what can be computed by hand is.
+"""
+
+import pytest
+
+# Before they are imported, so that their assertions say what was compared.
+pytest.register_assert_rewrite(
+    *(
+        f"{__name__}.{module}"
+        for module in (
+            "concurrency", "documents", "filters", "guards", "hostile", "hybrid", "isolation",
+            "keyword", "lifecycle", "limits", "persistence", "refusals", "scoring", "vector",
+            "writes",
+        )
+    )
+)  # fmt: skip
+
+from corral.api.testing.concurrency import ConcurrencyTests  # noqa: E402
+from corral.api.testing.documents import DocumentTests  # noqa: E402
+from corral.api.testing.filters import FilterTests  # noqa: E402
+from corral.api.testing.guards import GuardTests  # noqa: E402
+from corral.api.testing.hostile import HostileTextTests  # noqa: E402
+from corral.api.testing.hybrid import HybridTests  # noqa: E402
+from corral.api.testing.isolation import IsolationTests  # noqa: E402
+from corral.api.testing.keyword import KeywordTests  # noqa: E402
+from corral.api.testing.lifecycle import LifecycleTests  # noqa: E402
+from corral.api.testing.limits import LimitTests  # noqa: E402
+from corral.api.testing.persistence import PersistenceTests, ProcessTests  # noqa: E402
+from corral.api.testing.refusals import RefusalTests  # noqa: E402
+from corral.api.testing.scoring import ScoreTests  # noqa: E402
+from corral.api.testing.suite import Suite  # noqa: E402
+from corral.api.testing.vector import VectorTests  # noqa: E402
+from corral.api.testing.writes import WriteTests  # noqa: E402
+
+__all__ = ["IndexConformance", "Suite"]
+
+
+class IndexConformance(
+    LifecycleTests,
+    WriteTests,
+    DocumentTests,
+    VectorTests,
+    KeywordTests,
+    HybridTests,
+    ScoreTests,
+    FilterTests,
+    LimitTests,
+    HostileTextTests,
+    PersistenceTests,
+    ProcessTests,
+    ConcurrencyTests,
+    RefusalTests,
+    IsolationTests,
+    GuardTests,
+):
+    """Every standard test. Subclass it under a name that begins with Test; see the module."""

@@ -39,6 +39,7 @@ def test_the_rfc_snippet_dumps_exactly_what_the_wire_takes() -> None:
     config = RAGQueryConfig(max_chunks=6, mode="vector")
     assert config.model_dump() == WIRE
     assert list(config.model_dump()) == list(WIRE)
+    assert type(config.model_dump()["mode"]) is str
     assert json.loads(config.model_dump_json()) == WIRE
     assert json.loads(json.dumps(config.model_dump())) == WIRE
 

@@ -1,0 +1,147 @@
+"""Standard tests: a new version of a document takes the place of the old one in one step."""
+
+# ruff: noqa: S101 - assertions are what a test is made of
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from corral.api.errors import InvalidRequest
+from corral.api.testing.indexes import Handle, Indexes, chunk, ids
+from corral.api.testing.second_process import version_of
+from corral.api.testing.suite import Suite, needs
+
+BY_DOCUMENT = {"type": "eq", "key": "document_id", "value": "d"}
+
+
+def versions_left(index: Handle) -> dict[int, int]:
+    """Return how many chunks of each version of document d can be found."""
+    found: dict[int, int] = {}
+    for hit in index.search("vector", [1, 0], "", k=1000).chunks:
+        if hit.document_id == "d":
+            version = int(hit.metadata["version"])
+            found[version] = found.get(version, 0) + 1
+    return found
+
+
+class DocumentTests(Suite):
+    """add_chunks with replace_documents."""
+
+    def test_a_new_version_replaces_all_chunks_of_the_old_one(self, indexes: Indexes) -> None:
+        """Two chunks after three leave two; an id that both versions have is the new one.
+
+        If this fails: stale chunks of old versions stay and are found for ever.
+        """
+        index = indexes.open()
+        old = [chunk(f"d{n}", "zebra", document_id="d") for n in (1, 2, 3)]
+        other = [chunk("e1", "zebra", document_id="e"), chunk("x", "zebra")]
+        index.add([*old, *other])
+        new = [chunk("d1", "quagga", document_id="d"), chunk("d9", "quagga", document_id="d")]
+        index.add(new, replace_documents={"d"})
+        assert index.count() == 4
+        assert index.get("d1", "d2", "d3", "d9") == new
+        for mode in self.capabilities.modes:
+            found = set(ids(index.search(mode, [1, 0], "zebra quagga")))
+            assert found == {"d1", "d9", "e1", "x"}
+        if "keyword" in self.capabilities.modes:
+            assert set(ids(index.keyword("zebra"))) == {"e1", "x"}
+
+    def test_replacing_with_nothing_removes_a_document(self, indexes: Indexes) -> None:
+        """No chunks and a document id: that document is gone, unknown ids are ignored."""
+        index = indexes.open()
+        index.add([chunk("a", document_id="d"), chunk("b", document_id="e")])
+        index.add([], replace_documents=["d", "nobody"])
+        assert index.count() == 1
+        assert index.get("a", "b") == [chunk("b", document_id="e")]
+
+    def test_several_documents_are_replaced_at_once(self, indexes: Indexes) -> None:
+        """Every document named loses its old chunks, also one that gets no new ones."""
+        index = indexes.open()
+        index.add([chunk(f"{d}{n}", document_id=d) for d in "def" for n in (1, 2)])
+        index.add(
+            [chunk("d3", document_id="d"), chunk("z", document_id="z")],
+            replace_documents=["d", "e"],
+        )
+        assert index.count() == 4
+        assert [c.chunk_id for c in index.get("d1", "d2", "d3", "e1", "e2", "f1", "f2", "z")] == [
+            "d3", "f1", "f2", "z"
+        ]  # fmt: skip
+
+    def test_a_chunk_that_moves_between_documents_belongs_to_the_last(
+        self, indexes: Indexes
+    ) -> None:
+        """After an upsert under another document id, replacing the first leaves the chunk alone."""
+        index = indexes.open()
+        index.add([chunk("a", document_id="d")])
+        index.add([chunk("a", document_id="e")])
+        index.add([], replace_documents={"d"})
+        assert index.count() == 1
+        index.add([], replace_documents={"e"})
+        assert index.count() == 0
+
+    @pytest.mark.parametrize("document", ["it's", 'a"b', "a%", "../d", "天气", "d" * 255])
+    def test_any_document_id(self, indexes: Indexes, document: str) -> None:
+        """Document ids are data: quotes, wildcards and paths select nothing but themselves."""
+        index = indexes.open()
+        index.add([chunk("a", document_id=document), chunk("b", document_id="other")])
+        index.add([chunk("c", document_id=document)], replace_documents={document})
+        assert [c.chunk_id for c in index.get("a", "b", "c")] == ["b", "c"]
+
+    def test_a_refused_replacement_leaves_the_old_version(self, indexes: Indexes) -> None:
+        """A new version with a bad embedding is refused before the old one is touched."""
+        index = indexes.open()
+        old = chunk("a", "zebra", document_id="d")
+        index.add([old])
+        with pytest.raises(InvalidRequest):
+            index.add([chunk("b", document_id="d")], [[0, 0]], replace_documents={"d"})
+        assert index.get("a", "b") == [old]
+
+    def test_of_many_writers_of_one_document_one_version_is_left_whole(
+        self, indexes: Indexes
+    ) -> None:
+        """16 concurrent writers of one document leave exactly one of their versions.
+
+        If this fails: deleting the old chunks and adding the new ones are two steps, between which
+        another writer came.
+        """
+        index = indexes.open()
+
+        async def write(version: int) -> None:
+            await asyncio.sleep(0)
+            chunks = version_of("d", version, 3, 2)
+            await index.index.add_chunks(chunks, replace_documents={"d"})
+
+        indexes.together(*[write(version) for version in range(16)])
+        assert sorted(versions_left(index).values()) == [3]
+        assert index.count() == 3
+
+    @needs(lambda can: can.transactional)
+    def test_readers_see_one_whole_version(self, indexes: Indexes) -> None:
+        """While versions replace each other, every count and every get sees one of them, whole."""
+        index = indexes.open()
+        index.add(version_of("d", 0, 3, 2), [[1, 0]] * 3, replace_documents={"d"})
+        every_id = [f"d-{version}-{part}" for version in range(12) for part in range(3)]
+        seen: set[tuple[int, int]] = set()
+
+        async def write() -> None:
+            for version in range(1, 12):
+                chunks = version_of("d", version, 3, 2)
+                await index.index.add_chunks(chunks, replace_documents={"d"})
+
+        async def read(writer: asyncio.Task[None]) -> None:
+            last = False
+            while not last:
+                last = writer.done()
+                chunks = await index.index.get_chunks(every_id)
+                seen.add((len(chunks), len({one.metadata["version"] for one in chunks})))
+                seen.add((await index.index.count(), 1))
+                await asyncio.sleep(0)
+
+        async def both() -> None:
+            writer = asyncio.create_task(write())
+            await asyncio.gather(read(writer), read(writer), writer)
+
+        indexes.run(both())
+        assert seen == {(3, 1)}

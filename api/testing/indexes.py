@@ -1,0 +1,242 @@
+"""What the standard tests work with: indexes that are opened, called and dropped synchronously."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
+from corral.api.vector_dbs import VectorDB
+
+if TYPE_CHECKING:
+    from corral.api.testing.suite import Suite
+
+T = TypeVar("T")
+
+PLAIN: dict[str, Any] = {"language": "simple", "field_weights": {"content": 1.0}}
+"""Settings under which the terms of a text are its lower-case words, for computing BM25 by hand."""
+
+
+def chunk(chunk_id: str, content: str = "", /, **metadata: Any) -> Chunk:
+    """Return a chunk; its text mentions its id where none is given."""
+    return Chunk(chunk_id=chunk_id, content=content or f"text of {chunk_id}", metadata=metadata)
+
+
+def ids(response: QueryChunksResponse) -> list[str]:
+    """Return the chunk ids of an answer, best first."""
+    return [hit.chunk.chunk_id for hit in response.hits]
+
+
+def scores(response: QueryChunksResponse) -> dict[str, float]:
+    """Return the score of each chunk in an answer."""
+    return {hit.chunk.chunk_id: hit.score for hit in response.hits}
+
+
+def raw_scores(response: QueryChunksResponse) -> dict[str, float]:
+    """Return the raw score of each chunk in the answer of a single leg."""
+    return {
+        hit.chunk.chunk_id: leg.raw_score
+        for hit in response.hits
+        for leg in hit.explanation.legs.values()
+    }
+
+
+class Handle:
+    """One index, called synchronously.
+
+    Args:
+        index: The provider's index.
+        run: Runs a coroutine of the index to its end.
+    """
+
+    def __init__(
+        self, index: EmbeddingIndex, run: Callable[[Coroutine[Any, Any, Any]], Any]
+    ) -> None:
+        self.index = index
+        self._run = run
+
+    @property
+    def vector_db(self) -> VectorDB:
+        """The registration."""
+        return self.index.vector_db
+
+    def add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: Any = None,
+        *,
+        replace_documents: Collection[str] = (),
+    ) -> None:
+        """Add chunks; without embeddings, all get the same one."""
+        if embeddings is None:
+            embeddings = [[1.0] + [0.0] * (self.vector_db.embedding_dimension - 1)] * len(chunks)
+        self._run(self.index.add_chunks(chunks, embeddings, replace_documents=replace_documents))
+
+    def add_vectors(self, vectors: Mapping[str, Any]) -> None:
+        """Add a chunk for each id and embedding."""
+        self.add([chunk(chunk_id) for chunk_id in vectors], list(vectors.values()))
+
+    def add_texts(self, texts: Mapping[str, str]) -> None:
+        """Add a chunk for each id and text, all with the same embedding."""
+        self.add([chunk(chunk_id, text) for chunk_id, text in texts.items()])
+
+    def vector(self, embedding: ArrayLike, k: int = 10, **options: Any) -> QueryChunksResponse:
+        """Search by embedding."""
+        return self._query(embedding=embedding, k=k, mode="vector", **options)
+
+    def keyword(self, text: str, k: int = 10, **options: Any) -> QueryChunksResponse:
+        """Search by words."""
+        return self._query(query_string=text, k=k, mode="keyword", **options)
+
+    def hybrid(
+        self, embedding: ArrayLike, text: str, k: int = 10, **options: Any
+    ) -> QueryChunksResponse:
+        """Search by both."""
+        return self._query(embedding=embedding, query_string=text, k=k, mode="hybrid", **options)
+
+    def search(
+        self, mode: str, embedding: ArrayLike, text: str, k: int = 10, **options: Any
+    ) -> QueryChunksResponse:
+        """Search in any mode with what that mode needs."""
+        return self._query(embedding=embedding, query_string=text, k=k, mode=mode, **options)
+
+    def _query(self, **arguments: Any) -> QueryChunksResponse:
+        response: QueryChunksResponse = self._run(self.index.query(**arguments))
+        return response
+
+    def get(self, *chunk_ids: str, include_embeddings: bool = False) -> list[Chunk]:
+        """Return the stored chunks of these ids."""
+        found: list[Chunk] = self._run(
+            self.index.get_chunks(chunk_ids, include_embeddings=include_embeddings)
+        )
+        return found
+
+    def embeddings(self, *chunk_ids: str) -> NDArray[np.float64]:
+        """Return the stored embeddings of these ids, shape (n, dimension)."""
+        found = self.get(*chunk_ids, include_embeddings=True)
+        return np.array([one.embedding for one in found], dtype=np.float64)
+
+    def remove(self, *chunk_ids: str) -> None:
+        """Delete chunks."""
+        self._run(self.index.delete_chunks(chunk_ids))
+
+    def count(self) -> int:
+        """Return the number of chunks."""
+        number: int = self._run(self.index.count())
+        return number
+
+
+class Indexes:
+    """The indexes of one test. All live in one event loop and one folder.
+
+    Args:
+        suite: Whose `open_index` opens them.
+        folder: The test's own folder.
+        runner: The event loop.
+    """
+
+    def __init__(self, suite: Suite, folder: Path, runner: asyncio.Runner) -> None:
+        self._suite, self._folder, self._runner = suite, folder, runner
+        self._open: dict[str, Handle | None] = {}
+        self._registered: dict[str, VectorDB] = {}
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the event loop of the indexes."""
+        return self._runner.run(work)
+
+    def together(self, *work: Coroutine[Any, Any, T]) -> list[T]:
+        """Run coroutines concurrently and return their results in order."""
+
+        async def gather() -> list[T]:
+            return await asyncio.gather(*work)
+
+        return self.run(gather())
+
+    def open(self, identifier: str = "db", *, dimension: int = 2, **settings: Any) -> Handle:
+        """Register a vector DB and open its index.
+
+        Args:
+            identifier: Its id, new in this test.
+            dimension: Numbers in an embedding.
+            settings: `metric`, `language` and the rest of a registration.
+        """
+        self._registered[identifier] = VectorDB.model_validate(
+            {
+                "identifier": identifier,
+                "provider_id": "conformance",
+                "provider_resource_id": identifier,
+                "embedding_model": "none",
+                "embedding_dimension": dimension,
+                "created_at": 1.0,
+                **settings,
+            }
+        )
+        return self._opened(identifier)
+
+    def restart(self, handle: Handle) -> Handle:
+        """Close an index and open it again, as a restart of the server does."""
+        self.run(handle.index.close())
+        return self._opened(handle.vector_db.identifier)
+
+    def drop(self, handle: Handle) -> None:
+        """Delete an index with everything in it."""
+        self.run(handle.index.delete())
+        self._open[handle.vector_db.identifier] = None
+
+    def recreate(self, handle: Handle) -> Handle:
+        """Open the index of a registration whose index was dropped."""
+        return self._opened(handle.vector_db.identifier)
+
+    def drop_all(self) -> None:
+        """Delete what the test has left."""
+        for handle in self._open.values():
+            if handle is not None:
+                self.run(handle.index.delete())
+
+    def _opened(self, identifier: str) -> Handle:
+        vector_db = self._registered[identifier]
+        handle = Handle(self.run(self._suite.open_index(vector_db, self._folder)), self.run)
+        self._open[identifier] = handle
+        return handle
+
+    # --- other processes ---------------------------------------------------------------------
+
+    def in_another_process(self, handle: Handle, *steps: tuple[str, Any]) -> list[Any]:
+        """Open the same index in a new process, take steps there and return their results.
+
+        Args:
+            handle: An open index; it stays open here.
+            steps: (name, argument) as `corral.api.testing.second_process` knows them.
+        """
+        process = self.start_process(handle, *steps)
+        output, _ = process.communicate(timeout=60)
+        if process.returncode:
+            raise AssertionError(f"the second process ended with {process.returncode}")
+        return [json.loads(line) for line in output.splitlines()]
+
+    def start_process(self, handle: Handle, *steps: tuple[str, Any]) -> subprocess.Popen[str]:
+        """Like `in_another_process`, but return the running process at once."""
+        task = {
+            "file": inspect.getfile(type(self._suite)),
+            "suite": type(self._suite).__qualname__,
+            "folder": str(self._folder),
+            "vector_db": handle.vector_db.model_dump(mode="json"),
+            "steps": steps,
+        }
+        return subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
+            [sys.executable, "-m", "corral.api.testing.second_process", json.dumps(task)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )

@@ -1,0 +1,66 @@
+"""Standard tests: vector DBs never meet, however alike their ids are."""
+
+# ruff: noqa: S101 - assertions are what a test is made of
+
+from __future__ import annotations
+
+from corral.api.testing.indexes import Handle, Indexes, ids
+from corral.api.testing.suite import Suite
+
+ALIKE = [
+    "a-b", "a_b", "A-B", "A_B", "a/b", "../a", "..", ".", "a", "a.b", "a b", " ", "a?b#c%d",
+    "a%2Fb", "it's", 'a"b', "`a`", "a;b", "--", "🙂", "🙁", "天气", "é", "e\u0301", "ﬁ", "fi",
+    "CON", "null", "0", "x" * 254 + "y", "x" * 254 + "z", "🙂" * 255, "sqlite_master", "pg_catalog",
+    "a\\b", "a:b",
+]  # fmt: skip
+"""Ids that some engine or file system cannot hold or takes for one another."""
+
+
+class IsolationTests(Suite):
+    """Any string of 1 to 255 characters without NUL is a usable id of its own."""
+
+    def test_every_id_is_usable_and_apart_from_the_others(self, indexes: Indexes) -> None:
+        """Each vector DB finds its own chunk and no other's, whatever its id looks like.
+
+        If this fails: names are derived from ids in a way that maps two ids to one.
+        """
+        opened = {name: indexes.open(name) for name in ALIKE}
+        for number, index in enumerate(opened.values()):
+            index.add_texts({f"c{number}": f"zebra number{number}", "same": f"number{number}"})
+        for number, index in enumerate(opened.values()):
+            assert self.mine(index, number), index.vector_db.identifier
+
+    def test_dropping_one_leaves_the_others(self, indexes: Indexes) -> None:
+        """Deleting every second vector DB changes nothing in the rest."""
+        opened = [indexes.open(name) for name in ALIKE]
+        for number, index in enumerate(opened):
+            index.add_texts({f"c{number}": f"zebra number{number}", "same": f"number{number}"})
+        for index in opened[::2]:
+            indexes.drop(index)
+        for number, index in list(enumerate(opened))[1::2]:
+            assert self.mine(index, number), index.vector_db.identifier
+
+    def mine(self, index: Handle, number: int) -> bool:
+        """Say whether an index holds exactly the two chunks that it was given."""
+        everywhere = [
+            set(ids(index.search(mode, [1, 0], f"zebra number{number}", k=100)))
+            for mode in self.capabilities.modes
+        ]
+        contents = [c.content for c in index.get(f"c{number}", "same")]
+        return (
+            index.count() == 2
+            and all(found == {f"c{number}", "same"} for found in everywhere)
+            and contents == [f"zebra number{number}", f"number{number}"]
+        )
+
+    def test_different_settings_side_by_side(self, indexes: Indexes) -> None:
+        """Vector DBs of other dimensions, metrics and languages do not disturb each other."""
+        one = indexes.open("one", dimension=3, metric="l2", language="norwegian")
+        two = indexes.open("two", dimension=2, metric="cosine", language="simple")
+        one.add_texts({"a": "hundene"})
+        two.add_texts({"a": "hundene"})
+        if "keyword" in self.capabilities.modes:
+            assert ids(one.keyword("hund")) == ["a"]
+            assert ids(two.keyword("hund")) == []
+        if "vector" in self.capabilities.modes:
+            assert ids(one.vector([1, 0, 0])) == ids(two.vector([1, 0])) == ["a"]

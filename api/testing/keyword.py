@@ -1,0 +1,240 @@
+"""Standard tests: keyword search is BM25 over analyzed words, joined by OR."""
+
+# ruff: noqa: S101 - assertions are what a test is made of
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from corral.api.testing.indexes import PLAIN, Indexes, chunk, ids, raw_scores
+from corral.api.testing.oracle import Oracle, bm25
+from corral.api.testing.suite import Suite, needs
+
+CORPUS = {
+    "a": "alpha beta gamma",
+    "b": "alpha alpha beta",
+    "c": "gamma delta delta delta epsilon",
+    "d": "beta",
+    "e": "zeta zeta eta theta iota kappa",
+}
+
+
+@needs(lambda can: can.keyword != "no")
+class KeywordTests(Suite):
+    """Keyword mode."""
+
+    def test_raw_scores_by_hand(self, indexes: Indexes) -> None:
+        """Two chunks, "alpha alpha" and "alpha beta": scores worked out on paper.
+
+        N = 2, both of length 2, so len / avg = 1 and the weight of f is f * 2.2 / (f + 1.2).
+        alpha: n = 2, idf = ln(1 + 0.5 / 2.5) = ln 1.2. beta: n = 1, idf = ln(1 + 1.5 / 1.5) = ln 2.
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts({"twice": "alpha alpha", "once": "alpha beta"})
+        found = raw_scores(index.keyword("alpha"))
+        expected = {"twice": math.log(1.2) * 4.4 / 3.2, "once": math.log(1.2)}
+        assert found == pytest.approx(expected, abs=self.bm25_tolerance)
+        assert list(found) == ["twice", "once"]
+        found = raw_scores(index.keyword("beta"))
+        assert found == pytest.approx({"once": math.log(2)}, abs=self.bm25_tolerance)
+        [hit] = index.keyword("beta").hits
+        assert hit.score == pytest.approx(math.log(2) / (1 + math.log(2)), abs=self.bm25_tolerance)
+
+    @pytest.mark.parametrize(
+        "query", ["alpha", "beta", "delta", "alpha beta", "gamma delta zeta", "kappa beta nothing"]
+    )
+    def test_raw_scores_are_bm25(self, indexes: Indexes, query: str) -> None:
+        """k1 1.2, b 0.75 and Lucene's idf over the terms, for rare, common and repeated words.
+
+        If this fails by a constant factor: the factor k1 + 1 was dropped. If only for long chunks:
+        look at the average length. If for common words: FTS5's own idf is cut off at 1e-6.
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts(CORPUS)
+        expected = bm25(query, {i: {"content": text} for i, text in CORPUS.items()}, {"content": 1})
+        response = index.keyword(query)
+        assert raw_scores(response) == pytest.approx(expected, abs=self.bm25_tolerance)
+        assert ids(response) == sorted(expected, key=lambda i: (-expected[i], i))
+
+    def test_a_random_corpus_equals_the_definition(self, indexes: Indexes) -> None:
+        """200 chunks of 1 to 20 words, 20 queries: ids, order, ties and scores of the reference."""
+        index = indexes.open(**PLAIN)
+        rng = np.random.default_rng(5)
+        vocabulary = [f"w{number}" for number in range(40)]
+        chances = 1 / np.arange(1, 41)
+        chances /= chances.sum()
+        texts = [
+            " ".join(rng.choice(vocabulary, rng.integers(1, 21), p=chances)) for _ in range(200)
+        ]
+        chunks = [chunk(f"c{n:03}", texts[n]) for n in rng.permutation(200)]
+        oracle = Oracle(index.vector_db)
+        index.add(chunks)
+        oracle.add(chunks, [[1, 0]] * 200)
+        for number in range(20):
+            query = " ".join(rng.choice(vocabulary, 4, replace=False))
+            k = int(rng.integers(1, 50))
+            response = index.keyword(query, k=k)
+            wrong = oracle.complaint(response, oracle.keyword(query), k, self.bm25_tolerance)
+            assert wrong == "", f"query {number}: {query}"
+
+    def test_words_are_joined_by_or(self, indexes: Indexes) -> None:
+        """A chunk with any word of the question is found; one with none is not.
+
+        If this fails: the engine joins by AND, and real questions find nothing.
+        """
+        index = indexes.open()
+        index.add_texts({"a": "zebra", "b": "quagga", "c": "zebra and quagga", "d": "lion"})
+        assert ids(index.keyword("zebra quagga")) == ["c", "a", "b"]
+        assert ids(index.keyword("does the zebra like unheard of things?")) == ["a", "c"]
+
+    def test_more_and_rarer_words_rank_higher(self, indexes: Indexes) -> None:
+        """Two rare words beat one, and a rare word beats a common one."""
+        index = indexes.open(**PLAIN)
+        common = {f"x{n}": f"common filler{n}" for n in range(8)}
+        index.add_texts(
+            {"both": "rare scarce", "one": "rare filler", "none": "common filler", **common}
+        )
+        assert ids(index.keyword("common rare scarce", k=2)) == ["both", "one"]
+        assert (
+            raw_scores(index.keyword("rare"))["one"] > raw_scores(index.keyword("common"))["none"]
+        )
+
+    def test_one_chunk_alone_has_a_real_score(self, indexes: Indexes) -> None:
+        """With N = 1 the score is ln(4 / 3) = 0.2877, and 0.2234 in [0, 1]; not 0 and not 1e-6.
+
+        If this fails: the idf of a word that more than half of the chunks hold was cut off.
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts({"a": "zebra"})
+        [hit] = index.keyword("zebra").hits
+        raw = hit.explanation.legs["keyword"].raw_score
+        assert raw == pytest.approx(math.log(4 / 3), abs=self.bm25_tolerance)
+        assert hit.score == pytest.approx(0.22340, abs=1e-4 + self.bm25_tolerance)
+
+    def test_a_word_in_every_chunk_still_counts(self, indexes: Indexes) -> None:
+        """All chunks hold the word: all are found, and the shortest is best."""
+        index = indexes.open(**PLAIN)
+        index.add_texts({f"c{n}": "zebra " + "filler " * n for n in range(5)})
+        response = index.keyword("zebra")
+        assert ids(response) == ["c0", "c1", "c2", "c3", "c4"]
+        assert min(response.scores) > 0.01
+
+    def test_equal_texts_come_in_the_order_of_ids(self, indexes: Indexes) -> None:
+        """Chunks with one text share a score; ids ascend, and the cut at k keeps the first ids."""
+        index = indexes.open(**PLAIN)
+        names = [f"c{number:02}" for number in np.random.default_rng(6).permutation(20)]
+        index.add_texts({**dict.fromkeys(names, "zebra"), "z": "zebra zebra"})
+        for k in (1, 2, 8, 21, 30):
+            assert ids(index.keyword("zebra", k=k)) == ["z", *sorted(names)][:k], f"k={k}"
+
+    def test_writes_change_the_statistics(self, indexes: Indexes) -> None:
+        """Adding, replacing and deleting chunks gives the scores of a fresh index.
+
+        If this fails: document counts, frequencies or the average length are only ever added to.
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts({**CORPUS, "gone": "alpha beta zeta", "d": "alpha alpha alpha alpha eta"})
+        index.remove("gone")
+        index.add_texts({"d": CORPUS["d"]})
+        expected = bm25(
+            "alpha zeta", {i: {"content": t} for i, t in CORPUS.items()}, {"content": 1}
+        )
+        found = raw_scores(index.keyword("alpha zeta"))
+        assert found == pytest.approx(expected, abs=self.bm25_tolerance)
+
+    def test_statistics_are_per_vector_db(self, indexes: Indexes) -> None:
+        """What another vector DB holds changes no score.
+
+        If this fails: it tells strangers which words others store, and bends every ranking.
+        """
+        index, other = indexes.open("one", **PLAIN), indexes.open("two", **PLAIN)
+        index.add_texts(CORPUS)
+        before = raw_scores(index.keyword("alpha zeta"))
+        other.add_texts({f"x{n}": "alpha zeta" for n in range(50)})
+        assert raw_scores(index.keyword("alpha zeta")) == before
+
+    @pytest.mark.parametrize("text", ["", " ", "\n\t", "?!", "...", "\0", '"', "-", "*"])
+    def test_a_query_without_a_word_finds_nothing(self, indexes: Indexes, text: str) -> None:
+        """Blank or nothing but signs: an empty answer."""
+        index = indexes.open()
+        index.add_texts({"a": "zebra ? - *"})
+        assert index.keyword(text).hits == []
+
+    @pytest.mark.parametrize(
+        ("language", "text", "query"),
+        [
+            ("english", "The runners were running fast", "run"),
+            ("english", "several connections", "connected"),
+            ("english", "a cat", "cats"),
+            ("norwegian", "hundene bjeffer", "hund"),
+            ("german", "die Häuser", "Haus"),
+            ("english", "今天天气真好", "天气"),
+            ("chinese", "今天天气真好", "天气"),
+            ("chinese", "今天天气真好", "今天的天气怎么样"),
+            ("japanese", "東京タワーは高い", "東京"),
+            ("simple", "Zebra", "zEBRA"),
+            ("simple", "ＺＥＢＲＡ", "zebra"),
+        ],
+    )
+    def test_inflected_forms_and_unspaced_scripts_are_found(
+        self, indexes: Indexes, language: str, text: str, query: str
+    ) -> None:
+        """The registered language stems; every language segments scripts without spaces.
+
+        If this fails for Chinese: the engine's own tokenizer takes a sentence for a word.
+        """
+        index = indexes.open(language=language)
+        index.add_texts({"a": text, "b": "unrelated words 你好"})
+        assert ids(index.keyword(query))[:1] == ["a"]
+
+    def test_the_simple_language_stems_nothing(self, indexes: Indexes) -> None:
+        """`simple` finds words as they are, and stop words too."""
+        index = indexes.open(language="simple")
+        index.add_texts({"a": "the running zebra"})
+        assert ids(index.keyword("run")) == []
+        assert ids(index.keyword("the")) == ["a"]
+
+    def test_a_heavier_title_outranks_content(self, indexes: Indexes) -> None:
+        """With title 3 and content 1 a word in the title wins, with 1 and 3 the word in the text.
+
+        If this fails: field weights are stored but not used.
+        """
+        chunks = [chunk("t", "quagga", title="zebra"), chunk("c", "zebra", title="quagga")]
+        for name, title, content, order in (("x", 3, 1, ["t", "c"]), ("y", 1, 3, ["c", "t"])):
+            weights = {"content": content, "title": title}
+            index = indexes.open(name, language="simple", field_weights=weights)
+            index.add(chunks)
+            assert ids(index.keyword("zebra")) == order
+
+    def test_field_weights_multiply_the_frequency(self, indexes: Indexes) -> None:
+        """f is the sum over the fields of weight times count; lengths are unweighted counts."""
+        weights = {"content": 1.0, "title": 2.0, "tags": 0.5}
+        index = indexes.open(language="simple", field_weights=weights)
+        texts = {
+            "a": {"content": "zebra quagga", "title": "zebra", "tags": "lion"},
+            "b": {"content": "lion lion zebra", "title": "quagga okapi", "tags": ""},
+            "c": {"content": "okapi", "title": "", "tags": "zebra zebra"},
+        }
+        index.add(
+            [
+                chunk(i, t["content"], title=t["title"], tags=t["tags"].split())
+                for i, t in texts.items()
+            ]
+        )
+        for query in ("zebra", "lion okapi", "quagga"):
+            found = raw_scores(index.keyword(query))
+            expected = bm25(query, texts, weights)
+            assert found == pytest.approx(expected, abs=self.bm25_tolerance)
+
+    def test_only_registered_fields_are_searched(self, indexes: Indexes) -> None:
+        """Metadata that has no weight is not found by words; a field may be a list or a number."""
+        weights = {"content": 1.0, "tags": 1.0, "year": 1.0}
+        index = indexes.open(field_weights=weights)
+        index.add(
+            [chunk("a", "text", tags=["zebra", "lion"], year=1848, note="okapi", title="quagga")]
+        )
+        for word, found in {"lion": ["a"], "1848": ["a"], "okapi": [], "quagga": []}.items():
+            assert ids(index.keyword(word)) == found, word

@@ -1,0 +1,79 @@
+"""Standard tests: what is refused is refused by name, and the index goes on working."""
+
+# ruff: noqa: S101 - assertions are what a test is made of
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from corral.api.embedding_index import MAX_K, MAX_QUERY_CHARACTERS
+from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
+from corral.api.testing.indexes import Indexes, chunk, ids
+from corral.api.testing.suite import Suite
+
+QUERIES: list[tuple[dict[str, Any], type[InvalidRequest]]] = [
+    ({"mode": "semantic"}, UnsupportedMode),
+    ({"k": 0}, InvalidRequest),
+    ({"k": MAX_K + 1}, InvalidRequest),
+    ({"k": True}, InvalidRequest),
+    ({"score_threshold": 1.5}, InvalidRequest),
+    ({"score_threshold": math.nan}, InvalidRequest),
+    ({"embedding": [1.0]}, InvalidEmbedding),
+    ({"embedding": [1.0, 0.0, 0.0]}, InvalidEmbedding),
+    ({"embedding": [math.nan, 0.0]}, InvalidEmbedding),
+    ({"embedding": [math.inf, 0.0]}, InvalidEmbedding),
+    ({"embedding": [0.0, 0.0]}, InvalidEmbedding),
+    ({"embedding": None}, InvalidRequest),
+    ({"filters": {"type": "like", "key": "x", "value": 1}}, InvalidFilter),
+    ({"filters": {"type": "eq", "key": "x"}}, InvalidFilter),
+    ({"ranker": {"type": "magic"}}, InvalidRequest),
+    ({"query_string": "x" * (MAX_QUERY_CHARACTERS + 1)}, InvalidRequest),
+]
+
+
+class RefusalTests(Suite):
+    """Bad arguments."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "error"), QUERIES, ids=lambda a: next(iter(a)) if isinstance(a, dict) else ""
+    )
+    def test_bad_queries_are_refused(
+        self, indexes: Indexes, arguments: dict[str, Any], error: type[InvalidRequest]
+    ) -> None:
+        """The contract's error, never the engine's, and the next query works.
+
+        If this fails: the provider overrides `query`, or swallows errors.
+        """
+        index = indexes.open()
+        index.add_texts({"a": "zebra"})
+        asked: dict[str, Any] = {"embedding": [1, 0], "query_string": "zebra", "k": 5}
+        asked["mode"] = "vector" if self.capabilities.hybrid == "no" else "hybrid"
+        with pytest.raises(error):
+            indexes.run(index.index.query(**{**asked, **arguments}))
+        assert ids(indexes.run(index.index.query(**asked))) == ["a"]
+
+    @pytest.mark.parametrize(
+        "rows",
+        [
+            [[1.0]],
+            [[math.nan, 1]],
+            [[math.inf, 1]],
+            [[1e300, 1]],
+            [[0, 0]],
+            [["1", "2"]],
+            [],
+            [[1, 0], [0, 1]],
+        ],
+        ids=["dimension", "nan", "inf", "huge", "zero", "text", "none", "many"],
+    )
+    def test_bad_embeddings_are_refused(self, indexes: Indexes, rows: Any) -> None:
+        """Nothing is stored, and the next add works."""
+        index = indexes.open()
+        with pytest.raises(InvalidRequest):
+            index.add([chunk("a")], rows)
+        assert index.count() == 0
+        index.add([chunk("a")])
+        assert index.count() == 1

@@ -1,0 +1,87 @@
+"""The other process of the tests that need one: opens the index and takes the steps it is told.
+
+Started by `Indexes.start_process` with a JSON object as its only argument; prints the result of
+each step as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing.suite import Suite
+from corral.api.vector_dbs import VectorDB
+
+
+def version_of(document: str, version: int, size: int, dimension: int) -> list[Chunk]:
+    """Return a version of a document: `size` chunks that all name the version in their text.
+
+    The ids differ from version to version, so that leftovers show.
+    """
+    return [
+        Chunk(
+            content=f"version{version} part{part}",
+            chunk_id=f"{document}-{version}-{part}",
+            metadata={"document_id": document, "version": version},
+            embedding=[1.0, *[float(part)] * (dimension - 1)],
+        )
+        for part in range(size)
+    ]
+
+
+async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
+    """Take one step and return its result as a JSON value.
+
+    Steps: `add` chunks, `delete` ids, `query` (arguments; returns ids), `count`, and `versions`
+    (document, first, last, size), which replaces a document again and again and prints the number
+    of each version once it is stored.
+    """
+    if step == "add":
+        return await index.add_chunks([Chunk.model_validate(one) for one in argument])
+    if step == "delete":
+        return await index.delete_chunks(argument)
+    if step == "query":
+        return [chunk.chunk_id for chunk in (await index.query(**argument)).chunks]
+    if step == "count":
+        return await index.count()
+    if step == "versions":
+        document, first, last, size = argument
+        for version in range(first, last):
+            chunks = version_of(document, version, size, index.vector_db.embedding_dimension)
+            await index.add_chunks(chunks, replace_documents={document})
+            print(version, flush=True)  # noqa: T201 - how the first process knows
+        return None
+    raise ValueError(step)
+
+
+def load(file: str, name: str) -> Suite:
+    """Return the test class of a file, which need not be importable by name."""
+    spec = importlib.util.spec_from_file_location("conformance_under_test", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    suite: Suite = getattr(module, name)()
+    return suite
+
+
+async def main(task: dict[str, Any]) -> None:
+    """Open the index and take the steps."""
+    suite = load(task["file"], task["suite"])
+    vector_db = VectorDB.model_validate(task["vector_db"])
+    index = await suite.open_index(vector_db, Path(task["folder"]))
+    for step, argument in task["steps"]:
+        result = await take(index, step, argument)
+        print(json.dumps(result), flush=True)  # noqa: T201
+    await index.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.loads(sys.argv[1])))

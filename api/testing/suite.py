@@ -1,0 +1,128 @@
+"""The root of the conformance suite: what a provider author writes, and which tests then run."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.provider import Capabilities
+from corral.api.testing.indexes import Indexes
+from corral.api.vector_dbs import VectorDB
+
+Condition = Callable[[Capabilities], bool]
+T = TypeVar("T")
+
+
+def needs(condition: Condition) -> Callable[[T], T]:
+    """Mark a standard test, or a class of them, as one for providers that can do something.
+
+    Args:
+        condition: Says of a provider's capabilities whether the test applies.
+    """
+
+    def mark(test: T) -> T:
+        test._needs = condition  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+class Suite(ABC):
+    """Hooks and settings of the suite; see the docstring of `corral.api.testing`.
+
+    Attributes:
+        capabilities: The provider's own (`SPEC.capabilities`); decides which tests run.
+        xfails: Standard tests that are known to fail, with the reason. They still run, and one
+            that passes after all is a failure, so that a gap is not forgotten once it is closed.
+        bm25_tolerance: Largest allowed difference between a raw keyword score and BM25's
+            definition; larger only where an engine stores weights in lower precision.
+        recall_floor: Least recall_vs_exact@10 of an approximate provider.
+    """
+
+    capabilities: ClassVar[Capabilities]
+    xfails: ClassVar[Mapping[str, str]] = {}
+    bm25_tolerance: ClassVar[float] = 1e-6
+    recall_floor: ClassVar[float] = 0.95
+
+    chosen: ClassVar[dict[str, Any]] = {}
+    """By name, what became of each standard test: itself, itself as an xfail, or None."""
+
+    @abstractmethod
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Return the index of a vector DB; make it where it does not exist yet.
+
+        Called again with the same registration and folder it opens what is stored there, which is
+        how restarts, other processes and several vector DBs side by side are tested. Close nothing
+        here: the suite closes each index and deletes it at the end of the test.
+
+        Args:
+            vector_db: A registration as the server would pass it.
+            folder: An empty folder of the test's own, for engines that keep files. A remote
+                engine may derive a name from it.
+        """
+
+    @pytest.fixture
+    def indexes(self, tmp_path: Path) -> Iterator[Indexes]:
+        """Open indexes in one event loop, and drop them after the test."""
+        with asyncio.Runner() as runner:
+            indexes = Indexes(self, tmp_path, runner)
+            yield indexes
+            indexes.drop_all()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if hasattr(cls, "capabilities"):
+            _select(cls)
+
+
+def standard_tests() -> dict[str, Callable[..., None]]:
+    """Return every test of the suite by name."""
+    from corral.api.testing import IndexConformance  # noqa: PLC0415 - it is made of this module
+
+    return {
+        name: test
+        for owner in reversed(IndexConformance.__mro__)
+        for name, test in vars(owner).items()
+        if name.startswith("test_")
+    }
+
+
+def applies(name: str, capabilities: Capabilities) -> bool:
+    """Say whether a standard test is one for a provider with these capabilities."""
+    from corral.api.testing import IndexConformance  # noqa: PLC0415
+
+    [owner] = [owner for owner in IndexConformance.__mro__ if name in vars(owner)]
+    conditions = (vars(owner).get("_needs"), getattr(vars(owner)[name], "_needs", None))
+    return all(condition(capabilities) for condition in conditions if condition)
+
+
+def _select(cls: type[Suite]) -> None:
+    """Give a provider's test class the standard tests that apply to it, and only these.
+
+    A test that the class itself defines under a standard name is left for the guards to report,
+    except the guards themselves.
+    """
+    cls.chosen = {}
+    for name, test in standard_tests().items():
+        choice: Any = test if applies(name, cls.capabilities) else None
+        if choice and name in cls.xfails:
+            choice = _expected_to_fail(test, cls.xfails[name])
+        cls.chosen[name] = choice
+        if name not in vars(cls) or name.startswith("test_suite_"):
+            setattr(cls, name, choice)
+
+
+def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        test(*args, **kwargs)
+
+    marked: Callable[..., None] = pytest.mark.xfail(reason=reason, strict=True)(run)
+    return marked
