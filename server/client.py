@@ -192,7 +192,7 @@ async def in_process(config: RunConfig, home: Path) -> AsyncIterator[Client]:
 
     _check_home(home)
     app = create_app(config, home)
-    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,

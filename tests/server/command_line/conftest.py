@@ -6,14 +6,37 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests are no package
+from corral.server.cli import main
 
-from cli_harness import Corral, invoke, make_home
+Corral = Callable[..., Result]
+"""Runs `corral ARGUMENTS...` and returns what it printed and its exit code."""
+
+RUN_YAML = """
+providers:
+  vector_io:
+    - {provider_id: sqlite, provider_type: "inline::sqlite"}
+  embedding:
+    - {provider_id: hashing, provider_type: "inline::hashing", config: {dimension: 64}}
+"""
+
+
+def make_home(folder: Path) -> Path:
+    """Return a data folder whose run.yaml needs no model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def invoke() -> Corral:
+    """The command line in this process, without any option given."""
+    return lambda *arguments: CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -23,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def corral(home: Path) -> Corral:
+def corral(home: Path, invoke: Corral) -> Corral:
     """The command line on the test's own data folder, in process."""
     return lambda *arguments: invoke("--home", home, *arguments)
 

@@ -7,18 +7,21 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cli_harness import Corral, invoke
 from click.testing import Result
 
 from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
+from corral.providers.stack import Stack
 from corral.server import cli
+
+Corral = Callable[..., Result]
 
 
 def settings_of(shown: Result) -> dict[str, str]:
@@ -57,7 +60,7 @@ def test_choices_are_those_of_the_contract() -> None:
     assert list(cli.RANKERS.choices) == rankers
 
 
-def test_every_command_has_help() -> None:
+def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.commands) == {
         "serve", "demo", "ingest", "query", "dbs", "providers", "models", "config",
@@ -68,7 +71,7 @@ def test_every_command_has_help() -> None:
         assert shown.stdout.startswith("Usage: ")
 
 
-def test_version() -> None:
+def test_version(invoke: Corral) -> None:
     """`--version` prints the version of the distribution."""
     assert invoke("--version").stdout.split()[-1][0].isdigit()
 
@@ -254,7 +257,7 @@ def test_models_are_listed(corral: Corral) -> None:
 
 
 def test_config_show_is_yaml_with_defaults_and_without_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The effective configuration: where it is from, providers' defaults, secrets masked."""
     file = tmp_path / "other.yaml"
@@ -276,7 +279,7 @@ def test_config_show_is_yaml_with_defaults_and_without_secrets(
     assert effective["providers"]["embedding"][0]["config"]["api_key"] == "**********"
 
 
-def test_a_broken_configuration_is_the_inputs_fault(tmp_path: Path) -> None:
+def test_a_broken_configuration_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
     """A wrong key in run.yaml is named, with exit code 2, by every command that reads it."""
     (tmp_path / "run.yaml").write_text("servr: {}", encoding="utf-8")
     for words in (["config", "show"], ["dbs", "list"], ["serve"]):
@@ -286,7 +289,7 @@ def test_a_broken_configuration_is_the_inputs_fault(tmp_path: Path) -> None:
         assert "Traceback" not in refused.output
 
 
-def test_an_unknown_provider_type_is_the_inputs_fault(tmp_path: Path) -> None:
+def test_an_unknown_provider_type_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
     """A provider type that does not exist is named with the nearest one."""
     entry = "{provider_id: s, provider_type: 'inline::sqlight'}"
     (tmp_path / "run.yaml").write_text(f"providers: {{vector_io: [{entry}]}}", encoding="utf-8")
@@ -295,7 +298,7 @@ def test_an_unknown_provider_type_is_the_inputs_fault(tmp_path: Path) -> None:
     assert "Did you mean 'inline::sqlite'?" in refused.stderr
 
 
-def test_a_data_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
+def test_a_data_folder_that_is_a_file_is_said(invoke: Corral, tmp_path: Path) -> None:
     """A data folder that cannot be made: one error, one hint, exit code 1."""
     (tmp_path / "file").write_text("", encoding="utf-8")
     refused = invoke("--home", tmp_path / "file", "dbs", "list")
@@ -304,7 +307,24 @@ def test_a_data_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     assert "Hint: " in refused.stderr
 
 
-def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+def test_a_defect_is_no_traceback_in_process(
+    corral: Corral, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the app fails unexpectedly, the command line says so as a server's client would.
+
+    If this fails: an exception of the app went through the transport.
+    """
+
+    def broken(stack: Stack) -> None:
+        raise RuntimeError("a secret of the user")
+
+    monkeypatch.setattr(Stack, "vector_dbs", broken)
+    failed = corral("dbs", "list")
+    assert failed.exit_code == 1
+    assert failed.stderr == "Error: The server failed on this request.\n"
+
+
+def test_options_that_contradict_each_other_are_refused(invoke: Corral, tmp_path: Path) -> None:
     """A folder of this machine has no meaning for another's server, nor a URL for `serve`."""
     url = "http://127.0.0.1:1"
     for words in (

@@ -16,10 +16,12 @@ from typing import Any
 
 import httpx
 import pytest
-from cli_harness import Corral, invoke
+from click.testing import Result
 
 from corral.server.client import Client, CommandError
 from corral.server.ingest import BATCH_BYTES, BATCH_DOCUMENTS, Report, collect, ingest
+
+Corral = Callable[..., Result]
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -48,7 +50,7 @@ def without_numbers_of_the_run(text: str) -> str:
 
 
 def test_a_server_and_the_app_in_process_print_the_same(
-    corral: Corral, server_url: str, documents: Path
+    invoke: Corral, corral: Corral, server_url: str, documents: Path
 ) -> None:
     """Every command prints the same, with the same exit code, by URL and in process.
 
@@ -76,14 +78,14 @@ def test_a_server_and_the_app_in_process_print_the_same(
             assert without_numbers_of_the_run(ours) == without_numbers_of_the_run(theirs), words
 
 
-def test_providers_are_asked_of_the_server(server_url: str) -> None:
+def test_providers_are_asked_of_the_server(invoke: Corral, server_url: str) -> None:
     """`providers` by URL shows what the server has."""
     shown = invoke("--url", server_url, "providers")
     assert shown.exit_code == 0
     assert "inline::hashing" in shown.stdout
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_a_server_that_is_not_there_is_named(invoke: Corral) -> None:
     """Exit code 1, the address, and how to start a server; no traceback."""
     failed = invoke("--url", "http://127.0.0.1:1", "dbs", "list")
     assert failed.exit_code == 1
@@ -93,7 +95,7 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize("url", ["localhost:8321", "ftp://x", "http://", "http://[::1", ""])
-def test_a_malformed_address_is_bad_input(url: str) -> None:
+def test_a_malformed_address_is_bad_input(invoke: Corral, url: str) -> None:
     """What is no http address is refused before anything is sent."""
     refused = invoke("--url", url, "dbs", "list")
     assert refused.exit_code == 2
@@ -122,7 +124,7 @@ def web_page() -> Iterator[str]:
     server.server_close()
 
 
-def test_another_program_on_the_port_is_recognized(web_page: str) -> None:
+def test_another_program_on_the_port_is_recognized(invoke: Corral, web_page: str) -> None:
     """An answer that is not JSON: the address and the question whether it is Corral."""
     failed = invoke("--url", web_page, "dbs", "list")
     assert failed.exit_code == 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_harness import Corral
+from click.testing import Result
 
 from corral.server.ingest import BINARY_TYPES, Report, collect, read_document
+
+Corral = Callable[..., Result]
 
 IDS = ["blåbær.markdown", "fences.md", "notes/deep/water.rst", "notes/gate.txt", "page.html"]
 

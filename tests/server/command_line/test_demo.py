@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_harness import Corral, invoke
 from click.testing import Result
 
 from corral.server import demo
+
+Corral = Callable[..., Result]
 
 QUESTION = "How far apart do the posts of a fence stand?"
 
@@ -24,7 +26,7 @@ def run_yaml(home: Path) -> Path:
 
 
 @pytest.fixture
-def shown(run_yaml: Path, documents: Path) -> Result:
+def shown(invoke: Corral, run_yaml: Path, documents: Path) -> Result:
     """The demo on the generated files."""
     done = invoke(
         "--config", run_yaml, "demo", "--path", documents, "--ask", QUESTION, "--max-tokens", 250
@@ -79,7 +81,7 @@ def test_it_repeats_itself_and_disturbs_nobody(
     assert list(scratch.iterdir()) == []
 
 
-def test_several_questions_are_asked(run_yaml: Path, documents: Path) -> None:
+def test_several_questions_are_asked(invoke: Corral, run_yaml: Path, documents: Path) -> None:
     """Every `--ask` gets its own context."""
     done = invoke(
         "--config", run_yaml, "demo", "--path", documents, "--ask", "hay", "--ask", "iron hook"
@@ -87,7 +89,7 @@ def test_several_questions_are_asked(run_yaml: Path, documents: Path) -> None:
     assert done.stdout.count("Context: ") == 2
 
 
-def test_the_default_question_is_answered_by_the_project(run_yaml: Path) -> None:
+def test_the_default_question_is_answered_by_the_project(invoke: Corral, run_yaml: Path) -> None:
     """Without options the project's README and rfcs go in, and the rfc on scores is found.
 
     If this fails: the documents moved, or the question no longer fits them.
@@ -99,7 +101,7 @@ def test_the_default_question_is_answered_by_the_project(run_yaml: Path) -> None
 
 
 def test_without_the_projects_files_it_says_what_to_do(
-    run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    invoke: Corral, run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An installed wheel has no rfcs: a message that names --path, exit code 2."""
     monkeypatch.setattr(demo, "CHECKOUT", tmp_path)
@@ -108,14 +110,14 @@ def test_without_the_projects_files_it_says_what_to_do(
     assert "--path" in refused.stderr
 
 
-def test_ones_own_files_need_a_question(run_yaml: Path, documents: Path) -> None:
+def test_ones_own_files_need_a_question(invoke: Corral, run_yaml: Path, documents: Path) -> None:
     """Only the user knows what to ask of the user's files."""
     refused = invoke("--config", run_yaml, "demo", "--path", documents)
     assert refused.exit_code == 2
     assert "--ask" in refused.stderr
 
 
-def test_an_empty_folder_is_refused(run_yaml: Path, tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused(invoke: Corral, run_yaml: Path, tmp_path: Path) -> None:
     """Nothing to ingest: exit code 2."""
     (tmp_path / "void").mkdir()
     refused = invoke("--config", run_yaml, "demo", "--path", tmp_path / "void", "--ask", "x")
@@ -124,7 +126,7 @@ def test_an_empty_folder_is_refused(run_yaml: Path, tmp_path: Path) -> None:
 
 
 def test_a_budget_that_is_too_small_is_said(
-    run_yaml: Path, documents: Path, corral: Corral
+    invoke: Corral, run_yaml: Path, documents: Path, corral: Corral
 ) -> None:
     """A budget that holds not even the frame: the server's note, and no traceback."""
     done = invoke(
