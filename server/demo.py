@@ -7,6 +7,7 @@ the same each time.
 from __future__ import annotations
 
 import asyncio
+import re
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -27,6 +28,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 not empty hybrid results?"
+_OWN_OUTPUT = re.compile("<!-- demo:begin -->.*?<!-- demo:end -->", re.DOTALL)
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20
@@ -53,14 +55,14 @@ def run_demo(
             hint="Add: --ask 'QUESTION'",
             exit_code=BAD_INPUT,
         )
-    report = Report()
-    files = collect([path], report) if path else _project_files()
-    if not files:
-        raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
-    asked = list(questions) or [QUESTION]
-    settings = load_config(config) if config else RunConfig()
-    with tempfile.TemporaryDirectory(prefix="corral-demo-") as home:
-        asyncio.run(_show(settings, Path(home), files, report, asked, max_tokens))
+    with tempfile.TemporaryDirectory(prefix="corral-demo-") as folder:
+        report = Report()
+        files = collect([path], report) if path else _project_files(Path(folder, "project"))
+        if not files:
+            raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
+        settings = load_config(config) if config else RunConfig()
+        home, asked = Path(folder, "home"), list(questions) or [QUESTION]
+        asyncio.run(_show(settings, home, files, report, asked, max_tokens))
 
 
 async def _show(
@@ -107,8 +109,12 @@ async def _documents(client: Client, question: str, mode: str) -> list[str]:
     return [str(document) for document in reply["metadata"].get("document_ids", [])]
 
 
-def _project_files() -> list[SourceFile]:
-    """Return the README and the rfcs of the checkout that this package runs from."""
+def _project_files(into: Path) -> list[SourceFile]:
+    """Copy the README and the rfcs of the checkout that this package runs from, and return them.
+
+    The README shows what this demo printed. That part is left out of the copy: a question must not
+    be answered by an earlier answer to it.
+    """
     paths = [path for path in (CHECKOUT / "README.md",) if path.is_file()]
     paths += sorted((CHECKOUT / "rfcs").glob("*.md"))
     if not paths:
@@ -117,11 +123,14 @@ def _project_files() -> list[SourceFile]:
             hint="Use your own: corral demo --path DIR --ask 'QUESTION'",
             exit_code=BAD_INPUT,
         )
-    names = [path.relative_to(CHECKOUT).as_posix() for path in paths]
-    return [
-        SourceFile(path, name, name, path.stat().st_size)
-        for path, name in zip(paths, names, strict=True)
-    ]
+    files = []
+    for path in paths:
+        name = path.relative_to(CHECKOUT).as_posix()
+        copy = into / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(_OWN_OUTPUT.sub("", path.read_text(encoding="utf-8")), encoding="utf-8")
+        files.append(SourceFile(copy, name, name, copy.stat().st_size))
+    return files
 
 
 def _step(what: str, said: str) -> Text:
