@@ -1,0 +1,142 @@
+"""The house stands as it is drawn: imports point down, folders are alike, documents complete."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from corral.providers.registry import capability_table, provider_specs
+
+ROOT = Path(__file__).parent.parent
+FLOORS = {"api": 0, "providers": 1, "bench": 2, "server": 3}
+SHARED = {"vector_io", "embedding", "rerank", "rag"}
+"""Folders of providers/ whose own modules belong to all providers of the kind."""
+
+
+def imports() -> Iterator[tuple[Path, str]]:
+    """Yield (file, imported module of ours) for every import in the rooms."""
+    for room in FLOORS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                yield from ((path, name) for name in names if name.startswith("corral."))
+
+
+def test_imports_point_down() -> None:
+    """A room imports the rooms below it, never one above: api < providers < bench < server."""
+    for path, name in imports():
+        room, imported = path.relative_to(ROOT).parts[0], name.split(".")[1]
+        assert FLOORS[imported] <= FLOORS[room], f"{path}: {name}"
+
+
+def test_a_provider_never_imports_a_sibling() -> None:
+    """Providers share the modules beside their folders, not each other's."""
+    folders = {
+        path.parent.relative_to(ROOT).parts: path.parent
+        for path in ROOT.glob("providers/*/*/__init__.py")
+    }
+    for path, name in imports():
+        parts = path.relative_to(ROOT).parts[:3]
+        other = tuple(name.split(".")[1:4])
+        if parts in folders and other in folders:
+            assert other == parts, f"{path}: {name}"
+
+
+def test_the_contract_does_no_io_and_knows_no_engine() -> None:
+    """api/ imports the standard library, numpy and pydantic; only its test suite pytest."""
+    allowed = {*sys.stdlib_module_names, "numpy", "pydantic", "corral"}
+    for path in sorted((ROOT / "api").rglob("*.py")):
+        extra = {"pytest"} if "testing" in path.parts else set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            for name in names:
+                assert name.split(".")[0] in allowed | extra, f"{path}: {name}"
+
+
+def test_every_provider_folder_holds_the_same_files() -> None:
+    """SPEC in __init__.py, settings in config.py, a README: who has seen one has seen all."""
+    for spec in provider_specs().values():
+        if not spec.config.startswith("corral."):
+            continue
+        folder = ROOT.joinpath(*spec.config.split(":")[0].split(".")[1:-1])
+        assert {"__init__.py", "config.py", "README.md"} <= {p.name for p in folder.iterdir()}
+
+
+def test_every_setting_is_documented() -> None:
+    """Each key of a provider's config stands in its README, in backticks.
+
+    If this fails: a setting was added, renamed or removed without its line in the README.
+    """
+    for spec in provider_specs().values():
+        if not spec.config.startswith("corral."):
+            continue
+        module, _, name = spec.config.partition(":")
+        folder = ROOT.joinpath(*module.split(".")[1:-1])
+        text = (folder / "README.md").read_text("utf-8")
+        for key in getattr(importlib.import_module(module), name).model_fields:
+            assert f"`{key}`" in text, f"{spec.provider_type}: {key}"
+
+
+def test_every_rfc_is_in_the_index_and_says_what_enforces_it() -> None:
+    """An RFC has the template's sections, and the files that it names as its enforcers exist."""
+    index = (ROOT / "rfcs" / "README.md").read_text("utf-8")
+    for path in sorted((ROOT / "rfcs").glob("[0-9]*.md")):
+        if path.name.startswith("0000"):
+            continue
+        text = path.read_text("utf-8")
+        assert f"({path.name})" in index, path.name
+        for section in ("Context", "Decision", "Consequences", "Enforced by"):
+            assert f"\n## {section}\n" in text, f"{path.name}: {section}"
+        enforcers = text.split("## Enforced by")[1]
+        for named in re.findall(r"`((?:tests|api|bench)/[\w/.]+)`", enforcers):
+            assert (ROOT / named).exists(), f"{path.name}: {named}"
+
+
+def test_the_readme_shows_the_capabilities_as_they_are() -> None:
+    """The table in the README is the one that the providers' capability values make."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    shown = text.split("<!-- capabilities:begin -->")[1].split("<!-- capabilities:end -->")[0]
+    assert shown.strip() == capability_table(), "run: python -m corral.providers.registry"
+
+
+@pytest.mark.parametrize("number", [0])
+def test_the_readme_session_runs(number: int, tmp_path: Path) -> None:
+    """The README's Python session runs as it stands, with no key and no service."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    code = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[number]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "torchtune fine-tunes language models." in done.stdout
+
+
+def test_versions_are_pinned_and_no_index_is_named() -> None:
+    """constraints.txt pins exact versions by name and holds no address."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!+]+", line) for line in pins)
+    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(name for extra in extras for name in extra)]
+    for requirement in wanted:
+        name = re.sub(r"[-_.]+", "-", re.split(r"[\[<>=! ;]", requirement)[0]).lower()
+        assert name == "corral-rag" or name in pinned, f"{requirement} is not pinned"
