@@ -23,11 +23,11 @@ beside it. A provider that keeps nothing on disk returns a new, empty index each
 that it holds. The suite deletes every index at the end of a test, so that a service is left as it
 was. The file must be importable on its own, since other processes load it.
 
-*Which tests run* is decided by `capabilities` alone, never by names: `exact` means equal to
-brute force, otherwise recall is measured; `persistent` brings the restart tests, `transactional` the
-kill test, `concurrent_processes` the tests with a second process; `metrics`, `filter_operators`,
-modes and `max_dimension` decide the rest. A test that does not apply does not exist; none is
-skipped.
+*Which tests run* is decided by `capabilities` alone, never by names: `exact` means equality with
+brute force, otherwise recall is measured; `persistent` brings the restarts, `transactional` the
+kill and the readers during a write, `concurrent_processes` a second process; `metrics`,
+`filter_operators`, `max_dimension` and the modes decide the rest. A test that does not apply does
+not exist; none is skipped.
 
 *What does not work yet* is listed with its reason, and stays visible:
 

@@ -9,8 +9,7 @@ import asyncio
 import pytest
 
 from corral.api.errors import InvalidRequest
-from corral.api.testing.indexes import Handle, Indexes, chunk, ids
-from corral.api.testing.second_process import version_of
+from corral.api.testing.indexes import Handle, Indexes, chunk, ids, version_of
 from corral.api.testing.suite import Suite, needs
 
 BY_DOCUMENT = {"type": "eq", "key": "document_id", "value": "d"}
@@ -98,6 +97,7 @@ class DocumentTests(Suite):
             index.add([chunk("b", document_id="d")], [[0, 0]], replace_documents={"d"})
         assert index.get("a", "b") == [old]
 
+    @needs(lambda can: can.vector != "no")
     def test_of_many_writers_of_one_document_one_version_is_left_whole(
         self, indexes: Indexes
     ) -> None:

@@ -219,7 +219,7 @@ class FilterTests(Suite):
 
         def found(key: str, value: str) -> set[str]:
             only = {"type": "eq", "key": key, "value": value}
-            return set(ids(index.search("vector", [1, 0], "word", filters=only)))
+            return set(ids(index.search(self.capabilities.modes[0], [1, 0], "word", filters=only)))
 
         assert (found("x", "old"), found("x", "new")) == ({"b"}, {"a"})
         assert (found("tags", "p"), found("tags", "q")) == (set(), {"a"})

@@ -33,6 +33,22 @@ def chunk(chunk_id: str, content: str = "", /, **metadata: Any) -> Chunk:
     return Chunk(chunk_id=chunk_id, content=content or f"text of {chunk_id}", metadata=metadata)
 
 
+def version_of(document: str, version: int, size: int, dimension: int) -> list[Chunk]:
+    """Return a version of a document: `size` chunks that all name the version in their text.
+
+    The ids differ from version to version, so that leftovers show.
+    """
+    return [
+        Chunk(
+            content=f"version{version} part{part}",
+            chunk_id=f"{document}-{version}-{part}",
+            metadata={"document_id": document, "version": version},
+            embedding=[1.0, *[float(part)] * (dimension - 1)],
+        )
+        for part in range(size)
+    ]
+
+
 def ids(response: QueryChunksResponse) -> list[str]:
     """Return the chunk ids of an answer, best first."""
     return [hit.chunk.chunk_id for hit in response.hits]
@@ -150,6 +166,7 @@ class Indexes:
         self._suite, self._folder, self._runner = suite, folder, runner
         self._open: dict[str, Handle | None] = {}
         self._registered: dict[str, VectorDB] = {}
+        self._processes: list[subprocess.Popen[str]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop of the indexes."""
@@ -199,7 +216,10 @@ class Indexes:
         return self._opened(handle.vector_db.identifier)
 
     def drop_all(self) -> None:
-        """Delete what the test has left."""
+        """End the processes and delete the indexes that the test has left."""
+        for process in self._processes:
+            process.kill()
+            process.communicate()
         for handle in self._open.values():
             if handle is not None:
                 self.run(handle.index.delete())
@@ -234,9 +254,11 @@ class Indexes:
             "vector_db": handle.vector_db.model_dump(mode="json"),
             "steps": steps,
         }
-        return subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
+        process = subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
             [sys.executable, "-m", "corral.api.testing.second_process", json.dumps(task)],
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
+        self._processes.append(process)
+        return process

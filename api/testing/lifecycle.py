@@ -9,8 +9,6 @@ import pytest
 from corral.api.testing.indexes import Indexes, ids
 from corral.api.testing.suite import Suite, needs
 
-MODES = ("vector", "keyword", "hybrid")
-
 
 class LifecycleTests(Suite):
     """What holds before the first chunk and after the last."""
@@ -46,6 +44,7 @@ class LifecycleTests(Suite):
         for mode in self.capabilities.modes:
             assert ids(index.search(mode, [1, 0], "zebra")) == ["c"]
 
+    @needs(lambda can: can.vector != "no")
     @pytest.mark.parametrize("dimension", [1, 3, 8])
     def test_any_dimension(self, indexes: Indexes, dimension: int) -> None:
         """The registration decides the dimension, 1 included.
@@ -71,7 +70,7 @@ class LifecycleTests(Suite):
         index.remove("a", "b", "c")
         assert index.count() == 0
 
-    @needs(lambda can: can.max_dimension > 0)
+    @needs(lambda can: can.vector != "no" and can.max_dimension > 0)
     def test_the_largest_dimension_works(self, indexes: Indexes) -> None:
         """A vector DB of capabilities.max_dimension (at most 16,000) stores and finds."""
         dimension = min(self.capabilities.max_dimension, 16_000)

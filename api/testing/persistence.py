@@ -82,7 +82,7 @@ class PersistenceTests(Suite):
         index = indexes.restart(indexes.recreate(index))
         assert index.count() == 0
 
-    @needs(lambda can: can.transactional)
+    @needs(lambda can: can.transactional and can.vector != "no")
     def test_a_killed_writer_leaves_whole_calls_only(self, indexes: Indexes) -> None:
         """A process is killed while it replaces a document of 40 chunks over and over.
 
@@ -106,7 +106,7 @@ class PersistenceTests(Suite):
             assert len(index.keyword("part7", k=100).hits) == 1
 
 
-@needs(lambda can: can.concurrent_processes)
+@needs(lambda can: can.concurrent_processes and can.vector != "no")
 class ProcessTests(Suite):
     """Two processes use one vector DB at once."""
 

@@ -15,24 +15,9 @@ from typing import Any
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing.indexes import version_of
 from corral.api.testing.suite import Suite
 from corral.api.vector_dbs import VectorDB
-
-
-def version_of(document: str, version: int, size: int, dimension: int) -> list[Chunk]:
-    """Return a version of a document: `size` chunks that all name the version in their text.
-
-    The ids differ from version to version, so that leftovers show.
-    """
-    return [
-        Chunk(
-            content=f"version{version} part{part}",
-            chunk_id=f"{document}-{version}-{part}",
-            metadata={"document_id": document, "version": version},
-            embedding=[1.0, *[float(part)] * (dimension - 1)],
-        )
-        for part in range(size)
-    ]
 
 
 async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
