@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from corral.api.chunks import (
     MAX_ID_LENGTH,
+    MAX_METADATA_DEPTH,
     Chunk,
     ChunkMetadata,
     derive_chunk_id,
@@ -185,6 +186,10 @@ def test_deeply_nested_metadata_is_refused() -> None:
     for _ in range(500):
         deep = [deep]
     error_of(content="x", metadata={"a": deep})
+    allowed: list[Any] = []
+    for _ in range(MAX_METADATA_DEPTH - 1):
+        allowed = [allowed]
+    assert Chunk(content="x", metadata={"a": allowed}).metadata == {"a": allowed}
 
 
 def test_the_callers_metadata_is_not_changed() -> None:
@@ -247,9 +252,9 @@ def test_any_text_of_1_to_255_characters_is_an_id(chunk_id: str) -> None:
     assert Chunk(content="x", chunk_id=chunk_id).chunk_id == chunk_id
 
 
-@pytest.mark.parametrize("chunk_id", ["a" * 256, "\0", 5, ["a"]])
+@pytest.mark.parametrize("chunk_id", ["a" * 256, "\0", 5, ["a"], "a\ud800"])
 def test_other_ids_are_refused(chunk_id: Any) -> None:
-    """Too long, nothing but NUL, or no string: refused, not cut or converted."""
+    """Too long, nothing but NUL, no string or no Unicode: refused, not cut or converted."""
     assert "chunk_id" in error_of(content="x", chunk_id=chunk_id)
 
 
