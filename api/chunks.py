@@ -83,7 +83,7 @@ InterleavedText = Annotated[
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """Refuse what engines do not store alike: NaN, infinity, numbers beyond a double."""
+    """Refuse what is no JSON, or what engines do not store alike: NaN and other wild numbers."""
     if depth > MAX_METADATA_DEPTH:
         raise ValueError(f"nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
@@ -91,6 +91,8 @@ def _storable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict | list | tuple):
         for child in value.values() if isinstance(value, dict) else value:
             _storable(child, depth + 1)
+    elif not (value is None or isinstance(value, str | int | float)):
+        raise ValueError(f"{type(value).__name__} is no JSON value")
     return value
 
 

@@ -124,8 +124,15 @@ class EmbeddingIndex(ABC):
 
         Raises:
             InvalidEmbedding: As `check_embeddings` says; nothing was stored.
-            InvalidRequest: A chunk has no embedding, or their numbers differ.
+            InvalidRequest: A chunk has no embedding, their numbers differ, or `replace_documents`
+                is a string.
         """
+        if isinstance(replace_documents, str):  # it would be taken for a set of letters
+            raise InvalidRequest(
+                "replace_documents is one string.",
+                hint="Send a list of document ids.",
+                field="replace_documents",
+            )
         if not chunks and not replace_documents:
             return
         matrix = self._check_matrix(chunks, embeddings)

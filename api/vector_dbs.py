@@ -109,7 +109,8 @@ class SearchSettings(Strict):
     )
     field_weights: Annotated[dict[str, float], AfterValidator(_check_weights)] = Field(
         default_factory=lambda: dict(DEFAULT_FIELD_WEIGHTS),
-        description="Keyword weight of `content`, of `title` and of other metadata keys.",
+        description="Keyword weight of `content`, of `title` and of other metadata keys. A term's "
+        "frequency in a chunk is the sum over these fields of weight times count.",
     )
     chunking: ChunkingConfig = ChunkingConfig()
 

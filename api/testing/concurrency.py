@@ -1,7 +1,5 @@
 """Standard tests: many tasks at once."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import asyncio

@@ -1,7 +1,5 @@
 """Standard tests: a new version of a document takes the place of the old one in one step."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import asyncio

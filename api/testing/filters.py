@@ -1,7 +1,5 @@
 """Standard tests: filters mean what the reference evaluator says, before the top k is taken."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from typing import Any

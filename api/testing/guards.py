@@ -1,7 +1,5 @@
 """Standard tests of the tests: the suite is whole, and the contract's own road is in use."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import inspect

@@ -1,7 +1,5 @@
 """Standard tests: text is data, whatever it looks like."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from corral.api.testing.indexes import Indexes, chunk, ids

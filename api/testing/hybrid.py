@@ -1,7 +1,5 @@
 """Standard tests: hybrid answers are our own fusion of the provider's two legs."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from typing import Any

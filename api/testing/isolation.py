@@ -1,7 +1,5 @@
 """Standard tests: vector DBs never meet, however alike their ids are."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from corral.api.testing.indexes import Handle, Indexes, ids

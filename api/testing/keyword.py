@@ -1,7 +1,5 @@
 """Standard tests: keyword search is BM25 over analyzed words, joined by OR."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import math

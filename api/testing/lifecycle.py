@@ -1,7 +1,5 @@
 """Standard tests: an index comes into being, counts, and goes away."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import pytest

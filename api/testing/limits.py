@@ -1,7 +1,5 @@
 """Standard tests: what is large but allowed works."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from corral.api.chunks import MAX_ID_LENGTH

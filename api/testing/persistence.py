@@ -1,7 +1,5 @@
 """Standard tests: what was acknowledged is there after a restart, a kill, and for others."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from typing import Any

@@ -1,7 +1,5 @@
 """Standard tests: what is refused is refused by name, and the index goes on working."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import math

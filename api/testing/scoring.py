@@ -1,7 +1,5 @@
 """Standard tests: one scale for all scores, thresholds, and the same answer every time."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Standard tests: vector search against scores computed by hand and against brute force."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 import math

@@ -1,7 +1,5 @@
 """Standard tests: what is added comes back, is replaced whole, and is gone when deleted."""
 
-# ruff: noqa: S101 - assertions are what a test is made of
-
 from __future__ import annotations
 
 from typing import Any

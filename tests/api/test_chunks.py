@@ -298,3 +298,9 @@ def test_a_chunk_survives_json() -> None:
         chunk_metadata=ChunkMetadata(source="s", chunk_window="0-5", content_token_count=3),
     )  # fmt: skip
     assert Chunk.model_validate_json(chunk.model_dump_json()) == chunk
+
+
+@pytest.mark.parametrize("value", [b"bytes", object(), {1, 2}])
+def test_metadata_is_json(value: object) -> None:
+    """What is no JSON value is refused on the way in, not when a provider stores it."""
+    assert "no JSON value" in error_of(content="x", metadata={"key": [value]})

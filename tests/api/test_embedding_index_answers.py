@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scripted_index import ScriptedIndex, candidates
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import (
@@ -20,6 +19,8 @@ from corral.api.embedding_index import (
 )
 from corral.api.errors import ContractViolation, ProviderError
 from corral.api.filters import Filter
+
+from .scripted_index import ScriptedIndex, candidates
 
 
 def ask(index: EmbeddingIndex, mode: str = "vector", **arguments: Any) -> QueryChunksResponse:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_index import ScriptedIndex, candidates
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import (
@@ -22,6 +21,8 @@ from corral.api.embedding_index import (
 from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
 from corral.api.filters import Comparison
 from corral.api.fusion import RRFRanker, WeightedRanker
+
+from .scripted_index import ScriptedIndex, candidates
 
 TWO: dict[str, Any] = {"vector": candidates(a=0.9, b=0.5), "keyword": candidates(b=2.0, c=1.0)}
 
@@ -275,3 +276,10 @@ def test_deleting_counting_and_dropping_reach_the_hooks() -> None:
     asyncio.run(index.delete())
     asyncio.run(index.close())
     assert index.calls == [("delete", ["a"]), ("drop", None)]
+
+
+def test_one_string_is_no_collection_of_document_ids() -> None:
+    """`replace_documents="doc"` is refused: as a set of letters it would empty other documents."""
+    index = ScriptedIndex()
+    with pytest.raises(InvalidRequest, match="one string"):
+        asyncio.run(index.add_chunks([Chunk(content="x")], [[1.0, 0.0]], replace_documents="doc"))

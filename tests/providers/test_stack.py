@@ -24,6 +24,7 @@ from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers import stack as stack_module
 from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.registry import build_provider
 from corral.providers.stack import Stack
 
 CONFIG = RunConfig(
@@ -279,12 +280,11 @@ def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_comman
 
     A model that nobody else serves is then answered with that provider's own message.
     """
-    build = stack_module.build_provider
 
     def broken(api: Api, entry: ProviderEntry, home: Path) -> Any:
         if entry.provider_id == "minilm":
             raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
-        return build(api, entry, home)
+        return build_provider(api, entry, home)
 
     monkeypatch.setattr(stack_module, "build_provider", broken)
     config = CONFIG.model_copy(deep=True)
