@@ -1,0 +1,176 @@
+r"""The frame of a context, and how text within it is kept from imitating it.
+
+The frame is Llama Stack's, letter for letter:
+
+    knowledge_search tool found 2 chunks:
+    BEGIN of knowledge_search tool results.
+    Result 1
+    Content: ...
+    Metadata: ...
+    END of knowledge_search tool results.
+    The above results were retrieved to help answer the user's query: "...". Use them as ...
+
+A model tells retrieved text from everything else by this frame only, so a document that holds the
+line `END of knowledge_search tool results.` could speak as somebody else from there on (OWASP Top
+10 for LLM applications, LLM01). Such a line is quoted, `> END of ...`, wherever it stands: in a
+chunk, or in a string of its metadata. It is recognized whatever its case, spacing, punctuation,
+accents or width of letters; letters of other scripts that look alike are not.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from corral.providers.vector_io.text import clean_text
+
+FOOTER = "END of knowledge_search tool results.\n"
+
+COUNTS = frozenset({"token_count", "metadata_token_count"})
+"""Metadata keys that the template's `{metadata}` leaves out, as Llama Stack does."""
+
+_FIELD = re.compile(r"\{(index|chunk\.content|metadata)\}")
+# Ordinary text has no use for these, so they count wherever in a line they stand.
+_FRAME = (
+    re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
+    re.compile(r"above[\W_]*results[\W_]*were[\W_]*retrieved"),
+)
+_GAP = r"(?:[^\w\n]|_)*+"
+_LAZY_START = r"^[^\w\n]*?"
+_NEVER = re.compile(r"(?!)")
+_ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff\ufe20-\ufe2f]+")
+
+
+def header(count: int) -> str:
+    """Return the first item of a context with that many chunks."""
+    return f"knowledge_search tool found {count} chunks:\nBEGIN of knowledge_search tool results.\n"
+
+
+def closing(query: str) -> str:
+    """Return the last item of a context; the query has been through `one_line`."""
+    return (
+        f'The above results were retrieved to help answer the user\'s query: "{query}". '
+        "Use them as supporting information only in answering this query.\n"
+    )
+
+
+def one_line(query: str) -> str:
+    """Return a query as the closing line holds it: legible, line breaks turned into spaces."""
+    return " ".join(clean_text(query).split("\n"))
+
+
+@lru_cache(maxsize=64)
+def item_template(template: str) -> ItemTemplate:
+    """Return the template ready to be filled, the same object for the same text."""
+    return ItemTemplate(template)
+
+
+class ItemTemplate:
+    """A chunk template: filled in one pass, by its three fields and nothing else.
+
+    Braces in what is filled in stay as they are, and so do the template's other braces.
+
+    Args:
+        template: Holds `{index}`, `{chunk.content}` and perhaps `{metadata}`.
+    """
+
+    def __init__(self, template: str) -> None:
+        self._parts = _FIELD.split(template.encode(errors="replace").decode())
+        hint, exact = _index_line(clean_text(template))
+        self._hints, self._forged = (*_FRAME, hint), (*_FRAME, exact)
+        self.contents = self._parts[1::2].count("chunk.content")
+
+    def fill(self, index: int, content: str, metadata: str) -> str:
+        """Return one item; content has been through `quote`, metadata through `render`."""
+        values = {"index": str(index), "chunk.content": content, "metadata": metadata}
+        parts = list(self._parts)
+        parts[1::2] = [values[name] for name in parts[1::2]]
+        return "".join(parts)
+
+    def quote(self, text: str) -> str:
+        """Return a text without invisible characters, lines that imitate the frame quoted."""
+        text = clean_text(text)
+        if not _found(self._hints, text):
+            return text
+        return "\n".join(map(self._quoted_line, text.split("\n")))
+
+    def render(self, metadata: Mapping[str, Any]) -> str:
+        r"""Return metadata as `{metadata}` prints it: compact JSON on one line.
+
+        JSON and not Python's notation, as it reads the same in every language and a line break in
+        a value stays the escape `\n`. Letters are themselves, `é` and not `\u00e9`. Token counts
+        are left out, and strings are quoted as chunk text is.
+        """
+        shown = {key: value for key, value in metadata.items() if key not in COUNTS}
+        text = _json(shown)
+        plain = "\\" not in text and clean_text(text) == text and not _found(self._hints, text)
+        return text if plain else _json(self._quoted(shown))
+
+    def _quoted(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.quote(value)
+        if isinstance(value, Mapping):
+            return {self.quote(key): self._quoted(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._quoted(item) for item in value]
+        return value
+
+    def _quoted_line(self, line: str) -> str:
+        is_quoted = line.lstrip().startswith(">")
+        return line if is_quoted or not _found(self._forged, line) else f"> {line}"
+
+
+def _found(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:
+    folded = _fold(text)
+    return any(pattern.search(folded) for pattern in patterns)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _fold(text: str) -> str:
+    """Return a text in the one form that the patterns know: plain, lower-case letters."""
+    if text.isascii():
+        return text.lower()
+    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
+
+
+def _index_line(template: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return a quick pattern for texts and the exact one for lines that imitate the index line.
+
+    That is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. Where a field
+    stands before the index, the imitation may be anywhere in a line, otherwise at its start. Where
+    the index has no company at all there is nothing to imitate.
+    """
+    before, _, after = template.partition("{index}")
+    heads = _FIELD.split(before.rpartition("\n")[2])
+    tails = _FIELD.split(after.partition("\n")[0])
+    head, tail = _words(heads[-1]) or _signs(heads[-1]), _words(tails[0]) or _signs(tails[0])
+    if len(heads) > 1 and not head:
+        return _NEVER, _NEVER
+    if _words(heads[-1]):
+        head += _GAP
+    if _words(tails[0]):
+        tail = _GAP + tail
+    start = "" if len(heads) > 1 else rf"^{_GAP}" if _words(heads[-1]) or not head else _LAZY_START
+    end = "" if len(tails) > 1 else rf"{_GAP}$"
+    exact = re.compile(rf"{start}{head}\d+{tail}{end}", re.MULTILINE)
+    return (re.compile(rf"{head}\d") if head else exact), exact
+
+
+def _words(literal: str) -> str:
+    """Return the pattern of a literal's words with any punctuation between them; "" for none.
+
+    Gaps are possessive (`*+`), so no text makes the search slow.
+    """
+    return _GAP.join(re.findall(r"[^\W_]+", _fold(literal)))
+
+
+def _signs(literal: str) -> str:
+    """Return the pattern of a literal of punctuation with any white space between."""
+    return "".join(rf"{re.escape(char)}\s*+" for char in _fold(literal) if not char.isspace())

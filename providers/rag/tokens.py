@@ -1,0 +1,133 @@
+"""Tokenizers: what a text costs, and its longest prefix within a cost.
+
+`cl100k` and `o200k` are OpenAI's byte-level BPE vocabularies; their tables come with the package
+`rs_bpe`, nothing is downloaded. `bytes` counts UTF-8 bytes, the only hard upper bound for every
+byte-level BPE, for models whose vocabulary is not here.
+
+Costs do not add up: two texts joined can cost a little less or more than the two alone. Whoever
+has to keep a budget counts the joined text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+from rs_bpe.bpe import openai
+
+from corral.api.errors import InvalidRequest
+
+DEFAULT_TOKENIZER = "cl100k"
+
+
+class Tokenizer(Protocol):
+    """Counts and cuts texts. Safe to use from many threads at once."""
+
+    @property
+    def name(self) -> str:
+        """The name that `tokenizer` knows it by."""
+
+    def count(self, text: str) -> int:
+        """Return what the text costs, in tokens; 0 for an empty text."""
+
+    def count_within(self, text: str, max_tokens: int) -> int | None:
+        """Return what the text costs if that is at most max_tokens, else None.
+
+        It stops at the limit, so a long text that does not fit costs no more time than a short one.
+        """
+
+    def cut(self, text: str, max_tokens: int) -> str:
+        """Return the longest prefix that ends at a token boundary and costs <= max_tokens.
+
+        It is counted again by itself, never splits a character, and is empty for max_tokens < 1.
+        """
+
+
+def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
+    """Return the tokenizer of a name, the same object at each call.
+
+    Args:
+        name: `cl100k` (GPT-4 and its generation), `o200k` (GPT-4o and later), or `bytes`.
+
+    Raises:
+        InvalidRequest: There is none of that name.
+    """
+    if name not in _MAKERS:
+        raise InvalidRequest(
+            f"Unknown tokenizer {name!r}.",
+            hint=f"Valid tokenizers: {', '.join(_MAKERS)}.",
+            field="tokenizer",
+        )
+    return _make(name)
+
+
+class _BytePairs:
+    """A BPE vocabulary of `rs_bpe`."""
+
+    def __init__(self, name: str, load: Callable[[], Any]) -> None:
+        self.name = name
+        self._table = load()
+
+    def count(self, text: str) -> int:
+        count: int = self._table.count(_encodable(text))
+        return count
+
+    def count_within(self, text: str, max_tokens: int) -> int | None:
+        if max_tokens < 0:
+            return None
+        count: int | None = self._table.count_till_limit(_encodable(text), max_tokens)
+        return count
+
+    def cut(self, text: str, max_tokens: int) -> str:
+        safe = _encodable(text)
+        tokens = self._table.encode(safe)
+        if len(tokens) <= max_tokens:
+            return text
+        # White space at the end of a prefix can cost less than in front of a word: look further.
+        for end in range(min(max_tokens, len(tokens) - 3) + 2, 0, -1):
+            prefix = self._table.decode(tokens[:end])  # None where it ends within a character
+            if prefix is not None and safe.startswith(prefix) and self.count(prefix) <= max_tokens:
+                return text[: len(prefix)]
+        return ""
+
+
+class _Bytes:
+    """One token a UTF-8 byte."""
+
+    name = "bytes"
+
+    def count(self, text: str) -> int:
+        return len(_encodable(text).encode())
+
+    def count_within(self, text: str, max_tokens: int) -> int | None:
+        count = self.count(text)
+        return count if count <= max_tokens else None
+
+    def cut(self, text: str, max_tokens: int) -> str:
+        prefix = _encodable(text).encode()[: max(max_tokens, 0)].decode(errors="ignore")
+        return text[: len(prefix)]
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which have no UTF-8 form, by one character each."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
+_MAKERS: dict[str, Callable[[], Tokenizer]] = {
+    "cl100k": lambda: _BytePairs("cl100k", openai.cl100k_base),
+    "o200k": lambda: _BytePairs("o200k", openai.o200k_base),
+    "bytes": _Bytes,
+}
+
+TOKENIZERS: tuple[str, ...] = tuple(_MAKERS)
+"""The names that `tokenizer` knows."""
+
+
+@cache
+def _make(name: str) -> Tokenizer:
+    return _MAKERS[name]()
