@@ -180,9 +180,8 @@ class EmbeddingIndex(ABC):
         fusion = check_ranker(ranker) or self.vector_db.ranker
         passing = parse_filter(filters)
         vector = None if search is SearchMode.KEYWORD else self._check_query(embedding)
-        size = fusion.leg_size(k) if search is SearchMode.HYBRID else k
-        ranked, found = await self._search(vector, text, size, search, passing, fusion)
-        kept = [hit for hit in ranked[:k] if hit.score >= threshold]
+        ranked, found = await self._search(vector, text, k, search, passing, fusion)
+        kept = [hit for hit in ranked if hit.score >= threshold]
         return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
 
     async def get_chunks(
@@ -266,11 +265,12 @@ class EmbeddingIndex(ABC):
         self,
         vector: NDArray[np.float32] | None,
         text: str,
-        size: int,
+        k: int,
         mode: SearchMode,
         filters: Filter | None,
         ranker: AnyRanker,
     ) -> tuple[list[FusedHit], dict[str, Candidate]]:
+        size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
         legs: dict[LegName, Sequence[Candidate]] = {}
         if mode is SearchMode.KEYWORD or vector is None:
             legs["keyword"] = await self._query_keyword(text, size, filters)
@@ -282,7 +282,7 @@ class EmbeddingIndex(ABC):
         scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
         found = {c.chunk_id: c for name in legs for c in legs[name]}
         if mode is SearchMode.HYBRID:
-            return fuse(ranker, scored), found
+            return fuse(ranker, scored, k), found
         name, leg = next(iter(scored.items()))
         return single_leg(name, leg), found
 

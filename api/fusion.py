@@ -159,16 +159,22 @@ DEFAULT_RANKER = RRFRanker()
 Leg: TypeAlias = Sequence[tuple[str, float, float]]
 """(chunk_id, score, raw_score), best first."""
 
+_Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
+_Share: TypeAlias = Callable[[LegName, LegHit], float]
+
 
 def fuse(
-    ranker: RRFRanker | WeightedRanker | MaxRanker, legs: Mapping[LegName, Leg]
+    ranker: RRFRanker | WeightedRanker | MaxRanker,
+    legs: Mapping[LegName, Leg],
+    k: int | None = None,
 ) -> list[FusedHit]:
-    """Fuse the legs and return every chunk of either, best first, ties by chunk_id.
+    """Fuse the legs and return the k best chunks of either, best first, ties by chunk_id.
 
     Args:
         ranker: The way to fuse and its parameters.
         legs: By name, each leg's hits, best first, chunk ids unique within a leg. An absent leg
             is an empty one.
+        k: How many are wanted; None for all.
 
     Returns:
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
@@ -176,14 +182,19 @@ def fuse(
     found = {name: _leg_hits(legs.get(name, ())) for name in LEGS}
     share = _SHARES[ranker.type](ranker, found)
     combine = max if ranker.type == "max" else sum
-    hits = []
-    for chunk_id in {**found["vector"], **found["keyword"]}:
-        said = {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
-        parts = {name: share(name, hit) for name, hit in said.items()}
-        score = min(1.0, float(combine(parts.values())))
-        hits.append(FusedHit(chunk_id, score, Explanation(said, parts)))
-    hits.sort(key=lambda hit: (-hit.score, hit.chunk_id))
-    return hits
+    parts: dict[str, dict[LegName, float]] = {}
+    for name in LEGS:
+        for chunk_id, hit in found[name].items():
+            parts.setdefault(chunk_id, {})[name] = share(name, hit)
+    ranked = sorted((-min(1.0, combine(part.values())), i) for i, part in parts.items())
+    return [
+        FusedHit(chunk_id, -negative, Explanation(_said(found, chunk_id), parts[chunk_id]))
+        for negative, chunk_id in ranked[:k]
+    ]
+
+
+def _said(found: _Found, chunk_id: str) -> dict[LegName, LegHit]:
+    return {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
 
 
 def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
@@ -214,10 +225,6 @@ def merge_ranked(
             total[identifier] = total.get(identifier, 0.0) + 1.0 / (rank_constant + rank)
     best = max(len(lists), 1) / (rank_constant + 1)
     return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
-
-
-_Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
-_Share: TypeAlias = Callable[[LegName, LegHit], float]
 
 
 def _leg_hits(leg: Leg) -> dict[str, LegHit]:

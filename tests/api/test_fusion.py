@@ -108,6 +108,13 @@ def test_only_the_ratio_of_rrf_weights_matters() -> None:
     assert scores_of(fuse(small, BOTH)) == pytest.approx(scores_of(fuse(large, BOTH)))
 
 
+def test_the_k_best_are_the_first_of_all() -> None:
+    """Asking for k returns the beginning of the whole fused list."""
+    for ranker in (RRFRanker(), WeightedRanker(), MaxRanker()):
+        everything = fuse(ranker, BOTH)
+        assert [fuse(ranker, BOTH, k) for k in (1, 2)] == [everything[:1], everything[:2]]
+
+
 def test_the_smallest_possible_weights_still_fuse() -> None:
     """A weight near zero neither divides by zero nor leaves [0, 1]."""
     ranker = RRFRanker(weights=LegWeights(vector=5e-324, keyword=0))
