@@ -1,0 +1,122 @@
+"""The server: one FastAPI app over one stack, and the way to run it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from corral.api.provider import Api
+from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.tool import RagTool
+from corral.providers.registry import check_config
+from corral.providers.stack import Stack
+from corral.server.envelope import Envelope
+from corral.server.errors import install
+from corral.server.limits import BodyLimit
+from corral.server.routes import ROUTERS
+from corral.server.routes.inspect import DISTRIBUTION
+
+GRACE_SECONDS = 10
+"""How long requests at work may take after the server was told to stop."""
+
+DESCRIPTION = """\
+One fence around every vector database. Register a *vector DB* with a search mode, insert chunks or
+documents, and ask: the RAG tool retrieves, fuses and assembles a context within a token budget.
+
+* Every score is in [0, 1] and higher is better, on every backend and in every mode.
+* Precedence: request, then registration, then default. Unknown keys are refused.
+* Every refusal has the same body; its `error.message` says what to do.
+"""
+
+TAGS = [
+    {"name": "Vector DBs", "description": "What is registered, and how it is searched."},
+    {"name": "Chunks", "description": "Insert and query pieces of text, embedded here or there."},
+    {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
+    {"name": "Inspect", "description": "Health, version, providers, models."},
+]
+
+
+def create_app(config: RunConfig | None = None, home: Path | None = None) -> FastAPI:
+    """Return the app; its lifespan opens the stack and closes it.
+
+    While it runs, `app.state.stack` is the stack. In process, run it under
+    `app.router.lifespan_context(app)`.
+
+    Args:
+        config: The configuration; None reads `run.yaml` in the data folder.
+        home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
+
+    Raises:
+        ConfigError: The configuration cannot be read. (That it cannot work shows on start.)
+    """
+    folder = home or data_home()
+    settings = config or load_config(home=folder)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        stack = Stack(settings, folder)
+        try:
+            app.state.stack = stack
+            app.state.retrieval = Retrieval(stack)
+            app.state.rag_tool = RagTool(stack, settings.rag, limits=settings.server.limits)
+            yield
+        finally:
+            await stack.close()
+
+    app = FastAPI(
+        title="Corral",
+        version=metadata.version(DISTRIBUTION),
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        lifespan=lifespan,
+        redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
+    )
+    app.state.limits = settings.server.limits
+    app.state.insert_slots = asyncio.Semaphore(settings.server.limits.max_concurrent_inserts)
+    app.add_middleware(BodyLimit, limits=settings.server.limits)
+    app.add_middleware(Envelope)  # added last, so it is the outermost
+    install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
+    """Run the server on `config.server.host` and `port` until it is told to stop.
+
+    The access log is ours: a line per request without query string, names or body.
+
+    Raises:
+        UnknownProvider, ConfigError: The configuration cannot be read, or cannot work.
+        SystemExit: The server cannot start, because the port is taken, say; the log says why.
+    """
+    folder = home or data_home()
+    settings = config or load_config(home=folder)
+    for api in Api:
+        for entry in settings.providers.of(api):
+            check_config(api, entry)  # here, so that it is an error and not a traceback in a log
+    uvicorn.run(
+        create_app(settings, folder),
+        host=settings.server.host,
+        port=settings.server.port,
+        access_log=False,
+        log_config=_log_config(),
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def _log_config() -> dict[str, Any]:
+    """Return uvicorn's logging with our loggers beside its own."""
+    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    return config

@@ -1,0 +1,81 @@
+"""The outermost layer of the server: request ids, the access log and the last resort."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.server.errors import error_response, internal_error
+
+REQUEST_ID = "x-request-id"
+_ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+
+access_log = logging.getLogger("corral.access")
+
+
+class Envelope:
+    """ASGI middleware around everything else.
+
+    * Every response carries `x-request-id`: the caller's, or a new one.
+    * One line per request at INFO: method, route, status, time, id. The route is the template, not
+      the path, so neither names nor query strings nor bodies are logged.
+    * An exception that nothing foresaw becomes a 500 in the common form.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+        started = time.perf_counter()
+        status = 0
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        try:
+            await self._serve(scope, receive, sending)
+        except ClientDisconnect:
+            pass  # nobody is left to answer
+        except Exception as error:  # noqa: BLE001 - the one place that catches what nothing foresaw
+            response = internal_error(error)
+            if status == 0:  # else the answer is under way, and cutting it off is all that is left
+                await response(scope, receive, sending)
+        finally:
+            route = getattr(scope.get("route"), "path_format", "-")
+            elapsed = (time.perf_counter() - started) * 1000
+            access_log.info(
+                "%s %s %d %.1f ms %s", scope["method"], route, status, elapsed, request_id
+            )
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _is_text(scope.get("raw_path") or b""):
+            await self.app(scope, receive, send)
+            return
+        # Servers decode such a path to U+FFFD, under which another vector DB may be registered.
+        refusal = error_response(400, "invalid_request", "The path is not percent-encoded UTF-8.")
+        await refusal(scope, receive, send)
+
+
+def _is_text(raw_path: bytes) -> bool:
+    try:
+        unquote_to_bytes(raw_path).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

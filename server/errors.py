@@ -1,0 +1,195 @@
+"""Errors on the wire: one table from class to status, one JSON body for every refusal.
+
+    {"error": {"message", "type", "param", "code", "detail": {"errors": [{loc, msg, type}]}},
+     "detail": message}
+
+`error` is what OpenAI's clients read, `error.detail.errors` is where Llama Stack's look when a
+request breaks its schema (it is absent otherwise), and the `detail` on top is the message once
+more, for those that look there. `message` names the field, what was found and what to do. No body
+is ever echoed: what an error quotes is shortened, and text that is searched or stored is not quoted
+at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+
+from corral.api import errors
+from corral.server.validation import InvalidBody, from_framework
+
+log = logging.getLogger("corral.server")
+
+STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
+    errors.InvalidRequest: (400, "invalid_request"),
+    errors.InvalidEmbedding: (400, "invalid_embedding"),
+    errors.InvalidFilter: (400, "invalid_filter"),
+    errors.UnsupportedMode: (400, "unsupported_mode"),
+    errors.NotFound: (404, "not_found"),
+    errors.Conflict: (409, "conflict"),
+    errors.ConfigError: (424, "configuration"),
+    errors.UnknownProvider: (400, "unknown_provider"),
+    errors.MissingDependency: (424, "missing_dependency"),
+    errors.ProviderError: (502, "provider_error"),
+    errors.Unavailable: (503, "unavailable"),
+    errors.ProviderTimeout: (504, "provider_timeout"),
+    errors.ContractViolation: (500, "internal_error"),
+}
+"""Status and code by class; a subclass without a row takes its nearest ancestor's."""
+
+INTERNAL_ERROR = "The server failed on this request."
+MAX_MESSAGE_CHARACTERS = 1000
+"""Longest message: whatever a request holds, its refusal stays small."""
+
+_CODES = {404: "no_such_route"}
+
+
+def status_of(error: errors.CorralError) -> tuple[int, str]:
+    """Return the HTTP status and the code of an error."""
+    row = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
+    return row or (500, "internal_error")
+
+
+def is_retried(status: int) -> bool:
+    """Say whether clients of these wires repeat a request that got this status."""
+    return status in (408, 409, 429) or status >= 500
+
+
+def error_response(
+    status: int,
+    code: str,
+    message: str,
+    *,
+    param: str | None = None,
+    details: list[dict[str, Any]] | None = None,
+    retryable: bool = False,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Return the response of a refusal.
+
+    Args:
+        status: HTTP status, 4xx or 5xx.
+        code: A stable name for programs.
+        message: One or two sentences for people; shortened in the middle beyond 1000 characters.
+        param: The request's field that is to blame, as a dotted path.
+        details: The single findings where a request breaks its schema.
+        retryable: Whether the same request may succeed later. Where it may not, and clients
+            would repeat it, the header `x-should-retry: false` tells them.
+        headers: More headers.
+    """
+    text = shorten(message)
+    error: dict[str, Any] = {
+        "message": text,
+        "type": "server_error" if status >= 500 else "invalid_request_error",
+        "param": shorten(param) if param else None,
+        "code": code,
+    }
+    if details is not None:
+        error["detail"] = {"errors": details}
+    sent = dict(headers or {})
+    if is_retried(status) and not retryable:
+        sent["x-should-retry"] = "false"
+    # A lone surrogate in a message must not turn a refusal into a failure.
+    body = json.dumps({"error": error, "detail": text}, ensure_ascii=False)
+    content = body.encode("utf-8", "replace")
+    return Response(content, status, headers=sent, media_type="application/json")
+
+
+def shorten(text: str, most: int = MAX_MESSAGE_CHARACTERS) -> str:
+    """Return a text with its middle left out where it is longer than `most` characters.
+
+    Beginning and end stay: a message ends with what to do.
+    """
+    if len(text) <= most:
+        return text
+    head = most // 2
+    return f"{text[:head]} ... {text[-(most - head - 5) :]}"
+
+
+def internal_error(error: Exception) -> Response:
+    """Log an unexpected exception and return its 500."""
+    log_failure(error)
+    return error_response(500, "internal_error", INTERNAL_ERROR)
+
+
+def log_failure(error: BaseException) -> None:
+    """Log where an exception came from.
+
+    Its message may quote what a user sent, so above DEBUG only types and places are written.
+    """
+    log.error("%s", describe_stack(error))
+    log.debug("the same, with its message", exc_info=error)
+
+
+def describe_stack(error: BaseException) -> str:
+    """Return the traceback of an exception and of its causes, without their messages."""
+    parts = []
+    current: BaseException | None = error
+    while current is not None:
+        frames = "".join(traceback.format_tb(current.__traceback__))
+        parts.append(f"{type(current).__module__}.{type(current).__qualname__}\n{frames}")
+        current = current.__cause__ or (
+            None if current.__suppress_context__ else current.__context__
+        )
+    return "\ncaused by ".join(parts)
+
+
+def install(app: FastAPI) -> None:
+    """Make an app answer every refusal in the one form."""
+    app.add_exception_handler(errors.CorralError, _corral_error)
+    app.add_exception_handler(RequestValidationError, _framework_validation)
+    app.add_exception_handler(HTTPException, _http_exception)
+
+
+async def _corral_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, errors.CorralError)  # noqa: S101 - what the handler is installed for
+    status, code = status_of(error)
+    if isinstance(error, errors.NotFound):
+        status = getattr(request.scope.get("route"), "not_found_status", status)
+    if isinstance(error, errors.ContractViolation):
+        log_failure(error)
+    elif status >= 500 or status == 424:
+        log.warning("%s: %s", code, error)
+    return error_response(
+        status,
+        code,
+        INTERNAL_ERROR if status == 500 else str(error),
+        param=error.field,
+        details=error.details if isinstance(error, InvalidBody) else None,
+        retryable=error.retryable,
+    )
+
+
+async def _framework_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
+    return await _corral_error(request, from_framework(error.errors()))
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as above
+    message, headers = str(error.detail), dict(error.headers or {})
+    if error.status_code == 404:
+        message = f"There is no route {request.method} {shorten(request.url.path, 200)}. See /docs."
+    elif error.status_code == 405:
+        allowed = ", ".join(_allowed(request))
+        message = f"{request.method} is not allowed here. Use {allowed}."
+        headers["allow"] = allowed
+    code = _CODES.get(error.status_code) or HTTPStatus(error.status_code).name.lower()
+    return error_response(error.status_code, code, message, headers=headers)
+
+
+def _allowed(request: Request) -> Iterator[str]:
+    """Yield the methods of a path. The exception knows those of one of its routes only."""
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):
+            yield method

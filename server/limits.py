@@ -1,0 +1,109 @@
+"""What one request may ask for: the operator's `server.limits`, each with its refusal.
+
+The body is bounded here, before anything reads it; counts are checked by the routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.api.errors import InvalidRequest
+from corral.providers.config import Limits
+from corral.server.errors import error_response
+
+MIB = 1024 * 1024
+
+
+LINGER_SECONDS = 2.0
+"""How long a refused body is still taken in and thrown away. Many clients look for the answer only
+when they have sent all; to close on them at once would take it from them."""
+
+
+class _BodyTooLarge(Exception):
+    """A body went over the limit while it was read."""
+
+
+class BodyLimit:
+    """ASGI middleware that answers 413 to a body over `max_body_mib`, without waiting for its end.
+
+    A declared length is judged before the first byte, a chunked body while it comes in. Nothing of
+    it is kept, and the connection is closed soon after the answer.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app = app
+        self.most_mib = limits.max_body_mib
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        most = int(self.most_mib * MIB)
+        declared = Headers(scope=scope).get("content-length", "")
+        read = int(declared[:20]) if declared.isascii() and declared.isdigit() else 0
+        if read > most:
+            await self._refuse(receive, send)
+            return
+        read = 0
+
+        async def counting() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > most:
+                raise _BodyTooLarge
+            return message
+
+        try:
+            await self.app(scope, counting, send)
+        except _BodyTooLarge:
+            await self._refuse(receive, send)
+
+    async def _refuse(self, receive: Receive, send: Send) -> None:
+        message = (
+            f"The body is larger than {self.most_mib:g} MiB. Send less at once; "
+            "the operator's setting is server.limits.max_body_mib."
+        )
+        response = error_response(413, "body_too_large", message, headers={"connection": "close"})
+        start = {"type": "http.response.start", "status": 413, "headers": response.raw_headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": response.body, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def check_count(items: Collection[object], most: int, *, field: str, setting: str) -> None:
+    """Refuse a list with more items than a setting of `server.limits` allows.
+
+    Raises:
+        InvalidRequest: There are more.
+    """
+    if len(items) > most:
+        raise InvalidRequest(
+            f"{field} has {len(items)} items, {most} are allowed.",
+            hint=f"Send fewer at once; the operator's setting is server.limits.{setting}.",
+            field=field,
+        )
+
+
+def check_max_chunks(max_chunks: int, limits: Limits, *, field: str) -> None:
+    """Refuse a query for more hits than `server.limits.max_k` allows.
+
+    Raises:
+        InvalidRequest: It asks for more.
+    """
+    if max_chunks > limits.max_k:
+        raise InvalidRequest(
+            f"{field} is {max_chunks}, {limits.max_k} is the most.",
+            hint="Ask for fewer; the operator's setting is server.limits.max_k.",
+            field=field,
+        )

@@ -1,0 +1,13 @@
+"""The routes, one module for each part of the wire: parse, call, serialize."""
+
+from corral.server.routes import inspect, tool_runtime, vector_dbs, vector_io
+
+ROUTERS = (
+    vector_dbs.router,
+    vector_io.inserts,
+    vector_io.router,
+    tool_runtime.inserts,
+    tool_runtime.router,
+    inspect.router,
+)
+"""All of them, in the order of the documentation."""

@@ -1,0 +1,97 @@
+"""What the server is and has: health, version, providers, models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib import metadata
+
+from fastapi import APIRouter
+
+from corral.api.errors import NotFound, UnknownProvider
+from corral.providers.stack import ProviderStatus, Stack
+from corral.server.routes.contract import ERRORS, ContractRoute, StackOf
+from corral.server.wire import (
+    HealthReply,
+    Model,
+    ModelList,
+    ProviderHealth,
+    ProviderInfo,
+    ProviderList,
+    VersionReply,
+)
+
+DISTRIBUTION = "corral-rag"
+
+router = APIRouter(prefix="/v1", tags=["Inspect"], route_class=ContractRoute, responses=ERRORS)
+
+
+@router.get("/health", summary="Is the server up?")
+async def health() -> HealthReply:
+    """Say that the server answers. What its providers can do now is in `/v1/providers`."""
+    return HealthReply()
+
+
+@router.get("/version", summary="The server's version")
+async def version() -> VersionReply:
+    """Return the version of the installed package."""
+    return VersionReply(version=metadata.version(DISTRIBUTION))
+
+
+@router.get("/providers", summary="List the providers")
+async def list_providers(stack: StackOf) -> ProviderList:
+    """Return every configured provider with its health, asked now, and what it can do."""
+    return ProviderList(data=[_provider(status) for status in await stack.providers()])
+
+
+@router.get("/providers/{provider_id:id}", summary="Show a provider")
+async def retrieve_provider(provider_id: str, stack: StackOf) -> ProviderInfo:
+    """Return a configured provider; where several kinds share an id, the vector_io one."""
+    statuses = await stack.providers()
+    for status in statuses:
+        if status.provider_id == provider_id:
+            return _provider(status)
+    raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
+
+
+@router.get("/models", summary="List the embedding models")
+async def list_models(stack: StackOf) -> ModelList:
+    """Return the models that vector DBs can be registered with."""
+    return ModelList(data=_models(stack))
+
+
+@router.get("/models/{model_id:id}", summary="Show an embedding model")
+async def retrieve_model(model_id: str, stack: StackOf) -> Model:
+    """Return a model that vector DBs can be registered with."""
+    models = _models(stack)
+    for model in models:
+        if model.identifier == model_id:
+            return model
+    known = ", ".join(model.identifier for model in models)
+    raise NotFound(f"There is no model {model_id!r}.", hint=f"Known: {known}.", field="model_id")
+
+
+def _models(stack: Stack) -> list[Model]:
+    return [
+        Model(
+            identifier=info.model,
+            provider_resource_id=info.model,
+            provider_id=provider_id,
+            metadata={
+                "embedding_dimension": info.dimension,
+                "max_tokens": info.max_tokens,
+                "default": info.model == stack.config.default_embedding_model,
+            },
+        )
+        for provider_id, info in stack.models()
+    ]
+
+
+def _provider(status: ProviderStatus) -> ProviderInfo:
+    return ProviderInfo(
+        api=status.api,
+        provider_id=status.provider_id,
+        provider_type=status.provider_type,
+        config=status.config,
+        health=ProviderHealth(**asdict(status.health)),
+        capabilities=status.capabilities.as_dict() if status.capabilities else None,
+    )

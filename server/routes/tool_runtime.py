@@ -1,0 +1,113 @@
+"""The RAG tool: documents in, a question in, a context out; and the tool as agents see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Query
+
+from corral.api.filters import parse_filter
+from corral.api.rag import RAGQueryConfig, RAGQueryResult
+from corral.providers.config import Limits
+from corral.providers.rag.tool import RagTool
+from corral.server.limits import check_max_chunks
+from corral.server.routes.contract import ERRORS, ContractRoute, InsertRoute, LimitsOf, RagToolOf
+from corral.server.wire import (
+    KNOWLEDGE_SEARCH,
+    RAG_TOOL_GROUP,
+    InsertDocumentsRequest,
+    InvokeToolRequest,
+    RAGQueryRequest,
+    ToolDef,
+    ToolInvocationResult,
+    ToolList,
+    ToolParameter,
+)
+
+router = APIRouter(
+    prefix="/v1/tool-runtime", tags=["RAG tool"], route_class=ContractRoute, responses=ERRORS
+)
+inserts = APIRouter(
+    prefix="/v1/tool-runtime", tags=["RAG tool"], route_class=InsertRoute, responses=ERRORS
+)
+
+TOOL = ToolDef(
+    name=KNOWLEDGE_SEARCH,
+    description="Search for information in a database.",
+    parameters=[
+        ToolParameter(
+            name="query",
+            parameter_type="string",
+            description="What to search for: a question in natural language, or words.",
+        ),
+        ToolParameter(
+            name="vector_db_ids",
+            parameter_type="array",
+            description="The vector DBs to search.",
+        ),
+        ToolParameter(
+            name="query_config",
+            parameter_type="object",
+            description="How to retrieve and assemble, as in /v1/tool-runtime/rag-tool/query.",
+            required=False,
+        ),
+    ],
+)
+
+
+@inserts.post("/rag-tool/insert", summary="Insert documents")
+async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> None:
+    """Split documents, embed the pieces and store them; a known document_id is replaced whole.
+
+    `server.limits.max_concurrent_inserts` inserts work at once, more of them wait.
+    """
+    await rag_tool.insert(
+        request.documents,
+        request.vector_db_id,
+        request.chunk_size_in_tokens,
+        request.overlap_in_tokens,
+    )
+
+
+@router.post("/rag-tool/query", summary="Ask a question")
+async def query(request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf) -> RAGQueryResult:
+    """Return a context that never exceeds `max_tokens_in_context`, and what is in it."""
+    return await _ask(
+        rag_tool, limits, request.content, request.vector_db_ids, request.query_config
+    )
+
+
+@router.get("/list-tools", summary="List the tools")
+async def list_tools(
+    tool_group_id: str | None = Query(None, description="Only the tools of this group."),
+) -> ToolList:
+    """Return the tools that can be invoked. There is one; remote (MCP) endpoints are not asked."""
+    return ToolList(data=[TOOL] if tool_group_id in (None, RAG_TOOL_GROUP) else [])
+
+
+@router.post("/invoke", summary="Invoke a tool")
+async def invoke(
+    request: InvokeToolRequest, rag_tool: RagToolOf, limits: LimitsOf
+) -> ToolInvocationResult:
+    """Run `knowledge_search`; the context is in `content`, its sources in `metadata`."""
+    asked = request.kwargs
+    found = await _ask(
+        rag_tool, limits, asked.query, asked.vector_db_ids, asked.query_config, at="kwargs."
+    )
+    return ToolInvocationResult(content=found.content or [], metadata=found.metadata)
+
+
+async def _ask(
+    rag_tool: RagTool,
+    limits: Limits,
+    question: Sequence[str],
+    vector_db_ids: Sequence[str],
+    config: RAGQueryConfig | None,
+    *,
+    at: str = "",
+) -> RAGQueryResult:
+    """Ask the RAG tool within the limits; `at` is where the request holds the fields."""
+    config = config or RAGQueryConfig()
+    check_max_chunks(config.max_chunks, limits, field=f"{at}query_config.max_chunks")
+    parse_filter(config.filters, field=f"{at}query_config.filters")
+    return await rag_tool.query(question, vector_db_ids, config)

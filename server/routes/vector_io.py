@@ -1,0 +1,64 @@
+"""Chunks: insert and query, for callers that split documents themselves."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from corral.api.filters import parse_filter
+from corral.server.limits import check_count, check_max_chunks
+from corral.server.routes.contract import (
+    ERRORS,
+    ContractRoute,
+    InsertRoute,
+    LimitsOf,
+    RetrievalOf,
+)
+from corral.server.wire import (
+    ExplainedReply,
+    InsertChunksRequest,
+    QueryChunksReply,
+    QueryChunksRequest,
+    QueryParams,
+)
+
+router = APIRouter(
+    prefix="/v1/vector-io", tags=["Chunks"], route_class=ContractRoute, responses=ERRORS
+)
+inserts = APIRouter(
+    prefix="/v1/vector-io", tags=["Chunks"], route_class=InsertRoute, responses=ERRORS
+)
+
+
+@inserts.post("/insert", summary="Insert chunks")
+async def insert(request: InsertChunksRequest, retrieval: RetrievalOf, limits: LimitsOf) -> None:
+    """Store chunks, all or none; where one has no embedding the server computes it.
+
+    `server.limits.max_concurrent_inserts` inserts work at once, more of them wait.
+    """
+    check_count(
+        request.chunks,
+        limits.max_chunks_per_insert,
+        field="chunks",
+        setting="max_chunks_per_insert",
+    )
+    await retrieval.store(request.vector_db_id, request.chunks)
+
+
+@router.post("/query", summary="Query chunks")
+async def query(
+    request: QueryChunksRequest, retrieval: RetrievalOf, limits: LimitsOf
+) -> QueryChunksReply | ExplainedReply:
+    """Return the best chunks for a question, best first, ties by chunk_id."""
+    params = request.params or QueryParams()
+    check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
+    found = await retrieval.search(
+        request.vector_db_id,
+        request.query,
+        k=params.max_chunks,
+        mode=params.mode,
+        score_threshold=params.score_threshold,
+        ranker=params.ranker,
+        filters=parse_filter(params.filters, field="params.filters"),
+        include_embeddings=params.include_embeddings,
+    )
+    return ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)

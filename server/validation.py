@@ -1,0 +1,233 @@
+"""What pydantic says about a wrong request, in words that help whoever sent it.
+
+Every finding names the field as the sender wrote it (no union tags, no class names), what was found
+there and, for an unknown key, which keys there are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import pydantic_core
+from pydantic import BaseModel, ValidationError
+
+from corral.api.errors import InvalidRequest
+
+Location = tuple[str | int, ...]
+Json = dict[str, Any]
+
+MAX_DETAILS = 20
+"""Most single findings in a reply: a thousand equal ones help nobody."""
+MAX_FINDINGS = 10_000
+"""Above it the findings are counted and not read: each costs half a kilobyte and more."""
+
+_OURS = ("value_error", "assertion_error")
+_CHOICES = ("enum", "literal_error", "union_tag_invalid")
+_MAX_QUOTED = 64
+
+
+class InvalidBody(InvalidRequest):
+    """A request breaks its schema; `details` lists the findings as {loc, msg, type}."""
+
+    def __init__(self, message: str, *, field: str | None, details: list[Json]) -> None:
+        super().__init__(message, field=field)
+        self.details = details
+
+
+def from_pydantic(error: ValidationError, raw: bytes, model: type[BaseModel]) -> InvalidBody:
+    """Return the refusal of a body that `model` does not accept.
+
+    Args:
+        error: What pydantic raised.
+        raw: The body.
+        model: What was expected; its schema tells the known keys.
+    """
+    if error.error_count() > MAX_FINDINGS:
+        message = f"The body breaks its schema in {error.error_count()} places. See /docs."
+        return InvalidBody(message, field=None, details=[])
+    findings = error.errors(include_url=False, include_context=False)
+    if findings[0]["type"] == "json_invalid":
+        reason = findings[0]["msg"].removeprefix("Invalid JSON: ")
+        return _invalid([_Finding((), f"The body is not valid JSON: {reason}.", "json_invalid")])
+    data = pydantic_core.from_json(raw)
+    meant = _meant(findings, data)
+    told = [_finding(found, data, model) for found in meant[:MAX_DETAILS]]
+    return _invalid(told, more=len(meant) - 1)
+
+
+def from_framework(findings: Sequence[Any]) -> InvalidBody:
+    """Return the refusal of a query or path parameter, as FastAPI saw it."""
+    told = []
+    for found in findings:
+        location = tuple(found["loc"][1:])  # without "query"
+        message = _sentence(location, found["type"], found["msg"], found.get("input"))
+        told.append(_Finding(location, message, found["type"]))
+    return _invalid(told, more=len(told) - 1)
+
+
+class _Finding:
+    def __init__(self, location: Location, message: str, kind: str) -> None:
+        self.location, self.message, self.kind = location, message, kind
+
+    def as_json(self) -> Json:
+        loc = [part if isinstance(part, int) else part[:255] for part in self.location]
+        return {"loc": loc, "msg": self.message[:500], "type": self.kind}
+
+
+def _invalid(findings: Sequence[_Finding], more: int = 0) -> InvalidBody:
+    first = findings[0]
+    others = f" ({more} more in error.detail.errors.)" if more else ""
+    details = [finding.as_json() for finding in findings]
+    return InvalidBody(first.message + others, field=_path(first.location) or None, details=details)
+
+
+def _finding(found: Any, data: Any, model: type[BaseModel]) -> _Finding:
+    location = tuple(_sent_location(found, data))
+    if found["type"] == "extra_forbidden":
+        known = list(_known_keys(model, location[:-1], data))
+        return _Finding(location, _unknown_key(location, known), "extra_forbidden")
+    message = _sentence(location, found["type"], found["msg"], found["input"])
+    return _Finding(location, message, found["type"])
+
+
+def _sentence(location: Location, kind: str, said: str, value: Any) -> str:
+    path = _path(location) or "The body"
+    if kind == "missing":
+        return f"{path} is missing."
+    if kind in _OURS:
+        return f"{path}: {said.split(', ', 1)[-1]}."
+    if kind == "union_tag_not_found":
+        return f"{path} needs a key 'type' that says which kind it is."
+    if kind == "union_tag_invalid" and isinstance(value, dict):
+        said = "input should be one of" + said.partition("expected tags:")[2]
+        value = value.get("type")
+    found = "" if "_too_" in f"_{kind}" else f"; found {_describe(value, kind)}"
+    return f"{path}: {said[:1].lower()}{said[1:]}{found}."
+
+
+def _describe(value: Any, kind: str) -> str:
+    """Say what was found; text is quoted only where a name from a list was expected."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return "a number beyond 1e15" if abs(value) >= 1e15 else str(value)
+    if isinstance(value, str):
+        quoted = kind in _CHOICES and len(value) <= _MAX_QUOTED
+        return repr(value) if quoted else "a string"
+    return {"list": "an array", "dict": "an object"}.get(type(value).__name__, "something else")
+
+
+def _unknown_key(location: Location, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    listed = f" Known here: {', '.join(known)}." if known else ""
+    return f"{_path(location)} is not a known key.{hint}{listed}"
+
+
+def _path(location: Location) -> str:
+    """Return a location as people write it: `documents[0].content`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:255]}"
+    return text.removeprefix(".")
+
+
+def _sent_location(found: Any, data: Any) -> Iterator[str | int]:
+    """Yield the parts of a finding's location that are in the body.
+
+    Pydantic's tags and class names are not; a missing field is not either, but it is the point.
+    """
+    for number, part in enumerate(found["loc"], start=1):
+        if _holds(data, part):
+            data = data[part]
+            yield part
+        elif found["type"] == "missing" and number == len(found["loc"]):
+            yield part
+
+
+def _holds(data: Any, part: str | int) -> bool:
+    if isinstance(part, int):
+        return isinstance(data, list) and part < len(data)
+    return isinstance(data, dict) and part in data
+
+
+def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
+    """Leave out what is not to the point: the findings of kinds that were not meant.
+
+    A value that may be one of several kinds (a text or an address, say) fails as each of them.
+    Meant is the one of which one of our own validators says what is wrong, else the one that it
+    misses by the fewest findings, else the one that it resembles deepest.
+    """
+    tried: dict[Location, dict[Location, list[Any]]] = {}
+    for found in findings:
+        kind = _kind(found, data)
+        tried.setdefault(kind[:-1], {}).setdefault(kind, []).append(found)
+    dropped = set()
+    for place, kinds in tried.items():
+        meant = min(kinds, key=lambda kind: _distance(kinds[kind], data)) if place else ()
+        dropped |= {id(f) for kind in kinds if place and kind != meant for f in kinds[kind]}
+    return [found for found in findings if id(found) not in dropped]
+
+
+def _kind(found: Any, data: Any) -> Location:
+    """Return where a finding's kind of value was tried: the location with pydantic's name for it.
+
+    Empty where there was only one kind.
+    """
+    location: Location = found["loc"]
+    for number, part in enumerate(location, start=1):
+        if not _holds(data, part):
+            is_field = found["type"] == "missing" and number == len(location)
+            return () if is_field else location[:number]
+        data = data[part]
+    return ()
+
+
+def _distance(findings: Sequence[Any], data: Any) -> tuple[bool, int, int]:
+    ours = any(found["type"] in _OURS for found in findings)
+    depth = max(len(tuple(_sent_location(found, data))) for found in findings)
+    return not ours, len(findings), -depth
+
+
+def _known_keys(model: type[BaseModel], location: Location, data: Any) -> Iterator[str]:
+    """Yield the keys that the model's schema allows in the object at a location."""
+    schema = _schema(model)
+    nodes = list(_alternatives(schema, data, schema))
+    for part in location:
+        data = data[part]
+        children = [_child(node, part) for node in nodes]
+        nodes = [a for child in children if child for a in _alternatives(child, data, schema)]
+    seen = [key for node in nodes for key in node.get("properties", ())]
+    yield from dict.fromkeys(seen)
+
+
+@cache
+def _schema(model: type[BaseModel]) -> Json:
+    return model.model_json_schema()
+
+
+def _child(node: Json, part: str | int) -> Json | None:
+    child: Any = (
+        node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
+    )
+    return child if isinstance(child, dict) else None
+
+
+def _alternatives(node: Json, data: Any, schema: Json) -> Iterator[Json]:
+    """Yield the object and list schemas that a node stands for and that fit the body's `type`."""
+    if "$ref" in node:
+        yield from _alternatives(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], data, schema)
+        return
+    parts = node.get("anyOf") or node.get("oneOf")
+    if parts:
+        for part in parts:
+            yield from _alternatives(part, data, schema)
+        return
+    tag = node.get("properties", {}).get("type", {}).get("const")
+    if tag is None or not isinstance(data, dict) or data.get("type", tag) == tag:
+        yield node

@@ -1,0 +1,295 @@
+"""Requests and replies that exist only on the wire; the rest are the contract's own models."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+
+from corral.api.chunks import (
+    Chunk,
+    Identifier,
+    InterleavedText,
+    Strict,
+    TextItem,
+    content_text,
+    strip_nul,
+)
+from corral.api.embedding_index import MAX_K, QueryChunksResponse
+from corral.api.fusion import Explanation, Ranker
+from corral.api.rag import RAGDocument, RAGQueryConfig
+from corral.api.vector_dbs import SearchMode, VectorDB
+
+KNOWLEDGE_SEARCH = "knowledge_search"
+"""The tool's name, as agents of Llama Stack know it."""
+RAG_TOOL_GROUP = "builtin::rag"
+"""The group that Llama Stack lists it in."""
+
+
+T = TypeVar("T")
+Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]
+"""A list that is refused at its first bad item: to note millions of them costs minutes and
+gigabytes (64 MiB of `[],` did)."""
+
+
+def _texts(content: Any) -> Any:
+    return [content_text(item) for item in (content if isinstance(content, list) else [content])]
+
+
+InterleavedTexts: TypeAlias = Annotated[
+    Listed[Annotated[str, AfterValidator(strip_nul)]],
+    BeforeValidator(_texts, json_schema_input_type=str | TextItem | list[str | TextItem]),
+]
+"""The texts of an interleaved content, apart: `query_generator_config.separator` joins them."""
+
+
+def _refuse_expiry(ttl_seconds: Any) -> None:
+    if ttl_seconds is not None:
+        raise ValueError("chunks do not expire here; leave ttl_seconds out")
+
+
+class ErrorDetail(BaseModel):
+    """One finding where a request breaks its schema."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class ErrorDetails(BaseModel):
+    """All findings (the first 20)."""
+
+    errors: list[ErrorDetail]
+
+
+class Error(BaseModel):
+    """What is wrong and what to do about it."""
+
+    message: str = Field(description="The field, what was found and what to do.")
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None = Field(description="The field to blame, as a dotted path.")
+    code: str | None = Field(description="A stable name for programs.")
+    detail: ErrorDetails | None = Field(None, description="Only where the schema is broken.")
+
+
+class ErrorBody(BaseModel):
+    """The body of every 4xx and 5xx."""
+
+    error: Error
+    detail: str = Field(description="The message once more.")
+
+
+class VectorDBList(BaseModel):
+    """All registered vector DBs, by identifier."""
+
+    data: list[VectorDB]
+
+
+class InsertedChunk(Chunk):
+    """A piece of text with its metadata; equal chunk_id means the same chunk."""
+
+    embedding: Listed[float] | None = Field(
+        None, description="As many numbers as the model has dimensions; null: computed here."
+    )
+
+
+class InsertChunksRequest(Strict):
+    """Chunks to store, all or none; one whose chunk_id exists already replaces it."""
+
+    vector_db_id: Identifier
+    chunks: Listed[InsertedChunk] = Field(
+        description="With or without an embedding; where it is absent the server computes it. "
+        "At most `server.limits.max_chunks_per_insert`."
+    )
+    ttl_seconds: Annotated[None, BeforeValidator(_refuse_expiry)] = Field(
+        None, description="Chunks do not expire: anything but null is refused."
+    )
+
+
+class QueryParams(Strict):
+    """How to search; what is absent or null is as the vector DB was registered."""
+
+    mode: SearchMode | None = Field(None, description="null: the registered mode.")
+    max_chunks: int = Field(
+        3, ge=1, le=MAX_K, description="Most chunks wanted, within `server.limits.max_k`."
+    )
+    score_threshold: float | None = Field(
+        0.0, ge=0, le=1, description="Keep scores at or above it, after fusion. null or 0: all."
+    )
+    ranker: Ranker | None = Field(None, description="null: the registered ranker.")
+    filters: dict[str, Any] | None = Field(
+        None,
+        description="OpenAI-shaped: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
+        "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
+    )
+    include_embeddings: bool = Field(False, description="Whether chunks carry their embeddings.")
+    explain: bool = Field(False, description="Whether the reply says why each chunk is there.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+class QueryChunksRequest(Strict):
+    """A question to one vector DB."""
+
+    vector_db_id: Identifier
+    query: InterleavedText
+    params: QueryParams | None = None
+
+
+class QueryChunksReply(BaseModel):
+    """The best chunks, best first; `scores` in [0, 1] and parallel to `chunks`."""
+
+    chunks: list[Chunk]
+    scores: list[float]
+
+    @classmethod
+    def of(cls, found: QueryChunksResponse) -> QueryChunksReply:
+        """Return the wire's form of an index's answer."""
+        return cls(chunks=found.chunks, scores=found.scores)
+
+
+class ExplainedReply(QueryChunksReply):
+    """The reply where `explain` was asked for."""
+
+    explanations: list[Explanation]
+
+    @classmethod
+    def of(cls, found: QueryChunksResponse) -> ExplainedReply:
+        """Return the wire's form of an index's answer."""
+        why = [hit.explanation for hit in found.hits]
+        return cls(chunks=found.chunks, scores=found.scores, explanations=why)
+
+
+class InsertDocumentsRequest(Strict):
+    """Documents to split, embed and store; one whose document_id exists already replaces it."""
+
+    vector_db_id: Identifier
+    documents: Listed[RAGDocument] = Field(
+        description="At most `server.limits.max_documents_per_insert`."
+    )
+    chunk_size_in_tokens: int | None = Field(
+        None, ge=1, le=8192, description="null: as the vector DB was registered."
+    )
+    overlap_in_tokens: int | None = Field(
+        None, ge=0, le=4096, description="null: as the vector DB was registered."
+    )
+
+
+class RAGQueryRequest(Strict):
+    """A question to one or several vector DBs, answered by a context within a token budget."""
+
+    content: InterleavedTexts
+    vector_db_ids: Listed[Identifier] = Field(
+        min_length=1, description="At most `server.limits.max_vector_dbs_per_query`."
+    )
+    query_config: RAGQueryConfig | None = None
+
+
+class KnowledgeSearchArguments(Strict):
+    """The arguments of `knowledge_search`."""
+
+    query: InterleavedTexts
+    vector_db_ids: Listed[Identifier] = Field(min_length=1)
+    query_config: RAGQueryConfig | None = None
+
+
+class InvokeToolRequest(Strict):
+    """A call of a tool by name."""
+
+    tool_name: Literal["knowledge_search"]
+    kwargs: KnowledgeSearchArguments
+
+
+class ToolInvocationResult(BaseModel):
+    """What a tool returned; `content` is empty where nothing was found."""
+
+    content: list[TextItem]
+    metadata: dict[str, Any]
+    error_code: int | None = None
+    error_message: str | None = None
+
+
+class ToolParameter(BaseModel):
+    """A parameter of a tool."""
+
+    name: str
+    parameter_type: str
+    description: str
+    required: bool = True
+
+
+class ToolDef(BaseModel):
+    """A tool, as an agent offers it to its model."""
+
+    name: str
+    description: str
+    parameters: list[ToolParameter]
+    toolgroup_id: str = RAG_TOOL_GROUP
+
+
+class ToolList(BaseModel):
+    """The tools that can be invoked."""
+
+    data: list[ToolDef]
+
+
+class HealthReply(BaseModel):
+    """The server answers, so it is well; providers have their own health."""
+
+    status: Literal["OK"] = "OK"
+
+
+class VersionReply(BaseModel):
+    """The version of the server."""
+
+    version: str
+
+
+class ProviderHealth(BaseModel):
+    """Whether a provider can serve now, and if not, why."""
+
+    status: Literal["OK", "Error"]
+    message: str = ""
+
+
+class ProviderInfo(BaseModel):
+    """A configured provider."""
+
+    api: str
+    provider_id: str
+    provider_type: str
+    config: dict[str, Any] = Field(description="Its settings, secrets masked.")
+    health: ProviderHealth
+    capabilities: dict[str, Any] | None = Field(
+        None, description="What a vector_io provider can do."
+    )
+
+
+class ProviderList(BaseModel):
+    """The configured providers."""
+
+    data: list[ProviderInfo]
+
+
+class Model(BaseModel):
+    """An embedding model that vector DBs can be registered with."""
+
+    identifier: str
+    provider_resource_id: str
+    provider_id: str
+    type: Literal["model"] = "model"
+    model_type: Literal["embedding"] = "embedding"
+    metadata: dict[str, Any] = Field(
+        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
+    )
+
+
+class ModelList(BaseModel):
+    """The embedding models."""
+
+    data: list[Model]

@@ -1,0 +1,161 @@
+"""Logs: one line per request, and nothing that a user wrote above DEBUG."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .harness import InProcess, Json, ServerProcess, run_config
+
+SECRET = "classified"
+
+
+def requests() -> list[tuple[str, str, Json | None]]:
+    """Return requests for every route, good and bad, with a secret in all that is a user's."""
+    db = f"{SECRET}-db"
+    chunk: Json = {"content": f"{SECRET} fox", "metadata": {"document_id": SECRET, SECRET: SECRET}}
+    document: Json = {"document_id": SECRET, "content": f"{SECRET} owl", "metadata": {"a": SECRET}}
+    asked: Json = {"content": f"{SECRET}?", "vector_db_ids": [db]}
+    invoked: Json = {"query": f"{SECRET}?", "vector_db_ids": [db]}
+    filters: Json = {"type": "eq", "key": SECRET, "value": SECRET}
+    register = {"vector_db_id": db, "embedding_model": "hashing", "vector_db_name": SECRET}
+    query: Json = {"vector_db_id": db, "query": f"{SECRET}?"}
+    rag_insert, rag_query = "/v1/tool-runtime/rag-tool/insert", "/v1/tool-runtime/rag-tool/query"
+    return [
+        ("POST", "/v1/vector-dbs", register),
+        ("POST", "/v1/vector-dbs", {**register, "search_mode": "vector"}),
+        ("POST", "/v1/vector-dbs", {**register, SECRET: SECRET}),
+        ("POST", "/v1/vector-dbs", {**register, "embedding_model": SECRET}),
+        ("GET", "/v1/vector-dbs", None),
+        ("GET", f"/v1/vector-dbs/{db}", None),
+        ("GET", f"/v1/vector-dbs/{SECRET}", None),
+        ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [chunk]}),
+        ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [{**chunk, "x": SECRET}]}),
+        (
+            "POST",
+            "/v1/vector-io/insert",
+            {"vector_db_id": db, "chunks": [{**chunk, "embedding": [1]}]},
+        ),
+        ("POST", "/v1/vector-io/insert", {"vector_db_id": SECRET, "chunks": [chunk]}),
+        ("POST", "/v1/vector-io/query", query),
+        ("POST", "/v1/vector-io/query", {**query, "params": {"explain": True, "filters": filters}}),
+        ("POST", "/v1/vector-io/query", {**query, "params": {"mode": SECRET}}),
+        ("POST", "/v1/vector-io/query", {**query, "params": {"filters": {"type": SECRET}}}),
+        ("POST", rag_insert, {"vector_db_id": db, "documents": [document]}),
+        (
+            "POST",
+            rag_insert,
+            {
+                "vector_db_id": db,
+                "documents": [{**document, "content": {"uri": f"https://{SECRET}/"}}],
+            },
+        ),
+        ("POST", rag_query, asked),
+        ("POST", rag_query, {**asked, "query_config": {"chunk_template": SECRET}}),
+        ("POST", rag_query, {**asked, "query_config": {"tokenizer": SECRET}}),
+        ("GET", f"/v1/tool-runtime/list-tools?tool_group_id={SECRET}", None),
+        ("POST", "/v1/tool-runtime/invoke", {"tool_name": "knowledge_search", "kwargs": invoked}),
+        ("POST", "/v1/tool-runtime/invoke", {"tool_name": SECRET, "kwargs": invoked}),
+        ("GET", "/v1/health", None),
+        ("GET", "/v1/version", None),
+        ("GET", "/v1/providers", None),
+        ("GET", f"/v1/providers/{SECRET}", None),
+        ("GET", "/v1/models", None),
+        ("GET", f"/v1/models/{SECRET}", None),
+        ("GET", f"/{SECRET}?q={SECRET}", None),
+        ("PUT", f"/v1/vector-dbs/{SECRET}", None),
+        ("DELETE", f"/v1/vector-dbs/{db}", None),
+    ]
+
+
+def test_the_requests_reach_every_route(app: InProcess) -> None:
+    """No route is without a request here."""
+    routes = [re.compile(re.sub(r"\{\w+\}", ".+", path)) for path in app.app.openapi()["paths"]]
+    paths = [path.partition("?")[0] for _, path, _ in requests()]
+    assert [r.pattern for r in routes if not any(r.fullmatch(path) for path in paths)] == []
+
+
+def own_records(caplog: pytest.LogCaptureFixture) -> str:
+    """Return what was logged; httpx is the test's own client and logs URLs, not the server."""
+    told = [record for record in caplog.records if not record.name.startswith("http")]
+    return "\n".join(f"{record.name} {record.getMessage()} {record.exc_text}" for record in told)
+
+
+def test_no_text_of_a_user_is_logged(app: InProcess, caplog: pytest.LogCaptureFixture) -> None:
+    """For every route, served and refused, no logger says at INFO what a user sent.
+
+    If this fails: questions and documents collect in log files, which are kept and shipped.
+    """
+    caplog.set_level(logging.INFO)
+    statuses = [app.send(method, path, body).status_code for method, path, body in requests()]
+    assert set(statuses) == {200, 400, 404, 405, 409}
+    assert SECRET not in own_records(caplog)
+
+
+def test_a_failure_logs_no_text_of_a_user(
+    app: InProcess, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that nothing foresaw, with the question in its message, does not leak it."""
+    caplog.set_level(logging.INFO)
+    app.register()
+
+    async def fail(vector_db_id: str, query: str, **more: Any) -> None:
+        raise RuntimeError(f"cannot search for {query}")
+
+    monkeypatch.setattr(app.app.state.retrieval, "search", fail)
+    body = {"vector_db_id": "db", "query": SECRET}
+    response = app.send("POST", "/v1/vector-io/query", body)
+    assert response.status_code == 500
+    assert SECRET not in response.text
+    assert "RuntimeError" in caplog.text
+    assert SECRET not in own_records(caplog)
+
+
+def test_there_is_a_line_for_each_request(app: InProcess, caplog: pytest.LogCaptureFixture) -> None:
+    """The access log has method, route, status, time and request id, and no query string."""
+    caplog.set_level(logging.INFO, logger="corral.access")
+    app.register("a/b")
+    app.send("GET", "/v1/vector-dbs/a/b?secret=1", headers={"x-request-id": "id-1"})
+    app.send("GET", "/nowhere")
+    lines = [r.getMessage() for r in caplog.records if r.name == "corral.access"]
+    assert len(lines) == 3
+    assert re.fullmatch(r"GET /v1/vector-dbs/\{vector_db_id\} 200 \d+\.\d ms id-1", lines[1])
+    assert re.fullmatch(r"GET - 404 \d+\.\d ms \w+", lines[2])
+
+
+def test_a_missing_package_is_logged_with_its_command(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an operator has to mend is in the log, not only in a caller's reply."""
+    from corral.api.errors import MissingDependency
+
+    with InProcess(tmp_path, run_config()) as app:
+        app.register()
+
+        async def fail(*given: Any, **more: Any) -> None:
+            raise MissingDependency("inline::x", "y", "pip install y")
+
+        monkeypatch.setattr(app.app.state.retrieval, "search", fail)
+        body = {"vector_db_id": "db", "query": "fox"}
+        assert app.send("POST", "/v1/vector-io/query", body).status_code == 424
+    assert "pip install y" in caplog.text
+
+
+def test_a_served_process_logs_no_text_of_a_user(tmp_path: Path) -> None:
+    """`corral serve` writes the access lines to its output, and nothing of a user."""
+    import httpx
+
+    server = ServerProcess(tmp_path)
+    try:
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            for method, path, body in requests():
+                client.request(method, path, json=body)
+    finally:
+        server.stop()
+    told = server.log.read_text()
+    assert "POST /v1/vector-io/query 200" in told
+    assert SECRET not in told

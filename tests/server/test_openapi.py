@@ -1,0 +1,89 @@
+"""The OpenAPI document: typed by the contract's models, with defaults, ranges and refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corral.api.rag import RAGQueryConfig
+from corral.api.vector_dbs import VectorDBRegistration
+
+from .harness import InProcess, Json
+
+ROUTES = {
+    "/v1/vector-dbs": {"get", "post"},
+    "/v1/vector-dbs/{vector_db_id}": {"get", "delete"},
+    "/v1/vector-io/insert": {"post"},
+    "/v1/vector-io/query": {"post"},
+    "/v1/tool-runtime/rag-tool/insert": {"post"},
+    "/v1/tool-runtime/rag-tool/query": {"post"},
+    "/v1/tool-runtime/list-tools": {"get"},
+    "/v1/tool-runtime/invoke": {"post"},
+    "/v1/health": {"get"},
+    "/v1/version": {"get"},
+    "/v1/providers": {"get"},
+    "/v1/providers/{provider_id}": {"get"},
+    "/v1/models": {"get"},
+    "/v1/models/{model_id}": {"get"},
+}
+
+
+@pytest.fixture
+def document(app: InProcess) -> Json:
+    """Return the document that the server serves."""
+    served: Json = app.ok("GET", "/openapi.json")
+    return served
+
+
+def operations(document: Json) -> list[Json]:
+    """Return every operation of the document."""
+    return [operation for methods in document["paths"].values() for operation in methods.values()]
+
+
+def test_the_routes_are_those_of_the_wire(document: Json) -> None:
+    """Nothing is missing and nothing is there by chance."""
+    assert {path: set(methods) for path, methods in document["paths"].items()} == ROUTES
+
+
+def test_every_operation_is_documented(document: Json) -> None:
+    """Each has a summary, a description, a tag that is explained, and its refusals."""
+    explained = {tag["name"] for tag in document["tags"]}
+    for operation in operations(document):
+        assert operation["summary"]
+        assert operation["description"]
+        assert set(operation["tags"]) <= explained
+        assert set(operation["responses"]) == {"200", "4XX", "5XX"}
+        refusal = operation["responses"]["4XX"]["content"]["application/json"]["schema"]
+        assert refusal == {"$ref": "#/components/schemas/ErrorBody"}
+
+
+@pytest.mark.parametrize("model", [VectorDBRegistration, RAGQueryConfig])
+def test_the_schemas_are_the_contracts_own(document: Json, model: Any) -> None:
+    """Fields, defaults and ranges of the contract's models are in the document.
+
+    If this fails: a route parses something else than the contract's model.
+    """
+    documented = document["components"]["schemas"][model.__name__]["properties"]
+    own = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
+    assert set(documented) == set(own)
+    for name, schema in own.items():
+        for key in ("minimum", "maximum", "description"):
+            assert documented[name].get(key) == schema.get(key)
+        if not isinstance(schema.get("default"), dict):  # of objects FastAPI leaves nulls out
+            assert documented[name].get("default") == schema.get("default")
+
+
+def test_the_documented_defaults_are_those_of_the_wire(document: Json) -> None:
+    """params: max_chunks 3, score_threshold 0."""
+    params = document["components"]["schemas"]["QueryParams"]["properties"]
+    assert params["max_chunks"]["default"] == 3
+    assert params["max_chunks"]["maximum"] == 1000
+    assert params["score_threshold"]["default"] == 0
+
+
+def test_the_documentation_is_served(app: InProcess) -> None:
+    """/docs shows the document to people."""
+    response = app.send("GET", "/docs")
+    assert response.status_code == 200
+    assert "Corral" in response.text

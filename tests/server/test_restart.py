@@ -1,0 +1,118 @@
+"""The server as a process: stopped, started again, killed; what it acknowledged is there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from .harness import Json, ServerProcess, id_path, wait_until
+
+REGISTRATION: Json = {
+    "vector_db_id": "org/docs 🦊",
+    "embedding_model": "hashing",
+    "search_mode": "keyword",
+    "ranker": {"type": "weighted", "alpha": 0.3},
+    "language": "no",
+    "metric": "l2",
+    "normalize": False,
+    "field_weights": {"content": 1.0, "headline": 3.0},
+    "chunking": {"chunk_size_in_tokens": 128, "overlap_in_tokens": 16},
+    "vector_db_name": "Documents",
+}
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[ServerProcess]]:
+    """Yield a list of started servers; what is left of them is ended."""
+    started = [ServerProcess(tmp_path)]
+    yield started
+    for server in started:
+        server.kill()
+
+
+def call(server: ServerProcess, method: str, path: str, body: Json | None = None) -> Any:
+    """Send a request that has to succeed and return what it answered."""
+    response = httpx.request(method, server.url + path, json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path, servers: list[ServerProcess]) -> None:
+    """Registrations with all their settings, chunks and answers outlive the process."""
+    first = servers[0]
+    registered = call(first, "POST", "/v1/vector-dbs", REGISTRATION)
+    db = registered["identifier"]
+    chunks = [
+        {"content": f"reven nummer {n}", "metadata": {"document_id": str(n)}} for n in range(9)
+    ]
+    call(first, "POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": chunks})
+    question = {"vector_db_id": db, "query": "rev nummer 3", "params": {"explain": True}}
+    answer = call(first, "POST", "/v1/vector-io/query", question)
+    assert answer["chunks"]
+    assert "Application shutdown complete" in first.stop()
+
+    servers.append(ServerProcess(tmp_path))
+    assert call(servers[1], "GET", id_path(db)) == registered
+    assert {**registered, **REGISTRATION, "language": "norwegian"} | {"ranker": ()} == {
+        **registered, "vector_db_id": db, "ranker": (),
+    }  # fmt: skip
+    assert call(servers[1], "POST", "/v1/vector-io/query", question) == answer
+    assert call(servers[1], "POST", "/v1/vector-dbs", REGISTRATION) == registered
+
+
+def test_kill_9_during_inserts_leaves_whole_documents(
+    tmp_path: Path, servers: list[ServerProcess]
+) -> None:
+    """After a kill the server starts, every acknowledged document is there, and each is whole.
+
+    If this fails: a document comes in by more than one transaction, or is acknowledged too early.
+    """
+    first = servers[0]
+    call(first, "POST", "/v1/vector-dbs", {"vector_db_id": "db", "embedding_model": "hashing"})
+    acknowledged: list[int] = []
+
+    def write() -> None:
+        with suppress(httpx.HTTPError):
+            for number in range(10_000):
+                text = " ".join(f"fox{number} part{part}" for part in range(200))
+                document = {"document_id": f"d{number}", "content": text, "metadata": {}}
+                body: Json = {
+                    "vector_db_id": "db", "documents": [document], "chunk_size_in_tokens": 32,
+                }  # fmt: skip
+                path = "/v1/tool-runtime/rag-tool/insert"
+                response = httpx.post(first.url + path, json=body, timeout=60)
+                assert response.status_code == 200
+                acknowledged.append(number)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    wait_until(lambda: len(acknowledged) >= 3)
+    first.kill()
+    writer.join(timeout=60)
+
+    servers.append(ServerProcess(tmp_path))
+    seen = {}
+    for number in range(acknowledged[-1] + 3):
+        only = {"type": "eq", "key": "document_id", "value": f"d{number}"}
+        params = {"mode": "vector", "max_chunks": 1000, "filters": only}
+        question = {"vector_db_id": "db", "query": "fox", "params": params}
+        found = call(servers[1], "POST", "/v1/vector-io/query", question)["chunks"]
+        seen[number] = len(found)
+    assert len(acknowledged) >= 3
+    assert all(seen[number] > 5 for number in acknowledged)
+    words = {number: seen[number] for number in seen if seen[number]}
+    # The documents differ in a number's digits only, so they are cut into nearly as many chunks.
+    assert max(words.values()) - min(words.values()) <= max(words.values()) // 3
+
+
+def test_the_server_stops_with_a_client_connected(servers: list[ServerProcess]) -> None:
+    """An idle connection does not keep the server from stopping."""
+    with httpx.Client(base_url=servers[0].url) as client:
+        assert client.get("/v1/health").json() == {"status": "OK"}
+        assert "Application shutdown complete" in servers[0].stop()
