@@ -1,0 +1,188 @@
+"""The index of one vector DB in memory: the reference that other providers are judged by.
+
+Plain on purpose. Every embedding is scored, every chunk is filtered by the reference evaluator, and
+BM25 is computed from its definition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.filters import Filter, matches
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.exact import effective_metric, exact_scores
+from corral.providers.vector_io.memory.keyword import KeywordIndex
+
+
+class MemoryIndex(EmbeddingIndex):
+    """Chunks in dictionaries, embeddings in one matrix; every public method is the contract's.
+
+    The work runs in threads, one at a time: a reader sees whole writes only.
+
+    Args:
+        vector_db: The registration.
+        fuzzy: Whether keyword search also finds words that differ by a typo.
+        forget: Called with the registration when the index is deleted.
+    """
+
+    def __init__(
+        self, vector_db: VectorDB, *, fuzzy: bool, forget: Callable[[VectorDB], None]
+    ) -> None:
+        super().__init__(vector_db)
+        self._fuzzy = fuzzy
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._chunks: dict[str, Chunk] = {}
+        self._embeddings = _Matrix(self.vector_db.embedding_dimension)
+        self._words = KeywordIndex(
+            self.vector_db.field_weights, self.vector_db.language, fuzzy=self._fuzzy
+        )
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self._delete, chunk_ids)
+
+    async def _count(self) -> int:
+        return len(self._chunks)
+
+    async def _drop(self) -> None:
+        with self._lock:
+            self._clear()
+        self._forget(self.vector_db)
+
+    # --- what they do ------------------------------------------------------------------------
+
+    def _write(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        # Copies, and first what may fail: a failed call stores nothing.
+        stored = [chunk.model_copy(deep=True, update={"embedding": None}) for chunk in chunks]
+        terms = [self._words.analyze(chunk) for chunk in stored]
+        with self._lock:
+            self._remove(
+                chunk_id
+                for chunk_id, chunk in list(self._chunks.items())
+                if chunk.document_id in replace_documents
+            )
+            self._remove(chunk.chunk_id for chunk in stored)
+            for chunk, embedding, found in zip(stored, embeddings, terms, strict=True):
+                self._chunks[chunk.chunk_id] = chunk
+                self._embeddings.append(chunk.chunk_id, embedding)
+                self._words.add(chunk.chunk_id, found)
+
+    def _delete(self, chunk_ids: Iterable[str]) -> None:
+        with self._lock:
+            self._remove(chunk_ids)
+
+    def _remove(self, chunk_ids: Iterable[str]) -> None:
+        for chunk_id in chunk_ids:
+            if self._chunks.pop(chunk_id, None):
+                self._embeddings.remove(chunk_id)
+                self._words.remove(chunk_id)
+
+    def _search_vectors(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
+    ) -> list[Candidate]:
+        with self._lock:
+            ids, matrix = self._embeddings.ids, self._embeddings.rows
+            if filter_ is not None:
+                places = [n for n, chunk_id in enumerate(ids) if self._passes(filter_, chunk_id)]
+                ids, matrix = [ids[place] for place in places], matrix[places]
+            scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
+            return _best((Candidate(i, s) for i, s in zip(ids, scores.tolist(), strict=True)), k)
+
+    def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
+        with self._lock:
+            hits = self._words.search(text)
+            return _best(
+                (
+                    Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
+                    for chunk_id, hit in hits.items()
+                    if filter_ is None or self._passes(filter_, chunk_id)
+                ),
+                k,
+            )
+
+    def _passes(self, filter_: Filter, chunk_id: str) -> bool:
+        return matches(filter_, self._chunks[chunk_id].metadata)
+
+    def _read(self, chunk_ids: Iterable[str], include_embeddings: bool) -> list[Chunk]:
+        with self._lock:
+            found = [self._chunks[i] for i in dict.fromkeys(chunk_ids) if i in self._chunks]
+            copies = [chunk.model_copy(deep=True) for chunk in found]
+            if include_embeddings:
+                for chunk in copies:
+                    chunk.embedding = self._embeddings.of(chunk.chunk_id).tolist()
+            return copies
+
+
+class _Matrix:
+    """Embeddings as rows of one matrix without holes: the last row takes a removed one's place."""
+
+    def __init__(self, dimension: int) -> None:
+        self.ids: list[str] = []
+        self._places: dict[str, int] = {}
+        self._store = np.empty((64, dimension), dtype=np.float32)
+
+    @property
+    def rows(self) -> NDArray[np.float32]:
+        return self._store[: len(self.ids)]
+
+    def of(self, chunk_id: str) -> NDArray[np.float32]:
+        row: NDArray[np.float32] = self._store[self._places[chunk_id]]
+        return row
+
+    def append(self, chunk_id: str, embedding: NDArray[np.float32]) -> None:
+        place = len(self.ids)
+        if place == len(self._store):
+            self._store = np.concatenate([self._store, np.empty_like(self._store)])
+        self._store[place] = embedding
+        self._places[chunk_id] = place
+        self.ids.append(chunk_id)
+
+    def remove(self, chunk_id: str) -> None:
+        place = self._places.pop(chunk_id)
+        last = self.ids.pop()
+        if last != chunk_id:
+            self._store[place] = self._store[len(self.ids)]
+            self.ids[place], self._places[last] = last, place
+
+
+def _best(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
+    return heapq.nsmallest(k, candidates, key=lambda c: (-c.raw_score, c.chunk_id))

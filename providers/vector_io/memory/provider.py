@@ -1,0 +1,70 @@
+"""inline::memory: holds the indexes of vector DBs for as long as the provider lives."""
+
+from __future__ import annotations
+
+import threading
+from importlib import metadata
+from pathlib import Path
+
+from corral.api.errors import MissingDependency, NotFound
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.memory.config import MemoryConfig
+from corral.providers.vector_io.memory.index import MemoryIndex
+
+
+class MemoryProvider(VectorIOProvider):
+    """Holds one index a vector DB; all are gone with the provider."""
+
+    def __init__(self, provider_id: str, config: MemoryConfig) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._lock = threading.Lock()
+        self._indexes: dict[tuple[str, float], MemoryIndex] = {}
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MemoryIndex:
+        """Return the index of a vector DB; see the contract."""
+        key = (vector_db.identifier, vector_db.created_at)
+        with self._lock:
+            if key not in self._indexes:
+                if not create:
+                    raise NotFound(
+                        f"Vector DB {vector_db.identifier!r} was in memory and is gone.",
+                        hint="Delete the vector DB and register it anew; inline::sqlite keeps its "
+                        "chunks.",
+                        field="vector_db_id",
+                    )
+                fuzzy = self._config.keyword == "fuzzy"
+                self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, forget=self._forget)
+            return self._indexes[key]
+
+    async def health(self) -> Health:
+        """Say that it can serve: there is nothing that could be down."""
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Forget every index."""
+        with self._lock:
+            self._indexes.clear()
+
+    def _forget(self, vector_db: VectorDB) -> None:
+        with self._lock:
+            self._indexes.pop((vector_db.identifier, vector_db.created_at), None)
+
+
+def create(provider_id: str, config: MemoryConfig, home: Path) -> MemoryProvider:
+    """Build the provider (its spec's factory); it writes nothing to `home`.
+
+    Raises:
+        MissingDependency: `keyword: fuzzy` without rapidfuzz.
+    """
+    if config.keyword == "fuzzy":
+        try:
+            metadata.distribution("rapidfuzz")
+        except metadata.PackageNotFoundError:
+            raise MissingDependency(
+                "inline::memory with keyword: fuzzy",
+                "rapidfuzz",
+                "pip install 'corral-rag[memory]'",
+            ) from None
+    return MemoryProvider(provider_id, config)

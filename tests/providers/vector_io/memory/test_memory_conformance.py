@@ -1,0 +1,22 @@
+"""inline::memory passes the conformance suite: the reference is judged by the same rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing import IndexConformance
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.memory import SPEC
+from corral.providers.vector_io.memory.config import MemoryConfig
+from corral.providers.vector_io.memory.provider import create
+
+
+class TestMemory(IndexConformance):
+    """Vectors in one matrix, BM25 from its definition."""
+
+    capabilities = SPEC.capabilities
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Make an empty index."""
+        return await create("memory", MemoryConfig(), folder).open_index(vector_db, create=True)
