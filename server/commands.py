@@ -82,7 +82,7 @@ async def ingest(client: Client, db: str, paths: Sequence[Path], *, create: bool
     say_passed_over(report)
     display.show(display.clean(f"{db}: ingested {summary(report)}"))
     if report.failed:
-        raise CommandError(f"{len(report.failed)} files were not ingested.")
+        raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
 
 
 def summary(report: Report) -> str:

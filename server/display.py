@@ -158,6 +158,8 @@ def context(reply: JSON) -> RenderableType:
     text = "".join(item.get("text", "") for item in items if isinstance(item, dict))
     used, budget = metadata.get("token_count", 0), metadata.get("max_tokens", 0)
     title = f"Context: {used} of {budget} tokens"
+    if metadata.get("truncated"):
+        title += ", cut to fit"
     if metadata.get("dropped"):
         title += f", {metadata['dropped']} more hits did not fit"
     return Group(_rule(title), Text(clean(text).rstrip("\n")), _rule())

@@ -24,6 +24,9 @@ BINARY_TYPES = {
 }
 """MIME type by suffix. Binary formats travel as `data:` URIs, which the server parses."""
 
+_TITLED = {".md", ".markdown", ".html"}
+"""Formats with headings: the server takes the title from there. Others get their file's name."""
+
 BATCH_BYTES = 64 * 1024
 BATCH_DOCUMENTS = 16
 """A batch ends at either bound: a second or two of embedding on a laptop, so progress is seen."""
@@ -110,19 +113,20 @@ def read_document(file: SourceFile) -> JSON:
         raise BadFileError(f"cannot be read: {error.strerror}") from None
     if not data.strip():
         raise SkippedFileError("empty")
+    metadata = {"source": file.source}
+    if suffix not in _TITLED:
+        metadata["title"] = file.path.stem
     if suffix in BINARY_TYPES:
-        mime_type, title = BINARY_TYPES[suffix], file.path.stem
-        content: str | JSON = {
-            "uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"
-        }
+        mime_type = BINARY_TYPES[suffix]
+        encoded = base64.b64encode(data).decode("ascii")
+        content: str | JSON = {"uri": f"data:{mime_type};base64,{encoded}"}
     else:
-        mime_type, text = TEXT_TYPES[suffix], _decode(data)
-        title, content = _title(text, suffix) or file.path.stem, text
+        mime_type, content = TEXT_TYPES[suffix], _decode(data)
     return {
         "document_id": file.document_id,
         "content": content,
         "mime_type": mime_type,
-        "metadata": {"source": file.source, "title": title},
+        "metadata": metadata,
     }
 
 
@@ -231,7 +235,7 @@ async def _send(
     try:
         await client.insert(vector_db["identifier"], bodies, chunk_size)
     except CommandError as error:
-        if error.status not in _ABOUT_ONE_DOCUMENT:
+        if not _may_be_one_documents_fault(error, bodies):
             raise
         if len(documents) > 1:
             for document in documents:
@@ -243,6 +247,12 @@ async def _send(
     report.size += sum(file.size for file, _ in documents)
 
 
+def _may_be_one_documents_fault(error: CommandError, documents: Sequence[JSON]) -> bool:
+    """Say whether other documents may still go in: a reader that is missing stops only its type."""
+    needs_reader = any(isinstance(document["content"], dict) for document in documents)
+    return error.status in _ABOUT_ONE_DOCUMENT or (error.status == 424 and needs_reader)
+
+
 def _decode(data: bytes) -> str:
     if b"\0" in data:
         raise SkippedFileError("binary")
@@ -250,11 +260,3 @@ def _decode(data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadFileError(f"not UTF-8 text (byte {error.start})") from None
-
-
-def _title(text: str, suffix: str) -> str | None:
-    """Return the first Markdown heading of the first level; None where there is none."""
-    if TEXT_TYPES[suffix] != "text/markdown":
-        return None
-    lines = (line for line in text[:10_000].splitlines() if line.startswith("# "))
-    return next((line[2:].strip() for line in lines), None)

@@ -206,6 +206,23 @@ def test_a_refused_batch_is_sent_again_one_by_one(tmp_path: Path, status: int) -
     assert report.failed == [((tmp_path / "bad.txt").as_posix(), "No.")]
 
 
+def test_a_missing_reader_stops_only_its_files(tmp_path: Path) -> None:
+    """Where the server cannot read PDF files, the text files go in; a missing model stops all."""
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.pdf").write_text("b")
+    missing = {"detail": "Run: pip install it"}
+
+    def no_reader(request: httpx.Request) -> httpx.Response:
+        pdf = b"b.pdf" in request.content
+        return httpx.Response(424, json=missing) if pdf else httpx.Response(200, text="null")
+
+    report = insert_all(tmp_path, no_reader)
+    assert report.documents == 1
+    assert report.failed == [((tmp_path / "b.pdf").as_posix(), "Run: pip install it")]
+    with pytest.raises(CommandError, match="pip install"):
+        insert_all(tmp_path, lambda request: httpx.Response(424, json=missing))
+
+
 def test_a_server_that_goes_away_stops_the_ingest(tmp_path: Path) -> None:
     """A failure that is no document's fault ends the run, and says what is stored by then."""
     for number in range(BATCH_DOCUMENTS + 1):

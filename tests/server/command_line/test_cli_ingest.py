@@ -61,15 +61,17 @@ def test_a_changed_file_replaces_its_document(corral: Corral, documents: Path) -
     assert "four meters" in texts[0]
 
 
-def test_source_and_title_are_kept(documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source is the path as it was named; the title a heading, else the file's name."""
+def test_source_and_title_are_kept(
+    corral: Corral, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The source is the path as it was named; the title is the heading, else the file's name."""
     monkeypatch.chdir(documents.parent)
-    files = collect([Path("documents")], Report())
-    by_id = {file.document_id: file for file in files}
-    fences = read_document(by_id["fences.md"])
-    assert fences["metadata"] == {"source": "documents/fences.md", "title": "Fences"}
-    assert fences["mime_type"] == "text/markdown"
-    assert read_document(by_id["notes/gate.txt"])["metadata"]["title"] == "gate"
+    corral("ingest", "farm", "documents", "--create")
+    shown = corral("query", "farm", "posts", "--mode", "keyword", "--max-tokens", "200").stdout
+    assert '"source":"documents/fences.md"' in shown
+    assert '"title":"Fences"' in shown
+    shown = corral("query", "farm", "latched", "--mode", "keyword", "--max-tokens", "200").stdout
+    assert '"title":"gate"' in shown
 
 
 def test_a_file_named_itself_is_taken(corral: Corral, documents: Path) -> None:
@@ -93,7 +95,7 @@ def test_a_bad_file_is_reported_and_the_rest_goes_on(corral: Corral, documents: 
     assert any("latin.txt: not UTF-8" in line for line in failed)
     assert any("255" in line for line in failed)
     assert any("dangling.md: is no file" in line for line in failed)
-    assert "3 files were not ingested" in done.stderr
+    assert "Files that were not ingested: 3." in done.stderr
     assert sorted(map(str, stored(corral)["document_ids"])) == IDS
 
 
