@@ -45,9 +45,9 @@ def running_server(home: Path) -> Iterator[str]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "corral.server.cli", "--home", str(home), "serve"]
-    environment = {**os.environ, "CORRAL_HOME": str(home)}
+    environment, quiet = {**os.environ, "CORRAL_HOME": str(home)}, subprocess.DEVNULL
     process = subprocess.Popen(
-        [*command, "--port", str(port)], env=environment, stdout=subprocess.DEVNULL
+        [*command, "--port", str(port)], env=environment, stdout=quiet, stderr=quiet
     )
     try:
         yield f"http://127.0.0.1:{port}"
