@@ -15,6 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.server.errors import error_response, internal_error
 
 REQUEST_ID = "x-request-id"
+CLIENT_LEFT = 499
+"""What the access log shows where the client closed the connection before its body was complete."""
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 access_log = logging.getLogger("corral.access")
@@ -52,7 +54,7 @@ class Envelope:
         try:
             await self._serve(scope, receive, sending)
         except ClientDisconnect:
-            pass  # nobody is left to answer
+            status = CLIENT_LEFT  # nobody is there to answer
         except Exception as error:  # noqa: BLE001 - the one place that catches what nothing foresaw
             response = internal_error(error)
             if status == 0:  # else the answer is under way, and cutting it off is all that is left

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from email.message import Message
 from typing import Annotated, Any, cast
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
@@ -145,6 +145,12 @@ def _validate(raw: bytes, model: type[BaseModel]) -> BaseModel:
         return model.model_validate_json(raw)
     except ValidationError as error:
         raise from_pydantic(error, raw, model) from None
+
+
+PathId = Annotated[
+    str, Path(description="Percent-encoded; may hold anything, slashes and dots included.")
+]
+"""The id at the end of a path."""
 
 
 async def _stack(request: Request) -> Stack:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from corral.api.errors import NotFound, UnknownProvider
 from corral.providers.stack import ProviderStatus, Stack
-from corral.server.routes.contract import ERRORS, ContractRoute, StackOf
+from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 from corral.server.wire import (
     HealthReply,
     Model,
@@ -44,7 +44,7 @@ async def list_providers(stack: StackOf) -> ProviderList:
 
 
 @router.get("/providers/{provider_id:id}", summary="Show a provider")
-async def retrieve_provider(provider_id: str, stack: StackOf) -> ProviderInfo:
+async def retrieve_provider(provider_id: PathId, stack: StackOf) -> ProviderInfo:
     """Return a configured provider; where several kinds share an id, the vector_io one."""
     statuses = await stack.providers()
     for status in statuses:
@@ -60,7 +60,7 @@ async def list_models(stack: StackOf) -> ModelList:
 
 
 @router.get("/models/{model_id:id}", summary="Show an embedding model")
-async def retrieve_model(model_id: str, stack: StackOf) -> Model:
+async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
     """Return a model that vector DBs can be registered with."""
     models = _models(stack)
     for model in models:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.server.routes.contract import ERRORS, ContractRoute, StackOf
+from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 from corral.server.wire import VectorDBList
 
 router = APIRouter(
@@ -30,12 +30,12 @@ async def list_vector_dbs(stack: StackOf) -> VectorDBList:
 
 
 @router.get("/{vector_db_id:id}", summary="Show a vector DB")
-async def retrieve(vector_db_id: str, stack: StackOf) -> VectorDB:
-    """Return a registered vector DB. The id is percent-encoded in the path; it may hold slashes."""
+async def retrieve(vector_db_id: PathId, stack: StackOf) -> VectorDB:
+    """Return a registered vector DB with all its settings."""
     return stack.vector_db(vector_db_id)
 
 
 @router.delete("/{vector_db_id:id}", summary="Unregister a vector DB")
-async def unregister(vector_db_id: str, stack: StackOf) -> None:
+async def unregister(vector_db_id: PathId, stack: StackOf) -> None:
     """Delete a vector DB with all its chunks."""
     await stack.unregister(vector_db_id)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import re
 from typing import Any
 
 import pytest
 from fastapi import APIRouter
+from starlette.types import Message
 
 from corral.api import errors
-from corral.server.errors import MAX_MESSAGE_CHARACTERS, STATUSES, shorten, status_of
+from corral.server.errors import (
+    MAX_MESSAGE_CHARACTERS,
+    STATUSES,
+    error_response,
+    shorten,
+    status_of,
+)
 from corral.server.routes.contract import ContractRoute
 
 from .harness import InProcess, Json, message_of
@@ -202,6 +210,35 @@ def test_a_long_message_keeps_its_beginning_and_its_hint() -> None:
     assert text.startswith("Found x")
     assert text.endswith("Valid modes: vector.")
     assert shorten("short") == "short"
+
+
+def test_a_refusal_can_quote_what_is_no_character() -> None:
+    """A lone surrogate in a message does not turn the refusal into a failure."""
+    response = error_response(400, "invalid_request", "found \ud800")
+    assert json.loads(bytes(response.body))["detail"] == "found ?"
+
+
+def test_a_client_that_leaves_is_no_failure(
+    app: InProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A connection that closes in the middle of a body is noted in the access log, no more."""
+    caplog.set_level(logging.INFO)
+
+    async def leave() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def nobody(message: Message) -> None:
+        raise AssertionError(message)
+
+    path = "/v1/vector-io/insert"
+    scope: Json = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "root_path": "", "scheme": "http",
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"9")],
+    }  # fmt: skip
+    app.run(lambda: app.app(scope, leave, nobody))
+    assert f"POST {path} 499" in caplog.text
+    assert "ERROR" not in caplog.text
 
 
 def test_every_finding_is_listed_up_to_a_bound(app: InProcess) -> None:

@@ -15,7 +15,7 @@ from hypothesis.strategies import SearchStrategy
 from .harness import JSON, InProcess, Json, message_of
 
 SETTINGS = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 
 ANY_TEXT = st.text(max_size=20) | st.sampled_from(
