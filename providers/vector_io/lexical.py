@@ -224,10 +224,10 @@ def _add_up(
     largest = int(max(part[-1] for part in rows))
     if largest > 8 * len(all_rows):  # few postings in a large index: sorting them is cheaper
         distinct, place = np.unique(all_rows, return_inverse=True)
-        return distinct, np.bincount(place, weights=all_scores).astype(np.float64)
-    total = np.bincount(all_rows, weights=all_scores).astype(np.float64)
-    held = np.flatnonzero(total)
-    return held.astype(np.int64), total[held]
+        return distinct, np.asarray(np.bincount(place, weights=all_scores), dtype=np.float64)
+    total = np.asarray(np.bincount(all_rows, weights=all_scores), dtype=np.float64)
+    held = np.flatnonzero(total > 0)
+    return held, total[held]
 
 
 def _matched(found: Mapping[str, _Posting], rows: NDArray[np.int64]) -> list[tuple[str, ...]]:
