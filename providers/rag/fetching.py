@@ -187,17 +187,19 @@ class Fetcher:
             raise _refused(f"{url.host} answered with status {status}.", "Check the address.")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             raise _refused(f"{url.host} sends compressed data only.", "Send the text itself.")
+        self._check_size(url, int(response.headers.get("content-length", "0")))
         body = bytearray()
-        announced = int(response.headers.get("content-length", "0"))
         async for part in response.aiter_raw():
             body += part
-            announced = max(announced, len(body))
-            if announced > self._max_bytes:
-                raise _refused(
-                    f"{url.host} sends more than {self._max_bytes} bytes.",
-                    "The operator's limit is rag.fetch_max_mib.",
-                )
+            self._check_size(url, len(body))
         return bytes(body)
+
+    def _check_size(self, url: httpx.URL, size: int) -> None:
+        if size > self._max_bytes:
+            raise _refused(
+                f"{url.host} sends more than {self._max_bytes} bytes.",
+                "The operator's limit is rag.fetch_max_mib.",
+            )
 
     def _check_host(self, url: httpx.URL) -> None:
         if _host(url) in self._allowed:
@@ -240,7 +242,7 @@ def _allowed_host(name: str) -> str:
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL()
     named = re.fullmatch(r"[a-z0-9._:-]+", _host(url))
-    if not named or url.port or url.userinfo or url.raw_path != b"/":
+    if not named or name.count(":") == 1 or url.userinfo or url.raw_path != b"/":
         raise ConfigError(
             f"{SETTING} holds {name!r}.",
             hint="Write host names only, such as docs.example.org: no scheme, port, path or *.",

@@ -39,7 +39,9 @@ _FRAME = (
     re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
     re.compile(r"above[\W_]*results[\W_]*were[\W_]*retrieved"),
 )
+# Possessive (`*+`), so that no text makes the search slow.
 _GAP = r"(?:[^\w\n]|_)*+"
+_SPACE = r"[^\S\n]*+"
 _LAZY_START = r"^[^\w\n]*?"
 _NEVER = re.compile(r"(?!)")
 _ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff\ufe20-\ufe2f]+")
@@ -150,27 +152,28 @@ def _index_line(template: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     before, _, after = template.partition("{index}")
     heads = _FIELD.split(before.rpartition("\n")[2])
     tails = _FIELD.split(after.partition("\n")[0])
-    head, tail = _words(heads[-1]) or _signs(heads[-1]), _words(tails[0]) or _signs(tails[0])
-    if len(heads) > 1 and not head:
+    if len(heads) > 1 and not heads[-1].strip():
         return _NEVER, _NEVER
-    if _words(heads[-1]):
-        head += _GAP
-    if _words(tails[0]):
-        tail = _GAP + tail
-    start = "" if len(heads) > 1 else rf"^{_GAP}" if _words(heads[-1]) or not head else _LAZY_START
+    head, tail = _words(heads[-1]), _words(tails[0])
+    if head:
+        start, head, tail = rf"^{_GAP}", head + _GAP, _GAP + tail
+    else:
+        start = _LAZY_START if heads[-1].strip() else rf"^{_GAP}"
+        head, tail = (
+            _signs(heads[-1]) + _SPACE,
+            (_GAP + tail if tail else _SPACE + _signs(tails[0])),
+        )
+    start = "" if len(heads) > 1 else start
     end = "" if len(tails) > 1 else rf"{_GAP}$"
     exact = re.compile(rf"{start}{head}\d+{tail}{end}", re.MULTILINE)
-    return (re.compile(rf"{head}\d") if head else exact), exact
+    return (re.compile(rf"{head}\d") if heads[-1].strip() else exact), exact
 
 
 def _words(literal: str) -> str:
-    """Return the pattern of a literal's words with any punctuation between them; "" for none.
-
-    Gaps are possessive (`*+`), so no text makes the search slow.
-    """
+    """Return the pattern of a literal's words with any punctuation between them; "" for none."""
     return _GAP.join(re.findall(r"[^\W_]+", _fold(literal)))
 
 
 def _signs(literal: str) -> str:
     """Return the pattern of a literal of punctuation with any white space between."""
-    return "".join(rf"{re.escape(char)}\s*+" for char in _fold(literal) if not char.isspace())
+    return _SPACE.join(re.escape(sign) for sign in _fold(literal) if not sign.isspace())

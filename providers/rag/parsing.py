@@ -143,7 +143,7 @@ def decode_data_uri(uri: str) -> tuple[bytes, str]:
         InvalidRequest: It is malformed.
     """
     head, comma, body = uri.partition(",")
-    kind, *parameters = head.removeprefix("data:").split(";")
+    kind, *parameters = head[len("data:") :].split(";")
     raw = unquote_to_bytes(body)
     encoded = bool(parameters) and parameters[-1].strip().lower() == "base64"
     try:

@@ -27,7 +27,7 @@ MIN_WINDOW_CHARACTERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk of a text, trimmed of white space.
+    """A chunk of a text, never blank.
 
     Attributes:
         text: `document[start:end]`.
@@ -69,11 +69,15 @@ def split(
     splitter = kind.from_callback(counting.count, chunk_size, overlap)
     window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * chunk_size)
     pieces: list[Piece] = []
-    reached = first_token = 0
+    reached = first_token = covered = 0
     for start, part in _spans(text, splitter, window):
+        end = start + len(part)
+        if not part.strip() or end <= covered:  # a window can begin within the overlap
+            continue
         first_token += counting.count(text[reached:start])
-        reached = start
-        pieces.append(Piece(part, start, start + len(part), counting.count(part), first_token))
+        reached, covered = start, end
+        # Not stripped: without its first space a text can cost one token more.
+        pieces.append(Piece(part, start, end, counting.count(part), first_token))
     return pieces
 
 

@@ -1,0 +1,147 @@
+"""A library in memory: vector DBs, indexes by brute force, an embedder that hashes words."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.errors import NotFound, Unavailable
+from corral.api.filters import Filter, matches
+from corral.api.vector_dbs import VectorDB
+
+DIMENSION = 16
+
+
+class MemoryIndex(EmbeddingIndex):
+    """Chunks and rows in dicts; keyword scores count the words that are shared."""
+
+    def __init__(self, vector_db: VectorDB) -> None:
+        super().__init__(vector_db)
+        self.chunks: dict[str, Chunk] = {}
+        self.rows: dict[str, NDArray[np.float32]] = {}
+        self.writes = 0
+        self.queries: list[tuple[str, str]] = []
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        self.writes += 1
+        for old in [i for i, c in self.chunks.items() if c.document_id in replace_documents]:
+            del self.chunks[old]
+        self.chunks |= {chunk.chunk_id: chunk for chunk in chunks}
+        self.rows |= {c.chunk_id: r for c, r in zip(chunks, embeddings, strict=True)}
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        self.queries.append(("vector", ""))
+        return self._best({i: float(self.rows[i] @ embedding) for i in self.chunks}, k, filters)
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        self.queries.append(("keyword", query_string))
+        wanted = set(query_string.lower().split())
+        shared = {i: len(wanted & set(c.content.lower().split())) for i, c in self.chunks.items()}
+        return self._best({i: float(n) for i, n in shared.items() if n}, k, filters)
+
+    def _best(self, raw: Mapping[str, float], k: int, filters: Filter | None) -> list[Candidate]:
+        passing = [i for i in raw if matches(filters, self.chunks[i].metadata)]
+        passing.sort(key=lambda i: (-raw[i], i))
+        return [Candidate(i, raw[i]) for i in passing[:k]]
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return [
+            self.chunks[i].model_copy(
+                update={"embedding": self.rows[i].tolist() if include_embeddings else None}
+            )
+            for i in chunk_ids
+            if i in self.chunks
+        ]
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        for chunk_id in chunk_ids:
+            self.chunks.pop(chunk_id, None)
+
+    async def _count(self) -> int:
+        return len(self.chunks)
+
+    async def _drop(self) -> None:
+        self.chunks.clear()
+
+
+class WordEmbedder(Embedder):
+    """The words of a text, hashed into 16 numbers; notes what it was asked.
+
+    Args:
+        model: Its name.
+        broken: The call that fails, counted from 1; 0 for none.
+    """
+
+    def __init__(self, model: str, broken: int = 0) -> None:
+        self.info = ModelInfo(model=model, dimension=DIMENSION)
+        self.broken = broken
+        self.documents: list[str] = []
+        self.batches: list[int] = []
+        self.queries: list[str] = []
+
+    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        self.batches.append(len(texts))
+        if len(self.batches) == self.broken:
+            raise Unavailable("the embedder is away")
+        self.documents += texts
+        return np.stack([embedding_of(text) for text in texts])
+
+    async def embed_query(self, text: str) -> NDArray[np.float32]:
+        self.queries.append(text)
+        return embedding_of(text)
+
+
+def embedding_of(text: str) -> NDArray[np.float32]:
+    """Return the embedding that a WordEmbedder gives, shape (16,), never zero."""
+    row = np.full(DIMENSION, 0.01, dtype=np.float32)
+    for word in text.lower().split():
+        row[zlib.crc32(word.encode()) % DIMENSION] += 1.0
+    return row
+
+
+class FakeLibrary:
+    """Vector DBs by id, each with a MemoryIndex; embedders by model."""
+
+    def __init__(self, *names: str, **settings: Any) -> None:
+        self.vector_dbs: dict[str, VectorDB] = {}
+        self.indexes: dict[str, MemoryIndex] = {}
+        self.embedders: dict[str, WordEmbedder] = {"words": WordEmbedder("words")}
+        for name in names or ("db",):
+            self.register(name, **settings)
+
+    def register(self, name: str, **settings: Any) -> MemoryIndex:
+        """Register a vector DB and return its index."""
+        stored = {
+            "identifier": name, "provider_id": "memory", "provider_resource_id": name,
+            "embedding_model": "words", "embedding_dimension": DIMENSION,
+        }  # fmt: skip
+        self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
+        self.indexes[name] = MemoryIndex(self.vector_dbs[name])
+        return self.indexes[name]
+
+    def vector_db(self, vector_db_id: str) -> VectorDB:
+        if vector_db_id not in self.vector_dbs:
+            raise NotFound(f"There is no vector DB {vector_db_id!r}.", field="vector_db_id")
+        return self.vector_dbs[vector_db_id]
+
+    async def index(self, vector_db_id: str) -> MemoryIndex:
+        return self.indexes[vector_db_id]
+
+    async def embedder(self, model: str) -> WordEmbedder:
+        return self.embedders[model]

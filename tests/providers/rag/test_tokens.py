@@ -1,0 +1,95 @@
+"""Tokenizers count as their models do and cut without splitting characters."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corral.api.errors import InvalidRequest
+from corral.providers.rag.tokens import TOKENIZERS, tokenizer
+
+TEXTS = st.text(
+    alphabet=st.one_of(st.sampled_from("ab \n\t.'1é中😀\u0301x"), st.characters(codec="utf-8")),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "count"),
+    [
+        ("cl100k", "hello world", 2),
+        ("cl100k", "antidisestablishmentarianism", 6),
+        ("cl100k", "お誕生日おめでとう", 9),
+        ("cl100k", "<|endoftext|>", 7),
+        ("o200k", "お誕生日おめでとう", 8),
+        ("bytes", "é😀", 6),
+        ("cl100k", "", 0),
+    ],
+)
+def test_counts_are_those_of_the_models(name: str, text: str, count: int) -> None:
+    """Counts equal tiktoken's published ones; text that looks like a special token is text."""
+    assert tokenizer(name).count(text) == count
+
+
+def test_an_unknown_tokenizer_is_refused() -> None:
+    """The error names the field and every valid name."""
+    with pytest.raises(InvalidRequest) as caught:
+        tokenizer("p50k")
+    assert caught.value.field == "tokenizer"
+    assert all(name in str(caught.value) for name in TOKENIZERS)
+
+
+def test_one_object_serves_all_threads() -> None:
+    """A tokenizer is made once, and many threads get the counts that one gets."""
+    texts = [f"text {n} ünd 中文 " * 20 for n in range(200)]
+    alone = [tokenizer().count(text) for text in texts]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda text: tokenizer().count(text), texts)) == alone
+    assert tokenizer("cl100k") is tokenizer()
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(-1, 30))
+def test_a_cut_is_a_prefix_within_the_limit(name: str, text: str, most: int) -> None:
+    """A cut starts the text, costs at most the limit, and is all of it where that fits."""
+    counter = tokenizer(name)
+    cut = counter.cut(text, most)
+    assert text.startswith(cut)
+    assert counter.count(cut) <= max(most, 0)
+    assert cut == text or counter.count(text) > most
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(0, 12))
+def test_no_longer_cut_is_possible(name: str, text: str, most: int) -> None:
+    """What is cut off could not have stayed: one more token or character exceeds the limit.
+
+    For BPE longer prefixes that end within a token do not count.
+    """
+    counter = tokenizer(name)
+    cut = counter.cut(text, most)
+    if name == "bytes":
+        assert cut == text or counter.count(text[: len(cut) + 1]) > most
+    elif cut != text:
+        tail = counter.count(text) - counter.count(cut)
+        assert tail > 0
+        assert counter.count(cut) > most - 5, "a character has at most four tokens"
+
+
+@settings(derandomize=True, deadline=None)
+@given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(-1, 30))
+def test_counting_within_a_limit_is_counting(name: str, text: str, most: int) -> None:
+    """`count_within` is the count, or None above the limit."""
+    count = tokenizer(name).count(text)
+    assert tokenizer(name).count_within(text, most) == (count if count <= most else None)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_lone_surrogate_is_one_character(name: str) -> None:
+    """Text that has no UTF-8 form is counted and cut, not an error."""
+    counter = tokenizer(name)
+    assert counter.count("a\ud800b") == counter.count("a?b")
+    assert "a\ud800b".startswith(counter.cut("a\ud800b", 1))
