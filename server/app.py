@@ -13,8 +13,9 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from corral.api.errors import ConfigError
 from corral.api.provider import Api
-from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.registry import check_config
@@ -96,14 +97,13 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
     The access log is ours: a line per request without query string, names or body.
 
     Raises:
-        UnknownProvider, ConfigError: The configuration cannot be read, or cannot work.
+        UnknownProvider, ConfigError: The configuration cannot be read or cannot work, or the data
+            folder cannot be made.
         SystemExit: The server cannot start, because the port is taken, say; the log says why.
     """
     folder = home or data_home()
     settings = config or load_config(home=folder)
-    for api in Api:
-        for entry in settings.providers.of(api):
-            check_config(api, entry)  # here, so that it is an error and not a traceback in a log
+    _check(settings, folder)
     uvicorn.run(
         create_app(settings, folder),
         host=settings.server.host,
@@ -113,6 +113,20 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
         server_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _check(settings: RunConfig, folder: Path) -> None:
+    """Refuse what would otherwise be a traceback in the log of a server that does not start."""
+    for api in Api:
+        for entry in settings.providers.of(api):
+            check_config(api, entry)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot make the data folder {folder}: {error.strerror}.",
+            hint=f"Name another in {HOME_VARIABLE}.",
+        ) from error
 
 
 def _log_config() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.api.errors import UnknownProvider
+from corral.api.errors import ConfigError, UnknownProvider
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.server.app import serve
 
@@ -140,3 +140,10 @@ def test_a_configuration_that_cannot_work_is_an_error_before_anything_listens(
     config = RunConfig(providers=Providers(vector_io=[wrong]))
     with pytest.raises(UnknownProvider, match="inline::sqlite"):
         serve(config, tmp_path)
+
+
+def test_a_data_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """The error names the folder and how to choose another."""
+    (tmp_path / "file").write_text("where a folder should be")
+    with pytest.raises(ConfigError, match=r"data folder .*file.* CORRAL_HOME"):
+        serve(RunConfig(), tmp_path / "file" / "home")
