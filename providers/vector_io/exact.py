@@ -7,15 +7,27 @@ with every other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.rows import best_rows
 
 SINGLE_PRECISION_SLACK = 1e-5
 """Bound of the rounding error of a single-precision product, relative to the vectors' lengths;
 measured below 1e-6 at 384 dimensions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Rows and their raw scores, best first; int64 and float64, shape (n,)."""
+
+    rows: NDArray[np.int64]
+    scores: NDArray[np.float64]
+
 
 _BLOCK_BYTES = 2**20  # what the processor's cache holds; four times faster than all rows at once
 
@@ -46,6 +58,46 @@ def exact_scores(
         wide = matrix[start : start + step].astype(np.float64)
         scores[start : start + step] = _block_scores(wide, asked, metric)
     return scores
+
+
+def nearest(
+    rows: NDArray[np.int64],
+    matrix: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+) -> Nearest:
+    """Return the k best of some candidates, and those tied with the last, by their exact scores.
+
+    Args:
+        rows: The candidates' row numbers, distinct, shape (n,).
+        matrix: Their embeddings, shape (n, dimension).
+        query, metric: As `exact_scores` takes them.
+        k: At least 1.
+    """
+    scores = exact_scores(matrix, query, metric)
+    order = best_rows(scores, k)
+    return Nearest(rows[order], scores[order])
+
+
+def rounding_slack(
+    squared_norms: NDArray[np.float64], query: NDArray[np.float32], metric: Metric
+) -> float:
+    """Return how far two single-precision scores may be apart and still be equal exactly.
+
+    Args:
+        squared_norms: Of all embeddings that are compared, shape (n,).
+        query: Shape (dimension,).
+        metric: For L2 the slack is one of squared distances; for cosine, of products of unit rows
+            with the query as it is.
+    """
+    if not len(squared_norms):
+        return 0.0
+    longest = 1.0 if metric is Metric.COSINE else float(np.sqrt(squared_norms.max()))
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    if metric is Metric.L2:
+        return SINGLE_PRECISION_SLACK * (longest + length) ** 2
+    return SINGLE_PRECISION_SLACK * max(longest * length, 1.0)
 
 
 def _block_scores(

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf
+from corral.providers.vector_io.fields import field_texts
 from corral.providers.vector_io.rows import RowSet, best_rows
 from corral.providers.vector_io.text import analyzer
 
@@ -78,7 +79,9 @@ class LexicalIndex:
 
     def analyze(self, chunk: Chunk) -> tuple[str, ...]:
         """Return a chunk's terms, one string a field, as `add` takes them. No connection needed."""
-        return tuple(" ".join(self._analyzer.terms(text)) for text in self._texts(chunk))
+        return tuple(
+            " ".join(self._analyzer.terms(text)) for text in field_texts(chunk, self._fields)
+        )
 
     def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
         """Index new rows, given with what `analyze` returned for them."""
@@ -137,16 +140,6 @@ class LexicalIndex:
             LexicalHit(int(row), float(score), held)
             for row, score, held in zip(rows[best], scores[best], terms, strict=True)
         ]
-
-    def _texts(self, chunk: Chunk) -> Iterable[str]:
-        for field in self._fields:
-            value = chunk.content if field == "content" else chunk.metadata.get(field)
-            values = value if isinstance(value, list) else [value]
-            yield "\n".join(
-                str(item)
-                for item in values
-                if isinstance(item, str | int | float) and not isinstance(item, bool)
-            )
 
     def _postings(
         self, connection: apsw.Connection, term: str, count: int, version: int

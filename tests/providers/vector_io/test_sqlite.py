@@ -19,15 +19,14 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.sqlite import index as index_module
-from corral.providers.vector_io.sqlite import schema
+from corral.providers.vector_io import chunk_file, chunk_index
+from corral.providers.vector_io.chunk_provider import file_name
 from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.index import SqliteIndex
-from corral.providers.vector_io.sqlite.provider import SqliteProvider, create, file_name
+from corral.providers.vector_io.sqlite.provider import SqliteProvider, create
 
 DIMENSION = 16
 
@@ -49,7 +48,7 @@ def provider(folder: Path, **config: Any) -> SqliteProvider:
     return create("sqlite", SqliteConfig(folder=folder, **config), folder)
 
 
-async def open_index(folder: Path, *, config: Any = None, **settings: Any) -> SqliteIndex:
+async def open_index(folder: Path, *, config: Any = None, **settings: Any) -> EmbeddingIndex:
     """Return an index, made where it is absent; every call is like another process."""
     return await provider(folder, **(config or {})).open_index(vector_db(**settings), create=True)
 
@@ -330,7 +329,7 @@ def test_an_index_of_an_older_analyzer_is_made_anew(
     connection.execute("UPDATE state SET value = value - 1 WHERE name = 'analyzer'")
     connection.execute("DELETE FROM lexical")
     connection.close()
-    monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
+    monkeypatch.setattr(chunk_file, "REINDEX_BATCH", 7)
     assert asyncio.run(read()) == 15
 
 
@@ -354,7 +353,7 @@ def test_an_older_schema_is_migrated_step_by_step(
 
     asyncio.run(touch())
     path = str(tmp_path / file_name(vector_db()))
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_column, fail))
+    monkeypatch.setattr(chunk_file, "MIGRATIONS", (*chunk_file.MIGRATIONS, add_column, fail))
     with pytest.raises(ProviderError, match="interrupted"):
         asyncio.run(touch())
     connection = apsw.Connection(path)
@@ -362,7 +361,7 @@ def test_an_older_schema_is_migrated_step_by_step(
     columns = {row[1] for row in connection.execute("PRAGMA table_info(chunks)")}
     assert not columns & {"note", "half"}
     connection.close()
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:1], add_column))
+    monkeypatch.setattr(chunk_file, "MIGRATIONS", (*chunk_file.MIGRATIONS[:1], add_column))
     asyncio.run(touch())
     asyncio.run(touch())
     assert steps == ["2", "2"]  # once in the attempt that was undone, once for good
@@ -451,7 +450,7 @@ def test_a_failing_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
             raise RuntimeError("in the middle")
 
         with monkeypatch.context() as patched:
-            patched.setattr(index_module, "_count_up", explode)
+            patched.setattr(chunk_index, "count_up", explode)
             with pytest.raises(RuntimeError, match="in the middle"):
                 await index.add_chunks(some_chunks(9, "other"), vectors(9), replace_documents={"d"})
         assert await index.count() == 5

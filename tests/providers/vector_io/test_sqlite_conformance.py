@@ -7,9 +7,10 @@ from pathlib import Path
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chunk_provider import file_name
 from corral.providers.vector_io.sqlite import SPEC
 from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.provider import create, file_name
+from corral.providers.vector_io.sqlite.provider import create
 
 
 class TestSqlite(IndexConformance):

@@ -1,4 +1,4 @@
-"""Filters as sets of rows, read from the index of attributes."""
+"""Filters as sets of rows, read from a chunk file's index of attributes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import apsw
 import numpy as np
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
+from corral.providers.vector_io.chunk_file import state
 from corral.providers.vector_io.rows import RowSet
-from corral.providers.vector_io.sqlite.schema import state
 
 KEPT_FILTERS = 16
 """Filters whose rows are kept until the next write; 8 bytes a row."""

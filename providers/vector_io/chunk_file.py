@@ -1,4 +1,8 @@
-"""The file of one vector DB: its tables, their versions, and how connections to it are opened."""
+"""The SQLite file that holds the chunks of one vector DB, for engines without a place for texts.
+
+Its tables, their versions, and how connections to it are opened. The layout and its reasons are in
+RFC 0006.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
-import sqlite_vec
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, ProviderError, Unavailable
@@ -64,20 +67,28 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_create,)
 The keyword index is not among them: it is made anew when `ANALYZER_VERSION` differs."""
 
 
-def connect(path: Path, busy_timeout_seconds: float) -> apsw.Connection:
-    """Open a connection to an existing file, with sqlite-vec loaded.
+def connect(
+    path: Path, busy_timeout_seconds: float, extension: str | None = None
+) -> apsw.Connection:
+    """Open a connection to an existing file.
 
     WAL lets readers and a writer of several processes work at once; synchronous=FULL makes a write
     that returned outlive a loss of power.
+
+    Args:
+        path: The file.
+        busy_timeout_seconds: How long a write waits for another process's write.
+        extension: A library with functions to load into SQLite, None for none.
 
     Raises:
         apsw.CantOpenError: The file does not exist.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(int(busy_timeout_seconds * 1000))
-    connection.enable_load_extension(True)
-    connection.load_extension(sqlite_vec.loadable_path())
-    connection.enable_load_extension(False)
+    if extension is not None:
+        connection.enable_load_extension(True)
+        connection.load_extension(extension)
+        connection.enable_load_extension(False)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
