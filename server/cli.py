@@ -111,7 +111,7 @@ def main(
 
 @main.command()
 @click.option("--host", help="Address to listen on. [default: of the configuration, 127.0.0.1]")
-@click.option("--port", type=int, help="Port, 0 for a free one. [default: 8321]")
+@click.option("--port", type=click.IntRange(0, 65535), help="0: a free one. [default: 8321]")
 @click.pass_obj
 def serve(target: Target, host: str | None, port: int | None) -> None:
     """Start the server."""

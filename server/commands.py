@@ -58,7 +58,13 @@ def serve(config: Path | None, home: Path | None, host: str | None, port: int | 
     settings.server = settings.server.model_copy(
         update={name: value for name, value in given.items() if value is not None}
     )
-    serve_app(settings, folder)
+    try:
+        serve_app(settings, folder)
+    except SystemExit:  # the log says why
+        raise CommandError(
+            f"The server did not start on {settings.server.host}, port {settings.server.port}.",
+            hint="If the port is taken, choose another with --port.",
+        ) from None
 
 
 async def ingest(client: Client, db: str, paths: Sequence[Path], *, create: bool) -> None:

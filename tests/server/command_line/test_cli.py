@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -322,6 +323,25 @@ def test_a_defect_is_no_traceback_in_process(
     failed = corral("dbs", "list")
     assert failed.exit_code == 1
     assert failed.stderr == "Error: The server failed on this request.\n"
+
+
+def test_a_port_that_is_taken_is_said(home: Path) -> None:
+    """`serve` on a port in use: what and where, exit code 1, no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "corral.server.cli", "--home", str(home), "serve"]
+        done = subprocess.run(
+            [*command, "--port", port], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_cannot_be_is_refused(corral: Corral) -> None:
+    """A port is a number from 0 to 65535."""
+    assert corral("serve", "--port", "99999").exit_code == 2
 
 
 def test_options_that_contradict_each_other_are_refused(invoke: Corral, tmp_path: Path) -> None:
