@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import ConfigError, Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
 
 SCHEMA_VERSION = 1
@@ -31,6 +31,13 @@ class VectorDBStore:
         self._lock = threading.Lock()
         self._connection = apsw.Connection(str(path))
         self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        found = int(str(self._connection.pragma("user_version")))
+        if found > SCHEMA_VERSION:
+            self._connection.close()
+            raise ConfigError(
+                f"{path} has schema version {found}, this Corral knows {SCHEMA_VERSION}.",
+                hint="Upgrade Corral.",
+            )
         for statement in (
             "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=FULL",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from corral.api.chunks import Chunk
@@ -301,3 +302,14 @@ def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_comman
         await stack.close()
 
     asyncio.run(scenario())
+
+
+def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
+    """Registrations written by a newer Corral are not touched; the message says what to do."""
+    run(tmp_path, lambda stack: stack.register(registration()))
+    connection = apsw.Connection(str(tmp_path / "registry.db"))
+    connection.execute("PRAGMA user_version=99")
+    with pytest.raises(ConfigError, match=r"version 99.*Upgrade Corral"):
+        Stack(CONFIG, tmp_path)
+    assert connection.pragma("user_version") == 99
+    connection.close()
