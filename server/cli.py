@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,9 @@ def main(
         level=logging.INFO if verbose else logging.ERROR,
         format="%(levelname)s %(name)s: %(message)s",
     )
+    # Said before numpy is imported. A product of a matrix and a vector gains little from a second
+    # thread, and loses much to it on a busy machine; each query has a thread of its own anyway.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     home = home.expanduser().absolute() if home else None
     ctx.obj = Target(url, home, config)
 
