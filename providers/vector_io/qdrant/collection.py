@@ -1,0 +1,90 @@
+"""What the index asks of an engine: the few calls that Qdrant Edge and a Qdrant server share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from corral.providers.vector_io.qdrant.points import Json, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A point that was read.
+
+    Attributes:
+        id: Its UUID.
+        payload: The fields asked for, as far as it has them.
+        score: As the engine computed it; 0 where nothing was searched.
+        dense: Its dense vector, where asked for.
+    """
+
+    id: str
+    payload: Json
+    score: float = 0.0
+    dense: list[float] = field(default_factory=list)
+
+
+class Collection(ABC):
+    """The points of one vector DB. Filters are JSON objects in Qdrant's form."""
+
+    @abstractmethod
+    async def nearest(
+        self,
+        embedding: Sequence[float],
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+    ) -> list[Row]:
+        """Return the points with the nearest dense vectors, with these, best first."""
+
+    @abstractmethod
+    async def matching(
+        self,
+        sparse: tuple[list[int], list[float]],
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+    ) -> list[Row]:
+        """Return the points with the largest inner products, above 0, best first."""
+
+    @abstractmethod
+    async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
+        """Return those of these points that exist."""
+
+    @abstractmethod
+    async def scroll(self, filter_: Json, limit: int) -> list[Row]:
+        """Return some points that pass, at most `limit`, whole and with their dense vectors."""
+
+    @abstractmethod
+    async def count(self) -> int:
+        """Return the exact number of points."""
+
+    @abstractmethod
+    async def counts(self, filters: Sequence[Json]) -> list[int]:
+        """Return the exact number of points that pass, for each filter."""
+
+    @abstractmethod
+    async def facet(self, name: str) -> Mapping[int, int]:
+        """Return the exact number of points by value of a field with an integer index."""
+
+    @abstractmethod
+    async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
+        """Write points, and drop the others that pass `stale`."""
+
+    @abstractmethod
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Delete points; unknown ids are ignored."""
+
+    @abstractmethod
+    async def order_by(self, names: Sequence[str]) -> None:
+        """See that these fields have an index of numbers; idempotent."""
+
+    @abstractmethod
+    async def drop(self) -> None:
+        """Delete the collection; one that is gone already is fine."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release what this collection holds."""

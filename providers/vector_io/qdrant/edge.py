@@ -1,0 +1,379 @@
+"""A collection in Qdrant Edge: Qdrant's engine in this process, a shard in a folder of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import qdrant_edge as qdrant
+
+from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.collection import Collection, Row
+from corral.providers.vector_io.qdrant.points import (
+    DENSE,
+    INTEGER_INDEXES,
+    KEYWORD_INDEX,
+    SPARSE,
+    Json,
+    Point,
+)
+
+T = TypeVar("T")
+
+FLUSH_AFTER = 5_000
+"""Points written between two flushes, which shorten the log that an opening has to replay."""
+
+VACUUM_AFTER = 10_000
+"""Fewest deleted points for which the shard is rewritten while it is open."""
+
+SCROLL_BATCH = 10_000
+
+_EVERYTHING = 2**40
+_COMPLETE = "complete"  # a file beside the engine's, made last
+_JOURNAL = "5b0c5f0e-0000-4000-8000-000000000000"  # no uuid5, so no chunk's id
+
+
+class EdgeCollection(Collection):
+    """One shard. The engine is synchronous and holds the interpreter's lock while it works.
+
+    Each call is one step in a thread, and steps exclude each other. A write of several operations
+    is one step, and one transaction too: its first operation leaves a journal of what is to be
+    deleted, its last one deletes the journal with it, and whoever opens the shard finishes what a
+    killed process has begun. An operation is one entry of the engine's log.
+
+    Args:
+        vector_db: The registration.
+        folder: The shard's own folder.
+        shard: The shard, open.
+        flush_each_write: Whether writes outlive a loss of power.
+    """
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        folder: Path,
+        shard: qdrant.EdgeShard,
+        *,
+        flush_each_write: bool,
+    ) -> None:
+        self._provider_id = vector_db.provider_id
+        self._folder = folder
+        self._shard = shard
+        self._flush_after = 1 if flush_each_write else FLUSH_AFTER
+        self._lock = threading.Lock()
+        self._known: dict[object, Any] = {}  # counts, until the next write
+        self._indexed = set(shard.info().payload_schema)
+        self._unflushed = self._deleted = 0
+
+    @classmethod
+    def open(cls, vector_db: VectorDB, folder: Path, *, flush_each_write: bool) -> EdgeCollection:
+        """Open a shard, finish what a killed process has begun, and clear out deleted points.
+
+        Raises:
+            NotFound: There is none.
+            Unavailable: Another process has it open.
+        """
+        if not (folder / _COMPLETE).exists():
+            raise NotFound(
+                f"The folder of vector DB {vector_db.identifier!r} is gone.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+        with _errors(vector_db.provider_id):
+            shard = qdrant.EdgeShard.load(str(folder), _config(vector_db))
+            for record in shard.retrieve([_JOURNAL], True, False):
+                _delete(shard, [*(record.payload or {})["delete"], _JOURNAL])
+            shard.optimize()
+            return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
+
+    @classmethod
+    def make(cls, vector_db: VectorDB, folder: Path, *, flush_each_write: bool) -> EdgeCollection:
+        """Make an empty shard in a folder that does not exist, or open the one that is there.
+
+        Raises:
+            ProviderError: The folder cannot be written to; nothing is left of it.
+        """
+        if (folder / _COMPLETE).exists():
+            return cls.open(vector_db, folder, flush_each_write=flush_each_write)
+        shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left half of it
+        try:
+            with _errors(vector_db.provider_id):
+                folder.mkdir(parents=True)
+                shard = qdrant.EdgeShard.create(str(folder), _config(vector_db))
+                for name in INTEGER_INDEXES:
+                    schema = qdrant.IntegerIndexParams(lookup=True, range=False)
+                    shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
+                keywords = qdrant.KeywordIndexParams()
+                shard.update(qdrant.UpdateOperation.create_field_index(KEYWORD_INDEX, keywords))
+                shard.flush()
+                (folder / _COMPLETE).touch()
+                return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def nearest(
+        self,
+        embedding: Sequence[float],
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+    ) -> list[Row]:
+        """Return the points with the nearest dense vectors, best first."""
+        query = qdrant.Query.Nearest(list(embedding), using=DENSE)
+        return await self._query(query, limit, filter_, fields, dense=True)
+
+    async def matching(
+        self,
+        sparse: tuple[list[int], list[float]],
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+    ) -> list[Row]:
+        """Return the points with the largest inner products, best first."""
+        query = qdrant.Query.Nearest(qdrant.SparseVector(*sparse), using=SPARSE)
+        return await self._query(query, limit, filter_, fields, dense=False)
+
+    async def _query(
+        self,
+        query: qdrant.Query,
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+        *,
+        dense: bool,
+    ) -> list[Row]:
+        request = qdrant.QueryRequest(
+            limit=limit,
+            query=query,
+            filter=_filter(filter_) if filter_ else None,
+            params=qdrant.SearchParams(exact=True),
+            with_payload=qdrant.PayloadSelector.Include(list(fields)),
+            with_vector=[DENSE] if dense else False,
+        )
+        return await self._step(lambda shard: [_row(point) for point in shard.query(request)])
+
+    async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
+        """Return those of these points that exist."""
+        selected = qdrant.PayloadSelector.Include(list(fields))
+        vectors: Any = [DENSE] if dense else False
+        return await self._step(
+            lambda shard: [_row(r) for r in shard.retrieve(list(ids), selected, vectors)]
+        )
+
+    async def scroll(self, filter_: Json, limit: int) -> list[Row]:
+        """Return some points that pass, whole."""
+        request = qdrant.ScrollRequest(
+            limit=limit, filter=_filter(filter_), with_payload=True, with_vector=[DENSE]
+        )
+        return await self._step(lambda shard: [_row(record) for record in shard.scroll(request)[0]])
+
+    async def count(self) -> int:
+        """Return the number of points."""
+        return await self._step(lambda shard: shard.count(qdrant.CountRequest(exact=True)))
+
+    async def counts(self, filters: Sequence[Json]) -> list[int]:
+        """Return the number of points that pass, for each filter."""
+
+        def count(shard: qdrant.EdgeShard) -> list[int]:
+            return [self._remembered(repr(f), partial(_count, shard, f)) for f in filters]
+
+        return await self._step(count)
+
+    async def facet(self, name: str) -> Mapping[int, int]:
+        """Return the number of points by value of a field."""
+        request = qdrant.FacetRequest(name, limit=_EVERYTHING, exact=True)
+
+        def count(shard: qdrant.EdgeShard) -> dict[int, int]:
+            return self._remembered(
+                ("facet", name), lambda: {int(h.value): h.count for h in shard.facet(request)}
+            )
+
+        return await self._step(count)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
+        """Write points, and drop the others that pass `stale`, in one transaction."""
+        written = [_point(point) for point in points]
+        kept = {point.id for point in points}
+
+        def write(shard: qdrant.EdgeShard) -> None:
+            gone = sorted(set(_passing(shard, stale)) - kept) if stale else []
+            if not written:
+                self._remove(gone)
+                return
+            journal = [qdrant.Point(_JOURNAL, {}, {"delete": gone})] if gone else []
+            shard.update(qdrant.UpdateOperation.upsert_points([*written, *journal]))
+            if gone:
+                self._remove([*gone, _JOURNAL])
+
+        await self._writing_step(write, len(points))
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Delete points; unknown ids are ignored."""
+        await self._writing_step(lambda _: self._remove(list(ids)), len(ids))
+
+    async def order_by(self, names: Sequence[str]) -> None:
+        """See that these fields have an index of numbers."""
+        if self._indexed.issuperset(names):
+            return
+
+        def index(shard: qdrant.EdgeShard) -> None:
+            for name in sorted(set(names) - self._indexed):
+                schema = qdrant.FloatIndexParams()
+                shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
+                self._indexed.add(name)
+
+        await self._step(index)
+
+    async def drop(self) -> None:
+        """Close the shard and delete its folder."""
+        await self.close()
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Flush and close the shard."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self._lock, _errors(self._provider_id):
+            self._shard.close()
+
+    def _remove(self, ids: list[str]) -> None:
+        if ids:
+            _delete(self._shard, ids)
+            self._deleted += len(ids)
+
+    # --- steps -------------------------------------------------------------------------------
+
+    async def _step(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
+        return await asyncio.to_thread(self._locked, work)
+
+    async def _writing_step(self, work: Callable[[qdrant.EdgeShard], None], size: int) -> None:
+        def write(shard: qdrant.EdgeShard) -> None:
+            self._known.clear()
+            work(shard)
+            self._unflushed += max(size, 1)
+            if self._unflushed >= self._flush_after:
+                shard.flush()
+                self._unflushed = 0
+            if self._deleted > max(VACUUM_AFTER, _count(shard, None)):
+                shard.optimize()
+                self._deleted = 0
+
+        await self._step(write)
+
+    def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
+        with self._lock, _errors(self._provider_id):
+            return work(self._shard)
+
+    def _remembered(self, key: object, compute: Callable[[], T]) -> T:
+        if key not in self._known:
+            self._known[key] = compute()
+        value: T = self._known[key]
+        return value
+
+
+@contextmanager
+def _errors(provider_id: str) -> Iterator[None]:
+    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
+
+    The engine raises nothing more specific than Exception, so that is what has to be caught; what
+    Corral itself raises passes.
+    """
+    try:
+        yield
+    except OSError as error:  # a folder of our own making
+        raise ProviderError(f"{provider_id}: cannot write ({error.strerror}).") from error
+    except Exception as error:
+        if "WouldBlock" in str(error):
+            raise Unavailable(
+                f"{provider_id}: another process has this vector DB open.",
+                hint="Qdrant Edge serves one process at a time. Stop the other one, or use "
+                "remote::qdrant.",
+            ) from error
+        raise ProviderError(
+            f"{provider_id}: Qdrant Edge failed ({type(error).__name__})."
+        ) from error
+
+
+def _config(vector_db: VectorDB) -> qdrant.EdgeConfig:
+    """Return the shard's configuration: one segment, searched whole, so that search is exact."""
+    by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
+    return qdrant.EdgeConfig(
+        vectors={
+            DENSE: qdrant.EdgeVectorParams(
+                size=vector_db.embedding_dimension,
+                distance=qdrant.Distance.Euclid if by_distance else qdrant.Distance.Dot,
+            )
+        },
+        sparse_vectors={SPARSE: qdrant.EdgeSparseVectorParams()},
+        optimizers=qdrant.EdgeOptimizersConfig(
+            default_segment_number=1, max_segment_size=_EVERYTHING, indexing_threshold=_EVERYTHING
+        ),
+        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
+    )
+
+
+def _point(point: Point) -> qdrant.Point:
+    vectors: dict[str, Any] = {DENSE: point.dense.tolist()}
+    if point.sparse[0]:
+        vectors[SPARSE] = qdrant.SparseVector(*point.sparse)
+    return qdrant.Point(point.id, vectors, point.payload)
+
+
+def _row(found: Any) -> Row:
+    vectors = found.vector
+    dense = vectors[DENSE] if vectors and DENSE in vectors else []
+    return Row(str(found.id), found.payload or {}, getattr(found, "score", 0.0), dense)
+
+
+def _delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
+    shard.update(qdrant.UpdateOperation.delete_points(list(ids)))
+
+
+def _count(shard: qdrant.EdgeShard, filter_: Json | None) -> int:
+    selected = _filter(filter_) if filter_ else None
+    return shard.count(qdrant.CountRequest(exact=True, filter=selected))
+
+
+def _passing(shard: qdrant.EdgeShard, filter_: Json) -> Iterator[str]:
+    """Yield the ids of the points that pass."""
+    offset: Any = None
+    while True:
+        request = qdrant.ScrollRequest(
+            offset=offset, limit=SCROLL_BATCH, filter=_filter(filter_), with_payload=False
+        )
+        records, offset = shard.scroll(request)
+        yield from (str(record.id) for record in records)
+        if offset is None:
+            return
+
+
+def _filter(data: Json) -> qdrant.Filter:
+    """Return a filter as the engine's own objects."""
+    parts = {kind: [_condition(part) for part in data[kind]] for kind in data}
+    return qdrant.Filter(
+        must=parts.get("must"), should=parts.get("should"), must_not=parts.get("must_not")
+    )
+
+
+def _condition(data: Json) -> Any:
+    if "key" not in data:
+        return _filter(data)
+    if "range" in data:
+        return qdrant.FieldCondition(data["key"], range=qdrant.RangeFloat(**data["range"]))
+    match = data["match"]
+    wanted = qdrant.MatchAny(match["any"]) if "any" in match else qdrant.MatchValue(match["value"])
+    return qdrant.FieldCondition(data["key"], match=wanted)

@@ -1,0 +1,218 @@
+"""What a Qdrant point holds of a chunk, for both providers.
+
+A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
+`dense` and `bm25` (sparse.py). Its payload:
+
+    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
+                     the chunk as it came: JSON text, because an engine's own numbers and nulls
+                     are not Python's
+    embedding        base64 of float32, only where `dense` is not what was sent (see `dense_row`)
+    attributes       tokens: one for each metadata value that a filter can compare, one for the
+                     document, one for the analyzer's version
+    n_<key>          the numbers under a metadata key, as doubles, for orderings
+    t_<key>_<level>  the strings under a key, cut into numbers of six bytes, for orderings
+    terms, frequencies, length, reference
+                     what BM25 needs, see sparse.SparseChunk
+
+A token is 128 bits of BLAKE2b over kind, key and value. So any key and any value of any length can
+be filtered on through one index of one field, and neither ever stands in a query or in a path.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.filters import Scalar, elements
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.sparse import SparseChunk
+
+DENSE = "dense"
+SPARSE = "bm25"
+INTEGER_INDEXES = ("terms", "length", "reference")
+KEYWORD_INDEX = "attributes"
+CHUNK_FIELDS = ("chunk_id", "content", "metadata", "chunk_metadata")
+
+LEVELS = 4
+LEVEL_BYTES = 6
+"""Strings are ordered natively by their first 4 x 6 bytes of UTF-8, whose order is that of code
+points. Six bytes fit a double exactly; 24 hold an ISO 8601 time stamp."""
+
+_NAMESPACE = uuid.UUID("6f1ff4a8-5a8e-5f0c-9d0b-0b7f2f4f9c11")
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point to be written."""
+
+    id: str
+    dense: NDArray[np.float32]
+    sparse: tuple[list[int], list[float]]
+    payload: Json
+
+
+def point_id(chunk_id: str) -> str:
+    """Return the UUID of a chunk's point."""
+    return str(uuid.uuid5(_NAMESPACE, chunk_id))
+
+
+def dense_row(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what is stored or searched as `dense` for an embedding: itself, or its direction.
+
+    Only under cosine without `normalize` the two differ: the engine then compares directions by
+    inner product, and the embedding itself is kept in the payload.
+    """
+    if vector_db.normalize or vector_db.metric is not Metric.COSINE:
+        return embedding
+    exact = embedding.astype(np.float64)
+    return (exact / np.linalg.norm(exact)).astype(np.float32)
+
+
+def make_point(
+    vector_db: VectorDB,
+    chunk: Chunk,
+    embedding: NDArray[np.float32],
+    sparse: SparseChunk,
+    version: int,
+) -> Point:
+    """Return the point of a chunk.
+
+    Args:
+        vector_db: Its registration.
+        chunk: It is not changed.
+        embedding: Shape (dimension,).
+        sparse: Its terms.
+        version: The analyzer's version that found them.
+    """
+    dense = dense_row(vector_db, embedding)
+    payload: Json = {
+        "chunk_id": chunk.chunk_id,
+        "content": chunk.content,
+        "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
+        "terms": sparse.keys,
+        "frequencies": sparse.frequencies,
+        "length": sparse.length,
+        "reference": sparse.reference,
+        "attributes": [*_tokens(chunk), version_token(version)],
+        **_orderings(chunk.metadata),
+    }
+    if chunk.chunk_metadata:
+        payload["chunk_metadata"] = chunk.chunk_metadata.model_dump_json(exclude_none=True)
+    if dense is not embedding:
+        payload["embedding"] = base64.b64encode(embedding.astype("<f4").tobytes()).decode("ascii")
+    return Point(point_id(chunk.chunk_id), dense, sparse.vector(), payload)
+
+
+def read_chunk(payload: Json, dense: list[float] | None) -> Chunk:
+    """Return the chunk of a payload with `CHUNK_FIELDS`.
+
+    Args:
+        payload: Of the point; with `embedding` where there is one and `dense` is given.
+        dense: The point's dense vector, where the chunk's embedding is wanted.
+    """
+    recorded = payload.get("chunk_metadata")
+    return Chunk.model_construct(
+        chunk_id=payload["chunk_id"],
+        content=payload["content"],
+        metadata=json.loads(payload["metadata"]),
+        chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
+        embedding=None if dense is None else read_embedding(payload, dense),
+    )
+
+
+def read_embedding(payload: Json, dense: list[float]) -> list[float]:
+    """Return the embedding as it was added."""
+    if "embedding" not in payload:
+        return dense
+    stored = np.frombuffer(base64.b64decode(payload["embedding"]), dtype="<f4")
+    return [float(number) for number in stored]
+
+
+# --- tokens and orderings, which filters.py asks for ---------------------------------------------
+
+
+def value_token(key: str, value: Scalar) -> str:
+    """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
+    if isinstance(value, bool):
+        return _token("b", key, str(value))
+    if isinstance(value, str):
+        return _token("s", key, value)
+    whole = isinstance(value, int) or value.is_integer()
+    return _token("n", key, str(int(value)) if whole else repr(value))
+
+
+def document_token(document_id: str) -> str:
+    """Return the token of a document's chunks."""
+    return _token("d", "", document_id)
+
+
+def version_token(version: int) -> str:
+    """Return the token of an analyzer's version."""
+    return _token("v", "", str(version))
+
+
+def number_field(key: str) -> str:
+    """Return the payload field of the numbers under a metadata key."""
+    return f"n_{_hashed(key)}"
+
+
+def text_field(key: str, level: int) -> str:
+    """Return the payload field of one level of the strings under a metadata key."""
+    return f"t_{_hashed(key)}_{level}"
+
+
+def text_levels(text: str) -> list[int]:
+    """Return a string as at most LEVELS numbers whose order, level by level, is that of strings.
+
+    A string that fills a level is followed by a further one, 0 where the string ends: so of two
+    strings of which one begins the other, the shorter one is the smaller one.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    last = min(len(data) // LEVEL_BYTES, LEVELS - 1)
+    pieces = (data[n * LEVEL_BYTES : (n + 1) * LEVEL_BYTES] for n in range(last + 1))
+    return [int.from_bytes(piece.ljust(LEVEL_BYTES, b"\0"), "big") for piece in pieces]
+
+
+def _tokens(chunk: Chunk) -> Iterator[str]:
+    seen = {
+        value_token(key, element): None
+        for key, value in chunk.metadata.items()
+        for element in elements(value)
+    }
+    yield from seen
+    if chunk.document_id is not None:
+        yield document_token(chunk.document_id)
+
+
+def _orderings(metadata: Mapping[str, Any]) -> dict[str, list[float] | list[int]]:
+    fields: dict[str, list[Any]] = {}
+    for key, value in metadata.items():
+        for element in elements(value):
+            if isinstance(element, str):
+                for level, number in enumerate(text_levels(element)):
+                    fields.setdefault(text_field(key, level), []).append(number)
+            elif not isinstance(element, bool):
+                fields.setdefault(number_field(key), []).append(float(element))
+    return fields
+
+
+def _token(kind: str, key: str, value: str) -> str:
+    data = f"{kind}{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+
+def _hashed(key: str) -> str:
+    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

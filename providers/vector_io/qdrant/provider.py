@@ -1,0 +1,68 @@
+"""inline::qdrant and remote::qdrant: make and open the collections of vector DBs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from pathlib import Path
+
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
+from corral.providers.vector_io.qdrant.edge import EdgeCollection
+from corral.providers.vector_io.qdrant.index import QdrantIndex
+
+
+class QdrantEdgeProvider(VectorIOProvider):
+    """Holds one shard a vector DB, each in a folder of its own below one folder."""
+
+    def __init__(self, provider_id: str, config: QdrantEdgeConfig, folder: Path) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._folder = folder
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
+        """Return the index of a vector DB; see the contract.
+
+        Raises:
+            Unavailable: Another process has it open.
+        """
+        get = EdgeCollection.make if create else EdgeCollection.open
+        collection = await asyncio.to_thread(
+            get,
+            vector_db,
+            self._folder / collection_name(vector_db),
+            flush_each_write=self._config.flush_each_write,
+        )
+        index = QdrantIndex(vector_db, collection)
+        await index.reindex()
+        return index
+
+    async def health(self) -> Health:
+        """Say whether the folder, or the one it will be made in, can be written to."""
+        folder = self._folder
+        while not folder.exists():
+            folder = folder.parent
+        if os.access(folder, os.W_OK):
+            return Health("OK")
+        return Health("Error", f"{folder} cannot be written to")
+
+
+def collection_name(vector_db: VectorDB) -> str:
+    """Return the name of a vector DB's folder or collection: 40 hex digits.
+
+    The id is hashed, so that any id is a usable name, none is a path, and different ids never
+    share one. The time of registration is hashed with it: an id that is registered anew gets a
+    new collection, and a process that still holds the old one cannot touch it.
+    """
+    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(key).hexdigest()[:40]
+
+
+def create_edge(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdgeProvider:
+    """Build inline::qdrant (its spec's factory)."""
+    folder = (
+        config.folder or home / "qdrant" / hashlib.sha256(provider_id.encode()).hexdigest()[:16]
+    )
+    return QdrantEdgeProvider(provider_id, config, folder)

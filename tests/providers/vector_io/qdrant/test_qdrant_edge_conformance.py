@@ -1,0 +1,24 @@
+"""inline::qdrant passes the conformance suite on the real engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing import IndexConformance
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant import INLINE_SPEC
+from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
+from corral.providers.vector_io.qdrant.provider import collection_name, create_edge
+
+
+class TestQdrantEdge(IndexConformance):
+    """Qdrant Edge, a folder a vector DB."""
+
+    capabilities = INLINE_SPEC.capabilities
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Open the vector DB's folder, made where it is absent."""
+        provider = create_edge("qdrant", QdrantEdgeConfig(folder=folder), folder)
+        is_new = not (folder / collection_name(vector_db)).exists()
+        return await provider.open_index(vector_db, create=is_new)
