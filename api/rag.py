@@ -38,10 +38,23 @@ def check_template(template: str) -> str:
     return template
 
 
-class URL(Strict):
-    """A document's address; fetched only where the operator allows its host."""
+MAX_URL_LENGTH = 4096
+"""Longest address of a document, in characters; a `data:` URI is bounded by the body instead."""
 
-    uri: str = Field(min_length=1, max_length=4096)
+
+class URL(Strict):
+    """A document's address; fetched only where the operator allows its host.
+
+    A `data:` URI holds the document itself, which is how binary files are sent; nothing is fetched.
+    """
+
+    uri: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> URL:
+        if self.uri[:5].lower() != "data:" and len(self.uri) > MAX_URL_LENGTH:
+            raise ValueError(f"an address has at most {MAX_URL_LENGTH} characters")
+        return self
 
 
 class RAGDocument(Strict):

@@ -187,10 +187,7 @@ async def delete_db(client: Client, db: str, *, ask: bool) -> None:
 async def show_providers(client: Client) -> None:
     """Print the provider types with capabilities, and the configured providers with health."""
     reply = await client.providers()
-    configured = reply.get("data") or []
-    # A server that does not list the types it could run has at least those that it does run.
-    running = {(entry.get("api"), entry.get("provider_type")): entry for entry in configured}
-    types = reply.get("types") or list(running.values())
+    types, configured = reply.get("types") or [], reply.get("data") or []
     display.show(display.types_table(types), display.providers_table(configured))
 
 

@@ -270,10 +270,22 @@ class ProviderInfo(BaseModel):
     )
 
 
+class ProviderType(BaseModel):
+    """A provider type that is installed, configured or not."""
+
+    api: str
+    provider_type: str
+    description: str
+    capabilities: dict[str, Any] | None = Field(
+        None, description="What a vector_io provider can do."
+    )
+
+
 class ProviderList(BaseModel):
-    """The configured providers."""
+    """The configured providers, and the types that could be configured."""
 
     data: list[ProviderInfo]
+    types: list[ProviderType]
 
 
 class Model(BaseModel):

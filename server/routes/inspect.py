@@ -8,6 +8,8 @@ from importlib import metadata
 from fastapi import APIRouter
 
 from corral.api.errors import NotFound, UnknownProvider
+from corral.api.provider import Api, ProviderSpec
+from corral.providers.registry import provider_specs
 from corral.providers.stack import ProviderStatus, Stack
 from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 from corral.server.wire import (
@@ -17,6 +19,7 @@ from corral.server.wire import (
     ProviderHealth,
     ProviderInfo,
     ProviderList,
+    ProviderType,
     VersionReply,
 )
 
@@ -39,8 +42,11 @@ async def version() -> VersionReply:
 
 @router.get("/providers", summary="List the providers")
 async def list_providers(stack: StackOf) -> ProviderList:
-    """Return every configured provider with its health, asked now, and what it can do."""
-    return ProviderList(data=[_provider(status) for status in await stack.providers()])
+    """Return every configured provider with its health, asked now, and every installed type."""
+    return ProviderList(
+        data=[_provider(status) for status in await stack.providers()],
+        types=[_type(spec) for spec in provider_specs().values()],
+    )
 
 
 @router.get("/providers/{provider_id:id}", summary="Show a provider")
@@ -94,4 +100,13 @@ def _provider(status: ProviderStatus) -> ProviderInfo:
         config=status.config,
         health=ProviderHealth(**asdict(status.health)),
         capabilities=status.capabilities.as_dict() if status.capabilities else None,
+    )
+
+
+def _type(spec: ProviderSpec) -> ProviderType:
+    return ProviderType(
+        api=spec.api,
+        provider_type=spec.provider_type,
+        description=spec.description,
+        capabilities=spec.capabilities.as_dict() if spec.api is Api.VECTOR_IO else None,
     )

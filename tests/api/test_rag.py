@@ -214,3 +214,12 @@ def test_bad_documents_are_refused(bad: dict[str, Any]) -> None:
 def test_an_empty_result_is_null_content() -> None:
     """Nothing found is content null and metadata {}, the wire's own answer."""
     assert RAGQueryResult().model_dump() == {"content": None, "metadata": {}}
+
+
+def test_an_address_is_bounded_and_a_document_in_a_data_uri_is_not() -> None:
+    """4096 characters are enough for a URL; a data: URI is a whole file and the body bounds it."""
+    RAGDocument.model_validate({"document_id": "d", "content": {"uri": "data:," + "x" * 10_000}})
+    with pytest.raises(ValidationError, match="at most 4096"):
+        RAGDocument.model_validate(
+            {"document_id": "d", "content": {"uri": "https://a.example/" + "x" * 5000}}
+        )
