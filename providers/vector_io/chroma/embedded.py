@@ -1,0 +1,216 @@
+"""Chroma in this process: one client a folder, which no other process may use meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import apsw
+import chromadb
+import numpy as np
+from chromadb.api.client import Client
+from chromadb.config import Settings
+from chromadb.errors import ChromaError, NotFoundError
+from numpy.typing import NDArray
+
+from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.providers.vector_io.chroma.engine import (
+    Collection,
+    Engine,
+    Rows,
+    UnknownIds,
+    Upsert,
+    matrix_of,
+)
+
+LOCK_FILE = "corral.lock"
+"""Holds nothing; SQLite's lock on it goes with the process, however that ends."""
+
+_held: dict[Path, EmbeddedChroma] = {}
+_guard = threading.Lock()
+
+
+def hold(folder: Path, provider_id: str) -> EmbeddedChroma:
+    """Return the Chroma of a folder, opened by its first holder; each has to `release` it.
+
+    Chroma itself lets a second process in, whose writes the first one's vector search then misses
+    without an error. So the folder is locked.
+
+    Raises:
+        Unavailable: Another process holds the folder.
+        ProviderError: The folder cannot be made or opened.
+    """
+    folder = folder.resolve()
+    with _guard:
+        if folder not in _held:
+            _held[folder] = EmbeddedChroma(folder, provider_id)
+        _held[folder].holders += 1
+        return _held[folder]
+
+
+class EmbeddedChroma(Engine):
+    """The Chroma of one folder. Use `hold`."""
+
+    def __init__(self, folder: Path, provider_id: str) -> None:
+        self.holders = 0
+        self._folder = folder
+        self._name = provider_id
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(folder / LOCK_FILE, provider_id)
+        except (OSError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
+            raise ProviderError(f"{provider_id}: cannot write to {folder}.") from error
+        try:
+            with _driver_errors(provider_id):
+                settings = Settings(anonymized_telemetry=False)
+                client = chromadb.PersistentClient(str(folder), settings=settings)
+        except ProviderError:
+            self._lock.close()
+            raise
+        self._client = cast(Client, client)  # the declared type lacks `close`
+
+    def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
+        """Return the collection of this name, made where there is none."""
+        with _driver_errors(self._name):
+            found = self._client.get_or_create_collection(
+                name,
+                embedding_function=None,
+                configuration=dict(configuration),  # type: ignore[arg-type]  # a TypedDict
+            )
+            return EmbeddedCollection(found, self._name, self._client.get_max_batch_size())
+
+    def open(self, name: str) -> Collection | None:
+        """Return the collection of this name, or None."""
+        with _driver_errors(self._name):
+            try:
+                found = self._client.get_collection(name, embedding_function=None)
+            except NotFoundError:
+                return None
+            return EmbeddedCollection(found, self._name, self._client.get_max_batch_size())
+
+    def drop(self, name: str) -> None:
+        """Delete the collection of this name, if there is one."""
+        with _driver_errors(self._name):
+            try:
+                self._client.delete_collection(name)
+            except NotFoundError:
+                return
+
+    def ping(self) -> None:
+        """Raise the error that a request would now meet."""
+        with _driver_errors(self._name):
+            self._client.heartbeat()
+
+    def release(self) -> None:
+        """Give the folder back; its last holder closes it."""
+        with _guard:
+            self.holders -= 1
+            if self.holders == 0:
+                del _held[self._folder]
+                self._client.close()
+                self._lock.close()
+
+
+class EmbeddedCollection(Collection):
+    """One collection of a folder."""
+
+    def __init__(self, collection: chromadb.Collection, name: str, batch_rows: int) -> None:
+        self.uuid = str(collection.id)
+        self._collection = collection
+        self._name = name
+        self._batch_rows = batch_rows
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        with _driver_errors(self._name):
+            return self._collection.count()
+
+    def upsert(self, rows: Upsert) -> None:
+        """Write rows in one step."""
+        with _driver_errors(self._name):
+            self._collection.upsert(
+                ids=list(rows.ids),
+                embeddings=rows.embeddings,
+                documents=list(rows.documents),
+                metadatas=list(rows.metadatas),
+            )
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows; unknown ids are ignored."""
+        with _driver_errors(self._name):
+            self._collection.delete(ids=list(ids))
+
+    def get(
+        self,
+        ids: Sequence[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        include: Sequence[str] = (),
+    ) -> Rows:
+        """Return the rows of these ids or that pass Chroma's own filter, in any order."""
+        wanted: Any = list(include)
+        with _driver_errors(self._name):
+            found = self._collection.get(
+                ids=None if ids is None else list(ids),
+                where=None if where is None else dict(where),
+                include=wanted,
+            )
+        return Rows(
+            found["ids"],
+            [text or "" for text in found["documents"] or ()],
+            [dict(metadata or {}) for metadata in found["metadatas"] or ()],
+            matrix_of(found["embeddings"], len(found["ids"])) if "embeddings" in include else None,
+        )
+
+    def query(
+        self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
+    ) -> Rows:
+        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most."""
+        with _driver_errors(self._name):
+            found = self._collection.query(
+                query_embeddings=embedding,
+                n_results=k,
+                ids=None if ids is None else list(ids),
+                include=["embeddings"],
+            )
+        [nearest] = found["ids"]
+        return Rows(nearest, embeddings=matrix_of((found["embeddings"] or [[]])[0], len(nearest)))
+
+    @property
+    def batch_rows(self) -> int:
+        """Most rows of one call: what SQLite takes as parameters of one statement."""
+        return self._batch_rows
+
+    @property
+    def batch_bytes(self) -> int:
+        """Most bytes of one call; nothing bounds them in one process, but memory."""
+        return 256 * 2**20
+
+
+def _locked(path: Path, provider_id: str) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    try:
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("BEGIN EXCLUSIVE")
+    except apsw.BusyError:
+        connection.close()
+        raise Unavailable(
+            f"{provider_id}: another process uses the folder.",
+            hint="Stop it, or let `chroma run --path FOLDER` serve both by remote::chroma.",
+        ) from None
+    return connection
+
+
+@contextmanager
+def _driver_errors(provider_id: str) -> Iterator[None]:
+    """Translate Chroma's errors, here and nowhere else. Their texts may quote data: dropped."""
+    try:
+        yield
+    except NotFoundError:
+        raise NotFound(f"{provider_id}: the collection is gone from Chroma.") from None
+    except ChromaError as error:
+        if "finding id" in str(error):
+            raise UnknownIds(f"{provider_id}: a chunk is gone.") from None
+        raise ProviderError(f"{provider_id}: Chroma failed ({type(error).__name__}).") from error

@@ -1,0 +1,154 @@
+"""What the index needs of Chroma, in this process or behind HTTP.
+
+Both engines block; the index calls them in threads. They raise the contract's errors and no other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import ProviderError
+
+Metadata = Mapping[str, str | int]
+
+
+class UnknownIds(ProviderError):
+    """A search was restricted to ids of which one does not exist (any more): Chroma refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a collection; the lists are parallel, or empty where not asked for."""
+
+    ids: list[str]
+    documents: list[str] = field(default_factory=list)
+    metadatas: list[dict[str, Any]] = field(default_factory=list)
+    embeddings: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Rows to write: parallel, at least one. Every row has the same metadata keys.
+
+    Chroma merges the metadata of an upsert into what is stored; equal keys make it replace it.
+    """
+
+    ids: Sequence[str]
+    documents: Sequence[str]
+    metadatas: Sequence[Metadata]
+    embeddings: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Upsert:
+        return Upsert(
+            self.ids[part], self.documents[part], self.metadatas[part], self.embeddings[part]
+        )
+
+
+class Collection(ABC):
+    """One collection of Chroma. Safe to use from many threads.
+
+    Attributes:
+        uuid: Chroma's own id of it: another one after it was dropped and made anew.
+    """
+
+    uuid: str
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def upsert(self, rows: Upsert) -> None:
+        """Write rows in one step, at most `batch_rows` and `batch_bytes` of them."""
+
+    @abstractmethod
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows; unknown ids are ignored."""
+
+    @abstractmethod
+    def get(
+        self,
+        ids: Sequence[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        include: Sequence[str] = (),
+    ) -> Rows:
+        """Return the rows of these ids or that pass Chroma's own filter, in any order.
+
+        Args:
+            ids: Unknown ones are left out; None for all rows. Never empty.
+            where: Chroma's filter; None for none.
+            include: `documents`, `metadatas`, `embeddings`.
+        """
+
+    @abstractmethod
+    def query(
+        self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
+    ) -> Rows:
+        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most.
+
+        Raises:
+            UnknownIds: One of `ids`, to which the search is restricted, does not exist.
+        """
+
+    @property
+    @abstractmethod
+    def batch_rows(self) -> int:
+        """Most rows of one call."""
+
+    @property
+    @abstractmethod
+    def batch_bytes(self) -> int:
+        """Most bytes of embeddings and texts of one call, about."""
+
+
+class Engine(ABC):
+    """A Chroma that holds collections. Safe to use from many threads."""
+
+    @abstractmethod
+    def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
+        """Return the collection of this name, made where there is none."""
+
+    @abstractmethod
+    def open(self, name: str) -> Collection | None:
+        """Return the collection of this name, or None."""
+
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Delete the collection of this name, if there is one."""
+
+    @abstractmethod
+    def ping(self) -> None:
+        """Raise the error that a request would now meet."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Say that an index needs the engine no more."""
+
+
+def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
+    """Return an engine's embeddings as an array of shape (rows, dimension); (0, 0) for none."""
+    if not rows:
+        return np.empty((0, 0), dtype=np.float32)
+    return np.asarray(embeddings, dtype=np.float32).reshape(rows, -1)
+
+
+def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
+    """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
+    start = held = 0
+    for place, (text, metadata) in enumerate(zip(rows.documents, rows.metadatas, strict=True)):
+        size = rows.embeddings[place].nbytes + len(text.encode())
+        size += sum(len(str(value).encode()) for value in metadata.values())
+        if place > start and (place - start == most_rows or held + size > most_bytes):
+            yield rows[start:place]
+            start, held = place, 0
+        held += size
+    yield rows[start:]

@@ -1,0 +1,215 @@
+"""The index of one vector DB in one collection of Chroma, with its mirror."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.filters import Filter
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chroma import engine, rows
+from corral.providers.vector_io.chroma.journal import Writer, is_marker
+from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.exact import (
+    SINGLE_PRECISION_SLACK,
+    effective_metric,
+    exact_scores,
+)
+
+MARGIN = 16
+"""Rows asked for beyond k: markers, and ties with the last."""
+MOST_ROWS = 4000
+"""Rows asked for, at most, to bring all ties with the last; the largest k is 1000."""
+ATTEMPTS = 5
+"""Searches among chunks that pass a filter, when others delete some of them each time."""
+
+
+class ChromaIndex(EmbeddingIndex):
+    """Chunks in one collection; every public method is the contract's.
+
+    The work runs in threads. Writes of one index wait for each other; another process's do not.
+
+    Args:
+        vector_db: The registration.
+        collection: Its collection, which exists.
+        mirror: Its mirror, prepared.
+        drop: Deletes the collection.
+        release: Gives back what `close` has to.
+    """
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        collection: engine.Collection,
+        mirror: Mirror,
+        *,
+        drop: Callable[[], None],
+        release: Callable[[], None],
+    ) -> None:
+        super().__init__(vector_db)
+        self._collection = collection
+        self._mirror = mirror
+        self._drop_collection = drop
+        self._release = release
+        self._closed = False
+        self._writer = Writer(collection)
+        self._write_lock = threading.Lock()
+        self._metric = effective_metric(vector_db)
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return await asyncio.to_thread(
+            rows.read_chunks, self._collection, chunk_ids, include_embeddings=include_embeddings
+        )
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self._delete_stored, chunk_ids)
+
+    async def _count(self) -> int:
+        return await asyncio.to_thread(self._count_chunks)
+
+    async def _drop(self) -> None:
+        await asyncio.to_thread(self._drop_everything)
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the mirror's connections and this index's hold on Chroma."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.to_thread(self._mirror.close)
+            await asyncio.to_thread(self._release)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: Collection[str],
+    ) -> None:
+        with self._write_lock:
+            stale: set[str] = set()
+            if replace_documents:
+                self._mirror.follow(self._collection)
+                with self._mirror.reading() as connection:
+                    stale = self._mirror.of_documents(connection, replace_documents)
+            new = [chunk.chunk_id for chunk in chunks]
+            rows.replace(
+                self._collection,
+                self._writer,
+                rows.records(chunks, embeddings) if chunks else None,
+                sorted(stale.difference(new)),
+            )
+            self._mirror.follow(self._collection)
+
+    def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
+        with self._write_lock:
+            rows.delete(self._collection, chunk_ids)
+            self._mirror.follow(self._collection)
+
+    def _drop_everything(self) -> None:
+        with self._write_lock:
+            self._drop_collection()
+            self._mirror.delete()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _count_chunks(self) -> int:
+        self._mirror.follow(self._collection)
+        with self._mirror.reading() as connection:
+            return self._mirror.count(connection)
+
+    def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
+        self._mirror.follow(self._collection)
+        with self._mirror.reading() as connection:
+            return self._mirror.search(connection, text, k, filter_)
+
+    def _search_vectors(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
+    ) -> list[Candidate]:
+        if filter_ is None:
+            return self._nearest(embedding, k, None)
+        for attempt in range(ATTEMPTS):
+            self._mirror.follow(self._collection)
+            with self._mirror.reading() as connection:
+                passing = self._mirror.passing(connection, filter_)
+            try:
+                return self._nearest(embedding, k, passing) if passing else []
+            except engine.UnknownIds:  # another process has just deleted one of them
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return []
+
+    def _nearest(
+        self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
+    ) -> list[Candidate]:
+        """Search Chroma's graph; more rows are asked for until ties with the last have an end."""
+        asked = k + MARGIN
+        while True:
+            found = self._collection.query(embedding, asked, passing)
+            scored = self._scored(embedding, found)
+            if len(found.ids) < asked or asked >= MOST_ROWS or _ends_apart(scored, k):
+                break
+            asked = min(4 * asked, MOST_ROWS)
+        if len(scored) < k and len(scored) < self._most(passing):
+            scored = self._scan(embedding, passing)
+        return scored[:k]
+
+    def _most(self, passing: Sequence[str] | None) -> int:
+        """Return how many chunks a search could find."""
+        return self._count_chunks() if passing is None else len(passing)
+
+    def _scan(
+        self, embedding: NDArray[np.float32], passing: Sequence[str] | None
+    ) -> list[Candidate]:
+        """Score every chunk: for the rare graph in which some can no longer be reached."""
+        ids = self._collection.get().ids if passing is None else passing
+        scored: list[Candidate] = []
+        for found in rows.read(self._collection, ids, ("embeddings",)):
+            scored += self._scored(embedding, found)
+        return sorted(scored, key=_order)
+
+    def _scored(self, embedding: NDArray[np.float32], found: engine.Rows) -> list[Candidate]:
+        """Give rows their exact scores, markers left out, in the order of an answer."""
+        if found.embeddings is None or not found.ids:
+            return []
+        scores = exact_scores(found.embeddings, embedding, self._metric).tolist()
+        pairs = zip(found.ids, scores, strict=True)
+        return sorted((Candidate(i, s) for i, s in pairs if not is_marker(i)), key=_order)
+
+
+def _order(candidate: Candidate) -> tuple[float, str]:
+    return -candidate.raw_score, candidate.chunk_id
+
+
+def _ends_apart(scored: Sequence[Candidate], k: int) -> bool:
+    """Say whether the last candidate is worse than the k-th, as Chroma's float32 sees it."""
+    if len(scored) <= k:
+        return False
+    last, kept = scored[-1].raw_score, scored[k - 1].raw_score
+    return last < kept - SINGLE_PRECISION_SLACK * max(1.0, abs(kept))

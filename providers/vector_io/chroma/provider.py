@@ -1,0 +1,142 @@
+"""inline::chroma and remote::chroma: make and open the collections of vector DBs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from corral.api.errors import CorralError, NotFound
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
+from corral.providers.vector_io.chroma.engine import Collection, Engine
+from corral.providers.vector_io.chroma.index import ChromaIndex
+from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.chunk_provider import file_name, folder_of
+
+_SPACES = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}
+
+
+class ChromaProvider(VectorIOProvider):
+    """Holds one collection a vector DB, in this process or in a server.
+
+    Args:
+        provider_id: Its name.
+        config: Its settings.
+        mirrors: The folder of the mirrors.
+        hold: Returns the engine; what it returns is released when it is needed no more.
+        close: Closes what the provider itself holds.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        config: ChromaConfig,
+        mirrors: Path,
+        *,
+        hold: Callable[[], Engine],
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._mirrors = mirrors
+        self._hold = hold
+        self._close = close
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChromaIndex:
+        """Return the index of a vector DB; see the contract."""
+        return await asyncio.to_thread(self._open, vector_db, create)
+
+    def _open(self, vector_db: VectorDB, create: bool) -> ChromaIndex:
+        engine = self._hold()
+        try:
+            name = collection_name(vector_db)
+            collection = self._collection(engine, vector_db, create)
+            mirror = Mirror(
+                self._mirrors / f"{name}.db",
+                collection.uuid,
+                vector_db,
+                self._config.keyword_memory_mib,
+            )
+            mirror.prepare()
+        except BaseException:
+            engine.release()
+            raise
+        drop = partial(engine.drop, name)
+        return ChromaIndex(vector_db, collection, mirror, drop=drop, release=engine.release)
+
+    def _collection(self, engine: Engine, vector_db: VectorDB, create: bool) -> Collection:
+        name = collection_name(vector_db)
+        if create:
+            return engine.create(name, self._graph(vector_db))
+        found = engine.open(name)
+        if found is None:
+            raise NotFound(
+                f"The collection of vector DB {vector_db.identifier!r} is gone from Chroma.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+        return found
+
+    def _graph(self, vector_db: VectorDB) -> dict[str, Any]:
+        metric = Metric.COSINE if vector_db.normalize else vector_db.metric
+        return {
+            "hnsw": {
+                "space": _SPACES[metric],
+                "ef_search": self._config.ef_search,
+                "ef_construction": self._config.ef_construction,
+                "max_neighbors": self._config.max_neighbors,
+            }
+        }
+
+    async def health(self) -> Health:
+        """Ask Chroma itself."""
+        try:
+            await asyncio.to_thread(self._ping)
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    def _ping(self) -> None:
+        engine = self._hold()
+        try:
+            engine.ping()
+        finally:
+            engine.release()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.to_thread(self._close)
+
+
+def collection_name(vector_db: VectorDB) -> str:
+    """Return the name of a vector DB's collection.
+
+    It is a hash of id and time of registration, so that any id is usable, different ids never share
+    a collection, and an id that is registered anew gets a new one.
+    """
+    return f"corral-{Path(file_name(vector_db)).stem}"
+
+
+def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
+    """Build inline::chroma (its spec's factory)."""
+    # Here, since remote::chroma does not need chromadb.
+    from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415
+
+    folder = config.folder or folder_of(provider_id, "chroma", home)
+    return ChromaProvider(
+        provider_id, config, folder / "mirrors", hold=partial(hold, folder, provider_id)
+    )
+
+
+def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaProvider:
+    """Build remote::chroma (its spec's factory). The server need not run yet."""
+    from corral.providers.vector_io.chroma.rest import ChromaServer  # noqa: PLC0415
+
+    server = ChromaServer(provider_id, config)
+    mirrors = config.folder or folder_of(provider_id, "chroma", home)
+    return ChromaProvider(provider_id, config, mirrors, hold=lambda: server, close=server.close)

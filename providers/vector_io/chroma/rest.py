@@ -1,0 +1,235 @@
+"""Chroma behind HTTP, by its documented interface (`/api/v2`), which servers have since 1.0.
+
+Not by chromadb's own client: that sets no timeout, asks the server when it is made (so there is
+none while the server is down), and brings a hundred megabytes of packages for a few requests.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import (
+    CorralError,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+)
+from corral.providers.vector_io.chroma.config import RemoteChromaConfig
+from corral.providers.vector_io.chroma.engine import (
+    Collection,
+    Engine,
+    Rows,
+    UnknownIds,
+    Upsert,
+    matrix_of,
+)
+
+BATCH_BYTES = 8 * 2**20
+"""A server refuses requests of more than 40 MiB (its default); JSON may double what is counted."""
+HEALTH_TIMEOUT_SECONDS = 3.0
+
+_HINTS = {
+    401: "Check headers.",
+    403: "Check headers, tenant and database.",
+    413: "Raise the server's max_payload_size_bytes.",
+}
+
+
+class ChromaServer(Engine):
+    """One server, tenant and database. Neither texts nor headers reach a message."""
+
+    def __init__(self, provider_id: str, config: RemoteChromaConfig) -> None:
+        self._name = f"{provider_id} (remote::chroma)"
+        self._config = config
+        self._limits: dict[str, Any] = {}
+        self._guard = threading.Lock()
+        path = (
+            f"/tenants/{quote(config.tenant, safe='')}/databases/{quote(config.database, safe='')}"
+        )
+        self._collections = f"{path}/collections"
+        self._http = httpx.Client(
+            base_url=f"{config.url}/api/v2",
+            headers={name: value.get_secret_value() for name, value in config.headers.items()},
+            limits=httpx.Limits(max_connections=config.max_connections),
+        )
+
+    def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
+        """Return the collection of this name, made where there is none."""
+        asked = {"name": name, "get_or_create": True, "configuration": dict(configuration)}
+        found = self.request("POST", self._collections, asked)
+        return self._collection(found)
+
+    def open(self, name: str) -> Collection | None:
+        """Return the collection of this name, or None."""
+        try:
+            return self._collection(self.request("GET", f"{self._collections}/{name}"))
+        except NotFound:
+            return None
+
+    def drop(self, name: str) -> None:
+        """Delete the collection of this name, if there is one."""
+        try:
+            self.request("DELETE", f"{self._collections}/{name}")
+        except NotFound:
+            return
+
+    def ping(self) -> None:
+        """Raise the error that a request would now meet; waits 3 seconds at most."""
+        deadline = time.monotonic() + min(HEALTH_TIMEOUT_SECONDS, self._config.timeout_seconds)
+        self._attempt("GET", f"{self._collections}?limit=1", None, deadline)
+
+    def release(self) -> None:
+        """Do nothing: the connections serve all indexes of the provider, until it is closed."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def batch_rows(self) -> int:
+        """Return how many rows the server takes at once."""
+        with self._guard:
+            if not self._limits:
+                self._limits = self.request("GET", "/pre-flight-checks")
+            return int(self._limits["max_batch_size"])
+
+    def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send a request and return the JSON of its answer; retried where the connection fails.
+
+        Repeating is safe: each of Chroma's requests that are used here leaves the same when it is
+        done twice.
+
+        Raises:
+            Unavailable: The server cannot be reached, or says that it cannot serve.
+            ProviderTimeout: It did not answer in time.
+            NotFound: It does not know the collection.
+            ProviderError: It refused.
+        """
+        deadline = time.monotonic() + self._config.timeout_seconds
+        for attempt in range(self._config.max_retries):
+            try:
+                return self._attempt(method, path, body, deadline)
+            except _ConnectionFailed:
+                pause = self._config.retry_delay_seconds * 2**attempt * random.uniform(0.5, 1)  # noqa: S311 - no secret
+                if time.monotonic() + pause >= deadline:
+                    raise
+                time.sleep(pause)
+        return self._attempt(method, path, body, deadline)
+
+    def _attempt(
+        self, method: str, path: str, body: Mapping[str, Any] | None, deadline: float
+    ) -> Any:
+        seconds = max(0.001, deadline - time.monotonic())
+        try:
+            response = self._http.request(method, path, json=body, timeout=seconds)
+            if response.is_success:
+                return response.json()
+        except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
+            raise ProviderTimeout(
+                f"{self._name} did not answer within {self._config.timeout_seconds:g} seconds.",
+                hint="Raise timeout_seconds.",
+            ) from error
+        except httpx.TransportError as error:
+            raise _ConnectionFailed(
+                f"{self._name} cannot be reached ({type(error).__name__}).",
+                hint="Check that the server runs at url.",
+            ) from error
+        except (ValueError, httpx.DecodingError) as error:
+            raise ProviderError(f"{self._name} answered with something else than JSON.") from error
+        raise self._refusal(response)
+
+    def _refusal(self, response: httpx.Response) -> CorralError:
+        status = response.status_code
+        message = f"{self._name} answered {status}."
+        if status == 404:
+            return NotFound(f"{self._name}: the collection is gone from Chroma.")
+        if status in {429, 502, 503, 504}:
+            return Unavailable(message, hint="The server is overloaded or still starting.")
+        if "finding id" in response.text:
+            return UnknownIds(f"{self._name}: a chunk is gone.")
+        return ProviderError(message, hint=_HINTS.get(status, ""))
+
+    def _collection(self, found: Mapping[str, Any]) -> RestCollection:
+        return RestCollection(self, f"{self._collections}/{found['id']}", str(found["id"]))
+
+
+class RestCollection(Collection):
+    """One collection of a server."""
+
+    def __init__(self, server: ChromaServer, path: str, uuid: str) -> None:
+        self.uuid = uuid
+        self._server = server
+        self._path = path
+
+    def count(self) -> int:
+        """Return the number of rows."""
+        return int(self._server.request("GET", f"{self._path}/count"))
+
+    def upsert(self, rows: Upsert) -> None:
+        """Write rows in one step."""
+        packed = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows.embeddings]
+        body = {
+            "ids": list(rows.ids),
+            "embeddings": packed,
+            "documents": list(rows.documents),
+            "metadatas": list(rows.metadatas),
+        }
+        self._server.request("POST", f"{self._path}/upsert", body)
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete rows; unknown ids are ignored."""
+        self._server.request("POST", f"{self._path}/delete", {"ids": list(ids)})
+
+    def get(
+        self,
+        ids: Sequence[str] | None = None,
+        where: Mapping[str, Any] | None = None,
+        include: Sequence[str] = (),
+    ) -> Rows:
+        """Return the rows of these ids or that pass Chroma's own filter, in any order."""
+        body = {"ids": ids, "where": where, "include": list(include)}
+        found = self._server.request("POST", f"{self._path}/get", body)
+        return Rows(
+            found["ids"],
+            [text or "" for text in found.get("documents") or ()],
+            [dict(metadata or {}) for metadata in found.get("metadatas") or ()],
+            matrix_of(found["embeddings"], len(found["ids"])) if "embeddings" in include else None,
+        )
+
+    def query(
+        self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
+    ) -> Rows:
+        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most."""
+        body = {
+            "query_embeddings": [embedding.tolist()],
+            "n_results": k,
+            "ids": ids,
+            "include": ["embeddings"],
+        }
+        found = self._server.request("POST", f"{self._path}/query", body)
+        [nearest], [embeddings] = found["ids"], found["embeddings"]
+        return Rows(nearest, embeddings=matrix_of(embeddings, len(nearest)))
+
+    @property
+    def batch_rows(self) -> int:
+        """Most rows of one call, as the server says."""
+        return self._server.batch_rows()
+
+    @property
+    def batch_bytes(self) -> int:
+        """Most bytes of one call, about."""
+        return BATCH_BYTES
+
+
+class _ConnectionFailed(Unavailable):
+    """The only failure that is worth another attempt."""

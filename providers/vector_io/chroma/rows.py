@@ -1,0 +1,130 @@
+"""Chunks as rows of a collection, and writing many of them as one step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.errors import ProviderError
+from corral.providers.vector_io.chroma.engine import Collection, Rows, Upsert, batches
+from corral.providers.vector_io.chroma.journal import Writer, is_marker
+
+READ_ROWS = 1000
+"""Rows with texts or embeddings fetched at once."""
+DELETE_ROWS = 5000
+"""Ids in one request to delete."""
+
+
+def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
+    """Return chunks as rows: the text as Chroma's document, all else as JSON in its metadata."""
+    return Upsert(
+        [chunk.chunk_id for chunk in chunks],
+        [chunk.content for chunk in chunks],
+        [
+            {
+                "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
+                "chunk_metadata": _dump(chunk.chunk_metadata),
+            }
+            for chunk in chunks
+        ],
+        embeddings,
+    )
+
+
+def chunks_of(found: Rows) -> list[Chunk]:
+    """Return rows as chunks, with their embeddings where these were fetched; no markers."""
+    embeddings: Any = [None] * len(found.ids) if found.embeddings is None else found.embeddings
+    return [
+        Chunk.model_construct(
+            chunk_id=chunk_id,
+            content=text,
+            metadata=json.loads(metadata["metadata"]),
+            chunk_metadata=_load(metadata["chunk_metadata"]),
+            embedding=None if embedding is None else embedding.tolist(),
+        )
+        for chunk_id, text, metadata, embedding in zip(
+            found.ids, found.documents, found.metadatas, embeddings, strict=True
+        )
+        if not is_marker(chunk_id)
+    ]
+
+
+def read(collection: Collection, ids: Sequence[str], include: Sequence[str]) -> Iterator[Rows]:
+    """Yield the rows of these ids that exist, some at a time."""
+    for start in range(0, len(ids), READ_ROWS):
+        yield collection.get(ids[start : start + READ_ROWS], include=include)
+
+
+def read_chunks(
+    collection: Collection, ids: Sequence[str], *, include_embeddings: bool = False
+) -> list[Chunk]:
+    """Return the chunks of these ids that exist."""
+    include = ("documents", "metadatas", *(("embeddings",) if include_embeddings else ()))
+    return [
+        chunk for found in read(collection, list(dict.fromkeys(ids)), include)
+        for chunk in chunks_of(found)
+    ]  # fmt: skip
+
+
+def delete(collection: Collection, ids: Sequence[str]) -> None:
+    """Delete rows; unknown ids are ignored."""
+    for start in range(0, len(ids), DELETE_ROWS):
+        collection.delete(ids[start : start + DELETE_ROWS])
+
+
+def replace(
+    collection: Collection, writer: Writer, new: Upsert | None, stale: Sequence[str]
+) -> None:
+    """Write new rows and then delete stale ones; a failure is undone as far as Chroma answers.
+
+    Chroma has no transactions over several requests. One request is one step; only what takes
+    several of them can be left half done, by a kill or a server that goes away for good.
+    """
+    parts = (
+        [] if new is None else list(batches(new, collection.batch_rows - 1, collection.batch_bytes))
+    )
+    if new is None or len(parts) + bool(stale) < 2:
+        for part in parts:
+            writer.upsert(part)
+        delete(collection, stale)
+        return
+    before = list(read(collection, new.ids, ("documents", "metadatas", "embeddings")))
+    try:
+        for part in parts:
+            writer.upsert(part)
+        delete(collection, stale)
+    except ProviderError:
+        with suppress(ProviderError):  # the first failure is the one to tell of
+            _undo(collection, writer, new.ids, before)
+        raise
+
+
+def _undo(
+    collection: Collection, writer: Writer, written: Sequence[str], before: Sequence[Rows]
+) -> None:
+    """Put back the rows that were there before, and delete the others."""
+    for rows in before:
+        if rows.ids and rows.embeddings is not None:
+            metadatas = [
+                {key: metadata[key] for key in ("metadata", "chunk_metadata")}
+                for metadata in rows.metadatas
+            ]
+            old = Upsert(rows.ids, rows.documents, metadatas, rows.embeddings)
+            for part in batches(old, collection.batch_rows - 1, collection.batch_bytes):
+                writer.upsert(part)
+    kept = {row_id for rows in before for row_id in rows.ids}
+    delete(collection, [row_id for row_id in written if row_id not in kept])
+
+
+def _dump(recorded: ChunkMetadata | None) -> str:
+    return recorded.model_dump_json(exclude_none=True) if recorded else ""
+
+
+def _load(recorded: str) -> ChunkMetadata | None:
+    return ChunkMetadata.model_validate_json(recorded) if recorded else None
