@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import docx
 import pytest
 from click.testing import Result
 
@@ -164,3 +165,17 @@ def test_many_files_go_in_batches_with_progress(corral: Corral, tmp_path: Path) 
     done = corral("ingest", "farm", folder, "--create")
     assert done.stdout.startswith("farm: ingested 70 documents")
     assert len(set(stored(corral)["document_ids"])) == 70
+
+
+def test_a_word_document_is_found_by_what_it_says(corral: Corral, tmp_path: Path) -> None:
+    """A .docx of some size goes in by the same command and is found by its text."""
+    document = docx.Document()
+    document.add_heading("The herd at night", level=1)
+    for number in range(200):
+        document.add_paragraph(f"Paragraph {number} says nothing of interest, at length.")
+    document.add_paragraph("The shepherd counts the zebras twice.")
+    document.save(str(tmp_path / "night.docx"))
+    done = corral("ingest", "notes", tmp_path / "night.docx", "--create")
+    assert done.exit_code == 0, done.output
+    found = corral("query", "notes", "who counts zebras?", "--mode", "keyword", "--json")
+    assert "counts the zebras twice" in found.output
