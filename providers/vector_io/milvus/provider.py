@@ -1,0 +1,153 @@
+"""inline::milvus and remote::milvus: make and open the collections of vector DBs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+from pymilvus import MilvusClient
+from pymilvus.exceptions import ConnectionConfigException
+
+from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
+from corral.providers.vector_io.milvus.engine import Engine
+from corral.providers.vector_io.milvus.index import MilvusIndex
+from corral.providers.vector_io.milvus.schema import (
+    LITE,
+    SERVER,
+    Layout,
+    VectorIndex,
+    collection_name,
+)
+from corral.providers.vector_io.milvus.store import Store
+
+_LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
+
+
+class MilvusProvider(VectorIOProvider):
+    """Holds one collection a vector DB.
+
+    Args:
+        provider_id: Its id.
+        engine: The connection.
+        layout: How rows are stored.
+        vectors: The index of new vector DBs.
+        prefix: What collection names begin with.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        engine: Engine,
+        layout: Layout,
+        vectors: VectorIndex,
+        prefix: str,
+    ) -> None:
+        super().__init__(provider_id)
+        self._engine, self._layout = engine, layout
+        self._vectors, self._prefix = vectors, prefix
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MilvusIndex:
+        """Return the index of a vector DB; see the contract."""
+        return await asyncio.to_thread(self._open, vector_db, create)
+
+    def _open(self, vector_db: VectorDB, create: bool) -> MilvusIndex:
+        name = collection_name(self._prefix, vector_db)
+        store = Store(self._engine, name, vector_db, self._layout, self._vectors)
+        with self._engine.using():
+            is_new = not store.exists()
+            if is_new and not create:
+                raise NotFound(
+                    f"The collection of vector DB {vector_db.identifier!r} is gone from Milvus.",
+                    hint="Delete the vector DB and register it anew.",
+                    field="vector_db_id",
+                )
+            index = MilvusIndex(vector_db, store)
+            try:
+                store.make()
+                index.prepare()
+            except BaseException:
+                if is_new:
+                    store.drop()
+                self._engine.leave()
+                raise
+        return index
+
+    async def health(self) -> Health:
+        """Say whether Milvus answers."""
+        try:
+            await asyncio.to_thread(self._ping)
+        except CorralError as error:
+            return Health("Error", error.message)
+        return Health("OK")
+
+    def _ping(self) -> None:
+        with self._engine.using():
+            self._engine.call("get_server_version")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await asyncio.to_thread(self._engine.close)
+
+
+def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider:
+    """Build inline::milvus (its spec's factory)."""
+    hashed = hashlib.sha256(provider_id.encode()).hexdigest()[:16]
+    folder = config.folder or home / "milvus" / hashed
+    path = str((folder / "milvus.db").absolute())
+
+    def connect() -> MilvusClient:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ProviderError(
+                f"{provider_id}: cannot write to {folder} ({error.strerror})."
+            ) from error
+        try:
+            return MilvusClient(path)
+        except ConnectionConfigException as error:
+            raise Unavailable(
+                f"{provider_id}: Milvus Lite cannot open {folder}.",
+                hint="One process can use it at a time; is another one running?",
+            ) from error
+
+    def disconnect() -> None:
+        from milvus_lite import server_manager_instance  # noqa: PLC0415 - inline::milvus only
+
+        server_manager_instance.release_server(path)
+
+    engine = Engine(
+        provider_id, connect, disconnect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
+    )
+    return MilvusProvider(provider_id, engine, LITE, VectorIndex(), "corral_")
+
+
+def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
+    """Build remote::milvus (its spec's factory); it keeps nothing in `home`."""
+    options = {"server_pem_path": str(config.certificate)} if config.certificate else {}
+
+    def connect() -> MilvusClient:
+        return MilvusClient(
+            config.uri,
+            token=config.token.get_secret_value(),
+            db_name=config.database,
+            timeout=config.timeout_seconds,
+            dedicated=True,
+            **options,
+        )
+
+    vectors = VectorIndex("FLAT")
+    if config.index == "HNSW":
+        build = (("M", config.hnsw_m), ("efConstruction", config.hnsw_ef_construction))
+        vectors = VectorIndex("HNSW", build, config.hnsw_ef_search)
+    engine = Engine(
+        provider_id,
+        connect,
+        lambda: None,
+        timeout_seconds=config.timeout_seconds,
+        embedded=False,
+    )
+    return MilvusProvider(provider_id, engine, SERVER, vectors, config.collection_prefix)

@@ -1,0 +1,209 @@
+"""Chunks as rows of a collection, and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.errors import InvalidRequest
+from corral.providers.vector_io.milvus import filters
+from corral.providers.vector_io.milvus.schema import MOST_ELEMENTS, Kind, Layout
+from corral.providers.vector_io.sparse import DIMENSIONS, SparseChunk
+
+Row = dict[str, Any]
+
+PLACEHOLDER = {DIMENSIONS: 1.0}
+"""The sparse vector of a row without terms: a dimension that no term has, since not every Milvus
+takes an empty vector."""
+
+MOST_BOUNDS_CHARACTERS = 60_000
+"""Most characters of a chunk's bounds; Milvus takes 65,536 bytes of dynamic fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a stored chunk means to the statistics, and which rows it has.
+
+    Attributes:
+        pk: Of its first row.
+        parts: As `part_keys` takes it.
+        length, reference, keys: As `SparseChunk` has them.
+    """
+
+    pk: str
+    parts: str
+    length: int
+    reference: int
+    keys: Sequence[int]
+
+    @property
+    def pks(self) -> list[str]:
+        """The keys of all its rows."""
+        return [self.pk, *part_keys(self.pk, self.parts)]
+
+
+def row_key(chunk_id: str) -> str:
+    """Return the primary key of a chunk: 128 bits of a hash, so that any id is a safe key."""
+    return hashlib.blake2b(chunk_id.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def part_keys(pk: str, parts: str) -> list[str]:
+    """Return the keys of the rows that hold the rest of a chunk.
+
+    Args:
+        pk: Of its first row.
+        parts: "", or their number and a hash, so that the parts of two versions never mix.
+    """
+    if not parts:
+        return []
+    number, version = parts.split("-")
+    return [f"{pk}-{version}-{place}" for place in range(1, int(number) + 1)]
+
+
+class RowMaker:
+    """Makes the rows of one collection.
+
+    Args:
+        layout: How rows are stored.
+        dimension: Components of a stored embedding.
+    """
+
+    def __init__(self, layout: Layout, dimension: int) -> None:
+        self._layout = layout
+        self._nowhere = np.zeros(dimension, dtype=np.float32)
+        self._nowhere[0] = 1.0
+
+    def blank(self, pk: str, kind: Kind, payload: str = "") -> Row:
+        """Return a row that is no chunk."""
+        arrays: Row = {"attributes": [], "keys": []} if self._layout.arrays else {"attributes": ""}
+        return {
+            "pk": pk, "kind": int(kind), "chunk_id": "", "document": "", "payload": payload,
+            "parts": "", "lexemes": "", "length": 0, "reference": 0,
+            "embedding": self._nowhere, "terms": PLACEHOLDER, **arrays,
+        }  # fmt: skip
+
+    def chunk(self, chunk: Chunk, embedding: NDArray[np.float32], sparse: SparseChunk) -> list[Row]:
+        """Return the rows of a chunk: the first one, and parts where it is too long for one.
+
+        Raises:
+            InvalidRequest: Its metadata has more values than a filter can be applied to.
+        """
+        row = self.blank(row_key(chunk.chunk_id), Kind.CHUNK)
+        lexemes = json.dumps([sparse.keys, sparse.frequencies], separators=(",", ":"))
+        is_long = len(lexemes) > self._layout.text_characters
+        texts = self._pieces(_payload(chunk, lexemes if is_long else ""))
+        row |= {
+            "chunk_id": chunk.chunk_id,
+            "document": filters.digest(chunk.document_id) if chunk.document_id is not None else "",
+            "payload": texts[0],
+            "lexemes": "" if is_long else lexemes,
+            "length": sparse.length,
+            "reference": sparse.reference,
+            "terms": dict(zip(*sparse.vector(), strict=True)) or PLACEHOLDER,
+        }
+        row["embedding"] = self._nowhere * 0
+        row["embedding"][: len(embedding)] = embedding
+        self._put_attributes(row, chunk)
+        return self._with_parts(row, texts, sparse)
+
+    def _pieces(self, text: str) -> list[str]:
+        size = self._layout.text_characters
+        return [text[start : start + size] for start in range(0, len(text), size)]
+
+    def _put_attributes(self, row: Row, chunk: Chunk) -> None:
+        found = filters.attributes(chunk.metadata)
+        if self._layout.arrays:
+            size = sum(len(name) + len(value) + 6 for name, value in found.bounds.items())
+            if len(found.tokens) > MOST_ELEMENTS or size > MOST_BOUNDS_CHARACTERS:
+                raise InvalidRequest(
+                    f"The metadata of a chunk has {len(found.tokens)} values under "
+                    f"{len(chunk.metadata)} keys; Milvus cannot filter on so many.",
+                    hint="Nest what no filter needs in an object: it is stored all the same.",
+                    field="chunks.metadata",
+                )
+            row["attributes"] = found.tokens
+        else:
+            row["attributes"] = f" {' '.join(found.tokens)} "
+        row |= found.bounds
+
+    def _with_parts(self, row: Row, texts: list[str], sparse: SparseChunk) -> list[Row]:
+        """Add what a row cannot hold in parts. A key is in one of them only, so it counts once."""
+        groups: list[list[int]] = [[]]
+        if self._layout.arrays:
+            starts = range(0, max(1, len(sparse.keys)), MOST_ELEMENTS)
+            groups = [sparse.keys[start : start + MOST_ELEMENTS] for start in starts]
+            row["keys"] = groups[0]
+        rows = [row]
+        if (further := max(len(texts), len(groups)) - 1) > 0:
+            row["parts"] = f"{further}-{filters.digest(''.join(texts))}"
+        for number, pk in enumerate(part_keys(row["pk"], row["parts"]), start=1):
+            rows.append(self.blank(pk, Kind.PART, "".join(texts[number : number + 1])))
+            if number < len(groups):
+                rows[-1]["keys"] = groups[number]
+        return rows
+
+
+def size_of(row: Mapping[str, Any]) -> int:
+    """Return about how many bytes a row takes in a request."""
+    total = 0
+    for name, value in row.items():
+        total += len(name)
+        if isinstance(value, np.ndarray):
+            total += value.nbytes
+        elif isinstance(value, str):
+            total += len(value)
+        else:
+            total += 40 * len(value) if isinstance(value, list | dict) else 8
+    return total
+
+
+def entry(row: Mapping[str, Any]) -> Entry:
+    """Return what a row means to the statistics; without keys where it came without lexemes."""
+    keys = json.loads(row["lexemes"])[0] if row.get("lexemes") else []
+    return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
+
+
+def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
+    """Return the chunk of a row.
+
+    Args:
+        row: Its embedding is returned where the row has it.
+        payload: That of the row and its parts.
+        dimension: Components of an embedding.
+    """
+    stored = json.loads(payload)
+    recorded = stored["chunk_metadata"]
+    embedding = row.get("embedding")
+    return Chunk.model_construct(
+        chunk_id=row["chunk_id"],
+        content=stored["content"],
+        metadata=stored["metadata"],
+        chunk_metadata=ChunkMetadata.model_validate(recorded) if recorded else None,
+        embedding=None if embedding is None else [float(x) for x in embedding[:dimension]],
+    )
+
+
+def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
+    """Return the keys and frequencies of a row; a long chunk keeps them in its payload."""
+    keys, frequencies = json.loads(stored or json.loads(payload)["lexemes"])
+    return keys, frequencies
+
+
+def _payload(chunk: Chunk, lexemes: str) -> str:
+    recorded = chunk.chunk_metadata
+    stored = {
+        "content": chunk.content,
+        "metadata": chunk.metadata,
+        "chunk_metadata": recorded.model_dump(mode="json", exclude_none=True) if recorded else None,
+    }
+    if lexemes:
+        stored["lexemes"] = lexemes
+    # ASCII, so that a character is a byte and a text can be cut anywhere.
+    return json.dumps(stored, separators=(",", ":"))

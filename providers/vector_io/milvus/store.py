@@ -1,0 +1,274 @@
+"""The rows of one collection: made, read, written and removed."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.errors import ConfigError, InvalidRequest, ProviderError
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.milvus.engine import Engine
+from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
+from corral.providers.vector_io.milvus.rows import (
+    Entry,
+    Row,
+    RowMaker,
+    decoded,
+    entry,
+    part_keys,
+    size_of,
+)
+from corral.providers.vector_io.milvus.schema import (
+    LAYOUT,
+    Kind,
+    Layout,
+    VectorIndex,
+    fields,
+    indexes,
+    stored_dimension,
+)
+from corral.providers.vector_io.text import ANALYZER_VERSION
+
+_BATCH = 1000
+_FLUSHED_ROWS = 500  # Milvus Lite searches what it has not flushed row by row, 30 us each
+_ABOUT = "about"
+
+
+class Store:
+    """One collection. Blocking; safe to use from threads, but one write at a time is the caller's.
+
+    Args:
+        engine: The connection.
+        name: The collection's name.
+        vector_db: The registration.
+        layout: How rows are stored.
+        vectors: The index of the embeddings, for a collection that is made.
+    """
+
+    def __init__(
+        self, engine: Engine, name: str, vector_db: VectorDB, layout: Layout, vectors: VectorIndex
+    ) -> None:
+        self.engine, self.layout, self.vectors = engine, layout, vectors
+        self.maker = RowMaker(layout, stored_dimension(vector_db))
+        self._name = name
+        self._vector_db = vector_db
+        self._writer = f"writer-{uuid.uuid4().hex}"
+        self._written = 0
+        self._unflushed = 0
+
+    # --- the collection ----------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Say whether the collection exists."""
+        return bool(self._call("has_collection"))
+
+    def make(self) -> None:
+        """Make the collection and its indexes, or what is missing of them; load it."""
+        if not self.exists():
+            schema = fields(self._vector_db, self.layout)
+            self._call("create_collection", schema=schema, consistency_level="Strong")
+        lite = str(self.engine.call("get_server_version")).startswith("milvus_lite")
+        there = set(self._call("list_indexes"))
+        for field, parameters in indexes(self._vector_db, self.layout, self.vectors).items():
+            # Milvus Lite knows no index of an array; it reads the rows instead.
+            if field not in there and not (lite and field in ("attributes", "keys")):
+                self._call("create_index", index_params=parameters, sync=False)
+        self.load()
+
+    def load(self) -> None:
+        """Make the collection searchable, as it must be after a start of the server."""
+        self._call("load_collection")
+
+    def drop(self) -> None:
+        """Drop the collection with everything in it."""
+        self._call("drop_collection")
+
+    def tidy(self) -> bool:
+        """Remove what a killed process left; say whether the terms stored are today's.
+
+        Raises:
+            ConfigError: A newer Corral wrote the collection.
+        """
+        dead = [row["pk"] for row in self._scan(f"kind == {Kind.DEAD:d}", ("pk",))]
+        self._delete(dead)
+        found = self._get([_ABOUT], ("payload",))
+        about = json.loads(found[0]["payload"]) if found else {}
+        if about.get("layout", 0) > LAYOUT:
+            raise ConfigError(
+                f"{self._vector_db.provider_id}: a newer Corral wrote this vector DB.",
+                hint="Run that version.",
+            )
+        return not about or about["analyzer"] == ANALYZER_VERSION
+
+    def sign(self) -> None:
+        """Record how the rows are made."""
+        about = json.dumps({"layout": LAYOUT, "analyzer": ANALYZER_VERSION})
+        self._call("upsert", data=[self.maker.blank(_ABOUT, Kind.ABOUT, about)])
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def search(
+        self, field: str, vector: Any, expression: str, limit: int, output: Sequence[str]
+    ) -> list[Any]:
+        """Return the nearest rows by embedding (`embedding`) or the best by words (`terms`)."""
+        parameters = self.vectors.search_parameters(limit) if field == "embedding" else {}
+        return self.engine.search(self._name, field, vector, expression, limit, output, parameters)
+
+    def entries(self, *, with_keys: bool) -> Iterator[Entry]:
+        """Yield what the statistics need of every chunk."""
+        output = ("pk", "parts", "length", "reference", *(("lexemes",) if with_keys else ()))
+        return map(entry, self._scan(CHUNKS, output))
+
+    def entries_of(
+        self, pks: Iterable[str], documents: Collection[str], *, with_keys: bool
+    ) -> dict[str, Entry]:
+        """Return the stored chunks of these primary keys and of these documents."""
+        output = ("pk", "parts", "length", "reference", *(("lexemes",) if with_keys else ()))
+        found = [
+            row for row in self._get(list(pks), (*output, "kind")) if row["kind"] == Kind.CHUNK
+        ]
+        for some in _runs(sorted(map(digest, documents)), _BATCH):
+            found.extend(self._scan(f"{CHUNKS} and document in {quoted(some)}", output))
+        return {row["pk"]: entry(row) for row in found}
+
+    def chunks(self, pks: Sequence[str], *, with_embeddings: bool = False) -> list[Chunk]:
+        """Return the chunks of these primary keys that exist, in any order."""
+        output = ("pk", "kind", "chunk_id", "payload", "parts")
+        rows = self._get(pks, (*output, "embedding") if with_embeddings else output)
+        return self._decoded([row for row in rows if row["kind"] == Kind.CHUNK])
+
+    def chunks_passing(self, expression: str) -> Iterator[Chunk]:
+        """Yield the chunks that pass an expression."""
+        for rows in _runs(
+            list(self._scan(expression, ("pk", "chunk_id", "payload", "parts"))), 100
+        ):
+            yield from self._decoded(rows)
+
+    def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Return the whole payloads of rows by primary key; not of one that is being replaced."""
+        pks = [pk for row in rows for pk in part_keys(row["pk"], row["parts"])]
+        parts = {row["pk"]: row["payload"] for row in self._get(pks, ("pk", "payload"))}
+        whole = {}
+        for row in rows:
+            wanted = part_keys(row["pk"], row["parts"])
+            if all(pk in parts for pk in wanted):
+                whole[row["pk"]] = row["payload"] + "".join(parts[pk] for pk in wanted)
+        return whole
+
+    def payloads_of(self, pks: Sequence[str]) -> dict[str, str]:
+        """Return the whole payloads of rows of these primary keys."""
+        return self.payloads(self._get(pks, ("pk", "payload", "parts")))
+
+    def keys(self) -> list[str]:
+        """Return the primary keys of all chunks."""
+        return [row["pk"] for row in self._scan(CHUNKS, ("pk",))]
+
+    def count(self, expression: str) -> int:
+        """Return the number of rows that pass."""
+        found = self._call("query", filter=expression, output_fields=["count(*)"])
+        return int(found[0]["count(*)"])
+
+    def other_writers(self) -> dict[str, str]:
+        """Return how often each other process has written, as text, by its row's key."""
+        writers = f"kind == {Kind.WRITER:d}"
+        found = self._call("query", filter=writers, output_fields=["pk", "payload"], limit=10_000)
+        return {row["pk"]: row["payload"] for row in found if row["pk"] != self._writer}
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
+        """Write rows and remove others, in one request where it can hold them.
+
+        Rows to be removed are first marked in the same request, so that no moment, and no killed
+        process, shows chunks of two versions or of none.
+
+        Args:
+            rows: New rows; one whose primary key exists replaces it.
+            gone: Primary keys of others.
+
+        Raises:
+            InvalidRequest: Too much for one request to an embedded Milvus.
+        """
+        marked = [*rows, *(self.maker.blank(pk, Kind.DEAD) for pk in gone)] if rows else []
+        if self.layout.arrays:
+            self._written += 1
+            marked = marked or [self.maker.blank(pk, Kind.DEAD) for pk in gone]
+            marked.append(self.maker.blank(self._writer, Kind.WRITER, str(self._written)))
+        requests = list(self._requests(marked))
+        if len(requests) > 1 and self.engine.embedded:
+            raise InvalidRequest(
+                f"The call holds more than {self.layout.request_bytes // 2**20} MiB.",
+                hint="Send fewer chunks in a call.",
+                field="chunks",
+            )
+        if len(requests) > 1:
+            self._upsert_all(requests, [row["pk"] for row in marked])
+        elif requests:
+            self._call("upsert", data=requests[0])
+        self._delete(gone)
+        self._flush(len(rows) + len(gone))
+
+    def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
+        """Send several requests; where one fails, bring back what there was before them."""
+        before = self._get(pks, ("*",))
+        try:
+            for request in requests:
+                self._call("upsert", data=request)
+        except ProviderError:
+            self._delete(list(set(pks) - {row["pk"] for row in before}))
+            for request in self._requests(before):
+                self._call("upsert", data=request)
+            raise
+
+    def _requests(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[Row]]:
+        """Cut rows into requests, parts before the chunks that need them."""
+        request: list[Row] = []
+        size = 0
+        for row in sorted(rows, key=lambda one: one["kind"] != Kind.PART):
+            bytes_ = size_of(row)
+            if request and size + bytes_ > self.layout.request_bytes:
+                yield request
+                request, size = [], 0
+            request.append(dict(row))
+            size += bytes_
+        if request:
+            yield request
+
+    def _delete(self, pks: Sequence[str]) -> None:
+        for some in [pks] if self.engine.embedded else _runs(pks, 10 * _BATCH):
+            if some:
+                self._call("delete", ids=list(some))
+
+    def _flush(self, rows: int) -> None:
+        if not self.engine.embedded:  # a server flushes when it wants to
+            return
+        self._unflushed += rows
+        if self._unflushed >= _FLUSHED_ROWS:
+            self._call("flush")
+            self._unflushed = 0
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def _call(self, method: str, **options: Any) -> Any:
+        return self.engine.call(method, self._name, **options)
+
+    def _scan(self, expression: str, output: Sequence[str]) -> Iterator[Any]:
+        return self.engine.scan(self._name, expression, output)
+
+    def _get(self, pks: Sequence[str], output: Sequence[str]) -> list[Any]:
+        found: list[Any] = []
+        for some in _runs(pks, _BATCH):
+            found.extend(self._call("get", ids=list(some), output_fields=list(output)))
+        return found
+
+    def _decoded(self, rows: Sequence[Mapping[str, Any]]) -> list[Chunk]:
+        dimension = self._vector_db.embedding_dimension
+        whole = self.payloads(rows)
+        return [decoded(row, whole[row["pk"]], dimension) for row in rows if row["pk"] in whole]
+
+
+def _runs(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,57 @@
+"""The numbers that BM25 needs, kept in memory beside the collection and never trusted blindly.
+
+They are read from all rows once, follow this process's own writes, and are read anew when another
+process has written. Nothing of them is stored, so nothing stored can be wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from corral.providers.vector_io.milvus.rows import Entry
+from corral.providers.vector_io.sparse import Statistics
+
+
+class Tally:
+    """Counts of the chunks of a vector DB. Not safe to use from two threads at once.
+
+    Args:
+        entries: Every chunk stored.
+        with_keys: Whether to count by term key as well; memory grows with the vocabulary.
+    """
+
+    def __init__(self, entries: Iterable[Entry], *, with_keys: bool) -> None:
+        self._lengths: Counter[int] = Counter()
+        self._references: Counter[int] = Counter()
+        self._holding: Counter[int] | None = Counter() if with_keys else None
+        for one in entries:
+            self._count(one, 1)
+
+    def change(self, *, gone: Iterable[Entry], come: Iterable[Entry]) -> None:
+        """Follow a write."""
+        for one in gone:
+            self._count(one, -1)
+        for one in come:
+            self._count(one, 1)
+
+    def statistics(self) -> Statistics:
+        """Return a copy of the counts."""
+        return Statistics(dict(self._lengths), dict(self._references))
+
+    def holding(self, keys: Iterable[int]) -> list[int] | None:
+        """Return for each key how many chunks hold it; None where that is not counted."""
+        return None if self._holding is None else [self._holding.get(key, 0) for key in keys]
+
+    def _count(self, one: Entry, by: int) -> None:
+        _add(self._lengths, one.length, by)
+        _add(self._references, one.reference, by)
+        if self._holding is not None:
+            for key in one.keys:
+                _add(self._holding, key, by)
+
+
+def _add(counter: Counter[int], value: int, by: int) -> None:
+    counter[value] += by
+    if not counter[value]:
+        del counter[value]
