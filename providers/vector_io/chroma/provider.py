@@ -29,7 +29,6 @@ class ChromaProvider(VectorIOProvider):
         config: Its settings.
         mirrors: The folder of the mirrors.
         hold: Returns the engine; what it returns is released when it is needed no more.
-        close: Closes what the provider itself holds.
     """
 
     def __init__(
@@ -39,13 +38,11 @@ class ChromaProvider(VectorIOProvider):
         mirrors: Path,
         *,
         hold: Callable[[], Engine],
-        close: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(provider_id)
         self._config = config
         self._mirrors = mirrors
         self._hold = hold
-        self._close = close
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChromaIndex:
         """Return the index of a vector DB; see the contract."""
@@ -108,10 +105,6 @@ class ChromaProvider(VectorIOProvider):
         finally:
             engine.release()
 
-    async def close(self) -> None:
-        """Close the connections."""
-        await asyncio.to_thread(self._close)
-
 
 def collection_name(vector_db: VectorDB) -> str:
     """Return the name of a vector DB's collection.
@@ -137,6 +130,6 @@ def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> C
     """Build remote::chroma (its spec's factory). The server need not run yet."""
     from corral.providers.vector_io.chroma.rest import ChromaServer  # noqa: PLC0415
 
-    server = ChromaServer(provider_id, config)
     mirrors = config.folder or folder_of(provider_id, "chroma", home)
-    return ChromaProvider(provider_id, config, mirrors, hold=lambda: server, close=server.close)
+    server = ChromaServer(provider_id, config)
+    return ChromaProvider(provider_id, config, mirrors, hold=server.hold)

@@ -47,7 +47,10 @@ _HINTS = {
 
 
 class ChromaServer(Engine):
-    """One server, tenant and database. Neither texts nor headers reach a message."""
+    """One server, tenant and database; use it between `hold` and `release`.
+
+    Neither texts nor headers reach a message.
+    """
 
     def __init__(self, provider_id: str, config: RemoteChromaConfig) -> None:
         self._name = f"{provider_id} (remote::chroma)"
@@ -58,11 +61,29 @@ class ChromaServer(Engine):
             f"/tenants/{quote(config.tenant, safe='')}/databases/{quote(config.database, safe='')}"
         )
         self._collections = f"{path}/collections"
-        self._http = httpx.Client(
-            base_url=f"{config.url}/api/v2",
-            headers={name: value.get_secret_value() for name, value in config.headers.items()},
-            limits=httpx.Limits(max_connections=config.max_connections),
-        )
+        self._holders = 0
+        self._http: httpx.Client | None = None
+
+    def hold(self) -> ChromaServer:
+        """Return the server itself, connected for as long as it has holders. Sends nothing yet."""
+        with self._guard:
+            self._holders += 1
+            if self._http is None:
+                headers = self._config.headers.items()
+                self._http = httpx.Client(
+                    base_url=f"{self._config.url}/api/v2",
+                    headers={name: value.get_secret_value() for name, value in headers},
+                    limits=httpx.Limits(max_connections=self._config.max_connections),
+                )
+        return self
+
+    def release(self) -> None:
+        """Close the connections when the last holder has released them."""
+        with self._guard:
+            self._holders -= 1
+            if self._holders == 0 and self._http is not None:
+                self._http.close()
+                self._http = None
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
         """Return the collection of this name, made where there is none."""
@@ -88,13 +109,6 @@ class ChromaServer(Engine):
         """Raise the error that a request would now meet; waits 3 seconds at most."""
         deadline = time.monotonic() + min(HEALTH_TIMEOUT_SECONDS, self._config.timeout_seconds)
         self._attempt("GET", f"{self._collections}?limit=1", None, deadline)
-
-    def release(self) -> None:
-        """Do nothing: the connections serve all indexes of the provider, until it is closed."""
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
 
     def batch_rows(self) -> int:
         """Return how many rows the server takes at once."""
@@ -129,6 +143,8 @@ class ChromaServer(Engine):
     def _attempt(
         self, method: str, path: str, body: Mapping[str, Any] | None, deadline: float
     ) -> Any:
+        if self._http is None:
+            raise Unavailable(f"{self._name}: the vector DB is closed.")
         seconds = max(0.001, deadline - time.monotonic())
         try:
             response = self._http.request(method, path, json=body, timeout=seconds)

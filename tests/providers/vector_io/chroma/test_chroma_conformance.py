@@ -1,15 +1,19 @@
-"""inline::chroma passes the conformance suite."""
+"""inline::chroma and remote::chroma pass the conformance suite."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
+
+import pytest
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma import SPEC
-from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.chroma.provider import create
+from corral.providers.vector_io.chroma import REMOTE_SPEC, SPEC
+from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
+from corral.providers.vector_io.chroma.provider import create, create_remote
 
 
 class TestChroma(IndexConformance):
@@ -21,3 +25,18 @@ class TestChroma(IndexConformance):
         """Open the vector DB's collection, made where it is absent."""
         provider = create("chroma", ChromaConfig(folder=folder), folder)
         return await provider.open_index(vector_db, create=True)
+
+
+@pytest.mark.usefixtures("chroma_server")
+class TestRemoteChroma(IndexConformance):
+    """A real server, shared by all tests; each has a data folder, and so ids, of its own."""
+
+    capabilities = REMOTE_SPEC.capabilities
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Open the vector DB's collection, made where it is absent."""
+        url = os.environ["CORRAL_TEST_CHROMA_URL"]
+        config = RemoteChromaConfig(url=url, folder=folder)
+        number = int(hashlib.sha256(str(folder).encode()).hexdigest()[:12], 16)
+        own = vector_db.model_copy(update={"created_at": float(number)})
+        return await create_remote("chroma", config, folder).open_index(own, create=True)

@@ -1,0 +1,74 @@
+"""A real Chroma server on this machine, and one that can be stopped and started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+URL_VARIABLE = "CORRAL_TEST_CHROMA_URL"
+"""Where the conformance suite's other process finds the server."""
+
+
+class Server:
+    """`chroma run` on a free port of 127.0.0.1, over one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        program = Path(sys.executable).with_name("chroma")
+        command = [program, "run", "--path", self._folder, "--host", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [*command, "--port", str(self._port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            assert self.process.poll() is None, "chroma run ended"
+            try:
+                httpx.get(f"{self.url}/api/v2/heartbeat", timeout=1).raise_for_status()
+                return
+            except httpx.TransportError:
+                time.sleep(0.05)
+        raise TimeoutError("chroma run does not answer")
+
+    def stop(self) -> None:
+        """Kill it, as a crash would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(timeout=30)
+            self.process = None
+
+
+@pytest.fixture(scope="session")
+def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for all tests of the session."""
+    server = Server(tmp_path_factory.mktemp("chroma-server"))
+    server.start()
+    os.environ[URL_VARIABLE] = server.url
+    yield server
+    server.stop()
+    del os.environ[URL_VARIABLE]
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server of the test's own, not started yet."""
+    server = Server(tmp_path / "server")
+    yield server
+    server.stop()
