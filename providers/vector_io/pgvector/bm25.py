@@ -1,0 +1,216 @@
+"""BM25 in plain SQL: an inverted index in two tables, and the statement that scores with it.
+
+`terms` has each term's number and the number of chunks that hold it; `postings` has, for a term and
+`BLOCK` consecutive rows, three arrays: which of these rows hold the term, how often, and how long
+they are. Scores are computed from these when a query comes, by the one definition of BM25
+(`providers/vector_io/bm25.py`), so they are exact after every write. RFC 0009 has the alternatives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+from psycopg import sql
+
+from corral.api.chunks import Chunk
+from corral.providers.vector_io.bm25 import K1, B
+from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.pgvector.database import Connection
+from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
+
+UNIT = 2.0**32
+"""Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend
+on their order, so equal texts have equal scores under every plan of the server; 1e-10 is lost."""
+
+POSTINGS_AT_ONCE = 200_000
+"""Postings in one statement; about 4 MB."""
+
+_CREATE = """
+CREATE TABLE {terms} (
+    term text COLLATE "C" PRIMARY KEY,
+    id int GENERATED ALWAYS AS IDENTITY,
+    chunks bigint NOT NULL
+);
+CREATE TABLE {postings} (
+    term int,
+    block bigint,
+    offsets smallint[] NOT NULL,
+    frequencies real[] NOT NULL,
+    lengths int[] NOT NULL,
+    PRIMARY KEY (term, block)
+);
+"""
+
+_SEARCH = """
+WITH asked AS MATERIALIZED (
+    SELECT t.id, t.term, {unit}::float8 * a.times * {k1}::float8
+            * ln(1 + (s.count - t.chunks + 0.5::float8) / (t.chunks + 0.5::float8)) AS weight
+    FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times)
+    JOIN {terms} t USING (term) CROSS JOIN {state} s
+), posted AS (
+    SELECT weight, p.block * {block} + unnest(p.offsets) AS row,
+        unnest(p.frequencies)::float8 AS f, unnest(p.lengths)::float8 AS length
+    FROM asked JOIN {postings} p ON p.term = asked.id
+), scored AS MATERIALIZED (
+    SELECT row, sum(greatest(1, round(
+        weight * f / (f + {flat}::float8 + {slope}::float8 * length / average)))) AS score
+    FROM posted CROSS JOIN (SELECT length::float8 / count AS average FROM {state}) s
+    WHERE {where} GROUP BY row
+), last AS (
+    SELECT score FROM scored ORDER BY score DESC OFFSET %(k)s - 1 LIMIT 1
+)
+SELECT row, score / {unit}::float8 AS score,
+    ARRAY(SELECT a.term FROM asked a WHERE a.id = ANY (c.terms) ORDER BY a.term) AS terms
+FROM scored JOIN {chunks} c USING (row)
+WHERE score >= coalesce((SELECT score FROM last), 0)
+ORDER BY score DESC, c.chunk_id LIMIT %(k)s
+"""
+
+
+class Bm25:
+    """The keyword index of one vector DB by Corral's analyzer and BM25.
+
+    Args:
+        tables: Its tables.
+    """
+
+    kind = "bm25"
+    version = ANALYZER_VERSION
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        vector_db = tables.vector_db
+        self._weights = vector_db.field_weights
+        self._analyzer = analyzer(vector_db.language)
+
+    async def create(self, connection: Connection) -> None:
+        """Make the tables, empty."""
+        await connection.execute(self._tables.sql(_CREATE))
+
+    def analyze(self, chunk: Chunk) -> ChunkTerms:
+        """Return what of a chunk is indexed. Needs no connection."""
+        return chunk_terms(chunk, self._weights, self._analyzer)
+
+    async def add(
+        self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
+    ) -> list[list[int]]:
+        """Index new rows; return each one's term numbers."""
+        held = Counter(chain.from_iterable(entry.frequencies for entry in entries))
+        ids = await self._count_terms(connection, held)
+        postings = [
+            (ids[term], row, frequency, entry.length)
+            for row, entry in zip(rows, entries, strict=True)
+            for term, frequency in entry.frequencies.items()
+        ]
+        for start in range(0, len(postings), POSTINGS_AT_ONCE):
+            await self._post(connection, postings[start : start + POSTINGS_AT_ONCE])
+        return [sorted(ids[term] for term in entry.frequencies) for entry in entries]
+
+    async def remove(self, connection: Connection, rows: Sequence[tuple[int, list[int]]]) -> None:
+        """Remove rows, given with their term numbers."""
+        gone = Counter(chain.from_iterable(terms for _, terms in rows))
+        if not gone:
+            return
+        await connection.execute(
+            self._tables.sql(
+                "UPDATE {terms} t SET chunks = t.chunks - g.n"
+                " FROM unnest(%s::int[], %s::bigint[]) g(id, n) WHERE t.id = g.id"
+            ),
+            (list(gone), list(gone.values())),
+        )
+        await connection.execute(
+            self._tables.sql("DELETE FROM {terms} WHERE chunks = 0 AND id = ANY (%s::int[])"),
+            (list(gone),),
+        )
+        pairs = [(term, row) for row, terms in rows for term in terms]
+        await connection.execute(
+            self._tables.sql(
+                "UPDATE {postings} p SET (offsets, frequencies, lengths) = ("
+                "   SELECT coalesce(array_agg(u.o), '{{}}'), coalesce(array_agg(u.f), '{{}}'),"
+                "     coalesce(array_agg(u.l), '{{}}')"
+                "   FROM unnest(p.offsets, p.frequencies, p.lengths) u(o, f, l)"
+                "   WHERE u.o <> ALL (g.offsets))"
+                " FROM (SELECT term, row / {block} AS block,"
+                "     array_agg((row %% {block})::smallint) AS offsets"
+                "   FROM unnest(%s::int[], %s::bigint[]) g(term, row) GROUP BY 1, 2) g"
+                " WHERE p.term = g.term AND p.block = g.block"
+            ),
+            ([term for term, _ in pairs], [row for _, row in pairs]),
+        )
+        await connection.execute(
+            self._tables.sql(
+                "DELETE FROM {postings} WHERE term = ANY (%s::int[]) AND offsets = '{{}}'"
+            ),
+            (list(gone),),
+        )
+
+    def search(
+        self, query: str, where: sql.Composable | None
+    ) -> tuple[sql.Composed, dict[str, Any]] | None:
+        """Return the statement that searches; a term that is repeated counts as often."""
+        wanted = Counter(self._analyzer.terms(query))
+        if not wanted:
+            return None
+        condition: sql.Composable = sql.SQL("true")
+        if where is not None:
+            condition = self._tables.sql(
+                "row IN (SELECT c.row FROM {chunks} c WHERE {where})", where=where
+            )
+        statement = self._tables.sql(
+            _SEARCH,
+            where=condition,
+            unit=sql.Literal(UNIT),
+            k1=sql.Literal(K1 + 1.0),
+            flat=sql.Literal(K1 * (1.0 - B)),
+            slope=sql.Literal(K1 * B),
+        )
+        return statement, {"terms": list(wanted), "times": list(wanted.values())}
+
+    async def _count_terms(self, connection: Connection, held: Counter[str]) -> dict[str, int]:
+        """Count new chunks to their terms; return the terms' numbers. New terms get new ones."""
+        if not held:
+            return {}
+        found = await connection.execute(
+            self._tables.sql(
+                "UPDATE {terms} t SET chunks = t.chunks + a.n"
+                " FROM unnest(%s::text[], %s::bigint[]) a(term, n) WHERE t.term = a.term"
+                " RETURNING t.term, t.id"
+            ),
+            (list(held), list(held.values())),
+        )
+        ids: dict[str, int] = dict(_pairs(await found.fetchall()))
+        new = [term for term in held if term not in ids]
+        made = await connection.execute(
+            self._tables.sql(
+                "INSERT INTO {terms} (term, chunks)"
+                " SELECT * FROM unnest(%s::text[], %s::bigint[]) RETURNING term, id"
+            ),
+            (new, [held[term] for term in new]),
+        )
+        return {**ids, **dict(_pairs(await made.fetchall()))}
+
+    async def _post(
+        self, connection: Connection, postings: Sequence[tuple[int, int, float, int]]
+    ) -> None:
+        """Append postings (term, row, frequency, length) to the arrays of their blocks."""
+        await connection.execute(
+            self._tables.sql(
+                "INSERT INTO {postings} AS p (term, block, offsets, frequencies, lengths)"
+                " SELECT term, row / {block}, array_agg((row %% {block})::smallint),"
+                "   array_agg(f::real), array_agg(length)"
+                " FROM unnest(%s::int[], %s::bigint[], %s::float8[], %s::int[])"
+                "   n(term, row, f, length) GROUP BY 1, 2"
+                " ON CONFLICT (term, block) DO UPDATE SET offsets = p.offsets || excluded.offsets,"
+                "   frequencies = p.frequencies || excluded.frequencies,"
+                "   lengths = p.lengths || excluded.lengths"
+            ),
+            [list(column) for column in zip(*postings, strict=True)],
+        )
+
+
+def _pairs(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, int]]:
+    return ((str(term), int(number)) for term, number in rows)

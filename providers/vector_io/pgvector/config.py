@@ -1,0 +1,88 @@
+"""Settings of remote::pgvector."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from corral.api.provider import ProviderConfig
+
+_ADDRESS = {"host", "port", "database", "user", "password", "ssl_mode", "ssl_root_certificate"}
+
+
+class PgvectorConfig(ProviderConfig):
+    """Where the database is and how it is used; RFC 0009 says why."""
+
+    dsn: SecretStr | None = Field(
+        None,
+        description="Connection string or URL as libpq takes it, instead of host, port, database, "
+        "user, password and the ssl settings.",
+    )
+    host: str = Field("127.0.0.1", min_length=1)
+    port: int = Field(5432, ge=1, le=65535)
+    database: str = Field("corral", min_length=1)
+    user: str = Field("corral", min_length=1)
+    password: SecretStr | None = None
+    ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
+        "prefer", description="`verify-full` over a network that is not yours."
+    )
+    ssl_root_certificate: Path | None = Field(
+        None, description="Certificates that verify-ca and verify-full trust."
+    )
+    schema_name: str = Field(
+        "corral",
+        min_length=1,
+        max_length=63,
+        description="Schema of the tables; made where it is absent and the role may.",
+    )
+    max_connections: int = Field(
+        10, ge=2, le=1000, description="Most connections of this process; opened as needed."
+    )
+    connect_timeout_seconds: float = Field(
+        5, gt=0, le=600, description="How long a request waits for a connection."
+    )
+    statement_timeout_seconds: float = Field(
+        60, gt=0, le=86_400, description="How long one statement may take; index builds excepted."
+    )
+    keyword: Literal["bm25", "ts_rank_cd"] = Field(
+        "bm25",
+        description="bm25: Corral's terms and scores, as on every backend. ts_rank_cd: "
+        "PostgreSQL's full text search, title A, categories B, content C.",
+    )
+    text_search_configuration: str | None = Field(
+        None,
+        max_length=63,
+        description="For ts_rank_cd; by default the one of the vector DB's language, or `simple`.",
+    )
+    exact_below_rows: int = Field(
+        5000,
+        ge=0,
+        description="Up to this many chunks, or chunks that pass the filter, the search is exact; "
+        "beyond it uses the HNSW index, which is built when a vector DB reaches the number.",
+    )
+    hnsw_m: int = Field(16, ge=2, le=100, description="Links of a node; for new indexes.")
+    hnsw_ef_construction: int = Field(
+        64, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
+    )
+    hnsw_ef_search: int = Field(
+        100, ge=1, le=1000, description="Candidates of a search: more is slower and more exact."
+    )
+    hnsw_max_scan_tuples: int = Field(
+        20_000, ge=1, description="Where a filtered search of the HNSW index ends."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_address(cls, data: Any) -> Any:
+        given = sorted(_ADDRESS & set(data)) if isinstance(data, dict) and data.get("dsn") else []
+        if given:
+            raise ValueError(f"dsn says it all; remove {', '.join(given)}")
+        return data
+
+    @model_validator(mode="after")
+    def _construction(self) -> PgvectorConfig:
+        if self.hnsw_ef_construction < 2 * self.hnsw_m:
+            raise ValueError("hnsw_ef_construction is at least 2 * hnsw_m")
+        return self

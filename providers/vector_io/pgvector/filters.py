@@ -1,0 +1,90 @@
+"""Filters as conditions on the column `attributes`, which holds what filters see of the metadata.
+
+`attributes` maps each key to the list of its elements (`api.filters.elements`), always a list, in
+numbers that PostgreSQL compares exactly as Python does. Keys and values are bound parameters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg import sql
+
+from corral.api.filters import Comparison, Filter, Scalar, elements
+
+INDEXED_VALUES = 16
+"""Most values of `in` that are looked up one by one in the index; more are compared row by row."""
+
+_PATHS = {
+    "gt": sql.SQL("'strict $[*] ? (@ > $v)'"),
+    "gte": sql.SQL("'strict $[*] ? (@ >= $v)'"),
+    "lt": sql.SQL("'strict $[*] ? (@ < $v)'"),
+    "lte": sql.SQL("'strict $[*] ? (@ <= $v)'"),
+}
+_JOINTS = {"and": sql.SQL(" AND "), "or": sql.SQL(" OR ")}
+# Comparing values of different kinds is "unknown" in a JSON path, which selects nothing.
+
+
+def attributes(metadata: Mapping[str, Any]) -> dict[str, list[Scalar]]:
+    """Return the column's value for a chunk's metadata; keys without elements are left out."""
+    held = {key: [_stored(e) for e in elements(value)] for key, value in metadata.items()}
+    return {key: value for key, value in held.items() if value}
+
+
+def condition(filter_: Filter, parameters: dict[str, Any]) -> sql.Composable:
+    """Return the condition on a table `c` of chunks that equals a filter.
+
+    Args:
+        filter_: A parsed filter.
+        parameters: Gets the values that the condition refers to, under names of its own.
+    """
+    if isinstance(filter_, Comparison):
+        return _compare(filter_, parameters)
+    parts = [condition(part, parameters) for part in filter_.filters]
+    return sql.SQL("({})").format(_JOINTS[filter_.type].join(parts))
+
+
+def _compare(comparison: Comparison, parameters: dict[str, Any]) -> sql.Composable:
+    if comparison.type in ("gt", "gte", "lt", "lte"):
+        return _ordered(comparison, parameters)
+    values = [_stored(value) for value in comparison.values]
+    if len(values) <= INDEXED_VALUES:
+        found = _contains_one(comparison.key, values, parameters)
+    else:
+        found = _is_among(comparison.key, values, parameters)
+    return sql.SQL("NOT {}").format(found) if comparison.type in ("ne", "nin") else found
+
+
+def _contains_one(key: str, values: list[Scalar], parameters: dict[str, Any]) -> sql.Composable:
+    held = [_bind(parameters, json.dumps({key: [v]}, ensure_ascii=False)) for v in values]
+    parts = [sql.SQL("c.attributes @> {}::jsonb").format(one) for one in held]
+    return sql.SQL("({})").format(sql.SQL(" OR ").join(parts))
+
+
+def _is_among(key: str, values: list[Scalar], parameters: dict[str, Any]) -> sql.Composable:
+    """Compare through a hash table, which PostgreSQL makes of the constant array."""
+    texts = [json.dumps(value, ensure_ascii=False) for value in values]
+    return sql.SQL(
+        "EXISTS (SELECT FROM jsonb_array_elements(c.attributes -> {}::text) e(value)"
+        " WHERE e.value = ANY ({}::jsonb[]))"
+    ).format(_bind(parameters, key), _bind(parameters, texts))
+
+
+def _ordered(comparison: Comparison, parameters: dict[str, Any]) -> sql.Composable:
+    operand = json.dumps({"v": _stored(comparison.values[0])}, ensure_ascii=False)
+    return sql.SQL(
+        "coalesce(jsonb_path_exists(c.attributes -> {}::text, {}, {}::jsonb), false)"
+    ).format(_bind(parameters, comparison.key), _PATHS[comparison.type], _bind(parameters, operand))
+
+
+def _bind(parameters: dict[str, Any], value: Any) -> sql.Placeholder:
+    name = f"filter{len(parameters)}"
+    parameters[name] = value
+    return sql.Placeholder(name)
+
+
+def _stored(value: Scalar) -> Scalar:
+    """Write a whole float as an integer: from 2**53 on its shortest decimals are not its value."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -1,0 +1,297 @@
+"""The index of one vector DB in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+from psycopg.types.json import Json
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.errors import ProviderError
+from corral.api.filters import Filter
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.fields import ChunkTerms, field_texts
+from corral.providers.vector_io.pgvector import filters as conditions
+from corral.providers.vector_io.pgvector.bm25 import Bm25
+from corral.providers.vector_io.pgvector.database import Connection, Database, Row
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex
+from corral.providers.vector_io.pgvector.schema import build_hnsw, check_database, prepare
+from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch
+
+_dumps = partial(json.dumps, ensure_ascii=False)
+logger = logging.getLogger(__name__)
+
+_COLUMNS = (
+    "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
+    "chunk_metadata", "length", "terms", "embedding",
+)  # fmt: skip
+_TYPES = (
+    "int8",
+    "text",
+    "text",
+    "text",
+    "text",
+    "text",
+    "json",
+    "jsonb",
+    "json",
+    "int4",
+    "int4[]",
+    "vector",
+)
+
+
+class PgvectorIndex(EmbeddingIndex):
+    """Chunks in PostgreSQL; every public method is the contract's.
+
+    A write is one transaction. The first statement of each locks the vector DB's row of state, so
+    writers of one vector DB wait for each other, in any process, and readers for nobody.
+
+    Args:
+        vector_db: The registration.
+        database: The provider's connections.
+    """
+
+    def __init__(self, vector_db: VectorDB, database: Database) -> None:
+        super().__init__(vector_db)
+        self._database = database
+        self._tables = Tables(vector_db, database.config.schema_name)
+        self._vectors = VectorSearch(self._tables, database.config.exact_below_rows)
+        self._keyword: KeywordIndex = Bm25(self._tables)
+        self._hnsw_settled = self._vectors.key is None
+        self._closed = False
+        database.use()
+
+    async def prepare(self, *, create: bool) -> None:
+        """Make the tables, or check that they are there; bring the keyword index up to date."""
+
+        async def work(connection: Connection) -> None:
+            await check_database(connection)
+            await prepare(connection, self._tables, self._keyword, create=create)
+
+        await self._database.run(work)
+        await self._build_hnsw(await self._count())
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
+
+        async def work(connection: Connection) -> int:
+            async with connection.transaction():
+                return await self._write(
+                    connection, chunks, embeddings, entries, sorted(replace_documents)
+                )
+
+        await self._build_hnsw(await self._database.run(work))
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        parameters: dict[str, Any] = {"embedding": embedding, "k": k, "wanted": k + MARGIN}
+        where = None if filters is None else conditions.condition(filters, parameters)
+        found = await self._select(self._vectors.best(where), parameters)
+        if len(found) < k and self._vectors.key is not None:  # the HNSW scan may have ended early
+            exact = self._vectors.exact(where or sql.SQL("true"))
+            found = await self._select(exact, parameters)
+        candidates = [
+            Candidate(chunk.chunk_id, self._vectors.raw_score(distance), chunk)
+            for chunk, distance, _ in found
+        ]
+        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        parameters: dict[str, Any] = {"k": k}
+        where = None if filters is None else conditions.condition(filters, parameters)
+        search = self._keyword.search(query_string, where)
+        if search is None:
+            return []
+        statement, more = search
+        found = await self._select(statement, {**parameters, **more}, terms=True)
+        candidates = [
+            Candidate(chunk.chunk_id, score, chunk, tuple(terms)) for chunk, score, terms in found
+        ]
+        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        statement = self._tables.sql(
+            "SELECT chunk_id, content, metadata, chunk_metadata, {embedding} FROM {chunks}"
+            " WHERE chunk_id = ANY (%(ids)s::text[])",
+            embedding=sql.SQL("embedding" if include_embeddings else "NULL"),
+        )
+        return [_chunk(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        async def work(connection: Connection) -> None:
+            async with connection.transaction():
+                await self._lock(connection, 0)
+                await self._remove(connection, chunk_ids, [])
+
+        await self._database.run(work)
+
+    async def _count(self) -> int:
+        [(count,)] = await self._rows(self._tables.sql("SELECT count FROM {state}"), {})
+        return int(count)
+
+    async def _drop(self) -> None:
+        async def work(connection: Connection) -> None:
+            await connection.execute(
+                # In the order in which writers lock them.
+                self._tables.sql("DROP TABLE IF EXISTS {state}, {chunks}, {terms}, {postings}")
+            )
+
+        await self._database.run(work)
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back; the last index closes them."""
+        if not self._closed:
+            self._closed = True
+            await self._database.release()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def _select(
+        self, found: sql.Composable, parameters: Mapping[str, Any], *, terms: bool = False
+    ) -> list[tuple[Chunk, float, list[str]]]:
+        """Return the chunks that a statement found, with its number and terms, in any order."""
+        statement = self._tables.sql(
+            "SELECT c.chunk_id, c.content, c.metadata, c.chunk_metadata, NULL, found.*"
+            " FROM ({found}) AS found JOIN {chunks} c ON c.row = found.row",
+            found=found,
+        )
+        rows = await self._rows(statement, parameters)
+        return [(_chunk(row[:5]), row[6], row[7] if terms else []) for row in rows]
+
+    async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
+        async def work(connection: Connection) -> list[Row]:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(statement, parameters)
+                return await cursor.fetchall()
+
+        return await self._database.run(work)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def _write(
+        self,
+        connection: Connection,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        entries: Sequence[ChunkTerms],
+        replace_documents: Sequence[str],
+    ) -> int:
+        """Write chunks in the running transaction; return how many there are then."""
+        first = await self._lock(connection, len(chunks))
+        await self._remove(connection, [chunk.chunk_id for chunk in chunks], replace_documents)
+        rows = range(first, first + len(chunks))
+        terms = await self._keyword.add(connection, rows, entries)
+        copy = self._tables.sql(
+            "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
+            columns=sql.SQL(", ").join(map(sql.Identifier, _COLUMNS)),
+        )
+        async with connection.cursor() as cursor, cursor.copy(copy) as target:
+            target.set_types(_TYPES)
+            for row, chunk, entry, held, embedding in zip(
+                rows, chunks, entries, terms, embeddings, strict=True
+            ):
+                await target.write_row((row, *_record(chunk), entry.length, held, embedding))
+        length = sum(entry.length for entry in entries)
+        return await self._count_up(connection, len(chunks), length)
+
+    async def _lock(self, connection: Connection, rows: int) -> int:
+        """Make other writers wait until this transaction ends; return the first of new rows."""
+        cursor = await connection.execute(
+            self._tables.sql(
+                "UPDATE {state} SET next_row = next_row + %(n)s RETURNING next_row - %(n)s"
+            ),
+            {"n": rows},
+        )
+        [(first,)] = await cursor.fetchall()
+        return int(first)
+
+    async def _remove(
+        self, connection: Connection, chunk_ids: Sequence[str], documents: Sequence[str]
+    ) -> None:
+        cursor = await connection.execute(
+            self._tables.sql(
+                "DELETE FROM {chunks} WHERE chunk_id = ANY (%s::text[])"
+                " OR document_id = ANY (%s::text[]) RETURNING row, terms, length"
+            ),
+            (list(chunk_ids), list(documents)),
+        )
+        gone = await cursor.fetchall()
+        if gone:
+            await self._keyword.remove(connection, [(row, terms) for row, terms, _ in gone])
+            await self._count_up(connection, -len(gone), -sum(length for *_, length in gone))
+
+    async def _count_up(self, connection: Connection, chunks: int, length: int) -> int:
+        cursor = await connection.execute(
+            self._tables.sql(
+                "UPDATE {state} SET count = count + %s, length = length + %s RETURNING count"
+            ),
+            (chunks, length),
+        )
+        [(count,)] = await cursor.fetchall()
+        return int(count)
+
+    async def _build_hnsw(self, count: int) -> None:
+        """Make the HNSW index once there are enough chunks.
+
+        Without it every answer stays right and only takes longer, so a failure here does not make
+        a stored write fail; the next process tries again.
+        """
+        if self._hnsw_settled or count <= self._database.config.exact_below_rows:
+            return
+        key, self._hnsw_settled = self._vectors.key, True
+
+        async def work(connection: Connection) -> None:
+            if key is not None:
+                await build_hnsw(connection, self._tables, key, self._database.config)
+
+        try:
+            await self._database.run(work)
+        except ProviderError as error:
+            logger.warning("No HNSW index for %s: %s", self._tables.name, error)
+
+
+def _record(chunk: Chunk) -> tuple[Any, ...]:
+    """Return a chunk's values for the columns from chunk_id to chunk_metadata."""
+    recorded = chunk.chunk_metadata
+    return (
+        chunk.chunk_id,
+        chunk.document_id,
+        chunk.content,
+        *field_texts(chunk, ("title", "categories")),
+        Json(chunk.metadata, _dumps),
+        Json(conditions.attributes(chunk.metadata), _dumps),
+        Json(recorded.model_dump(exclude_none=True), _dumps) if recorded else None,
+    )
+
+
+def _chunk(row: Sequence[Any]) -> Chunk:
+    chunk_id, content, metadata, recorded, embedding = row
+    return Chunk.model_construct(
+        chunk_id=chunk_id,
+        content=content,
+        metadata=metadata,
+        chunk_metadata=ChunkMetadata.model_validate(recorded) if recorded is not None else None,
+        embedding=None if embedding is None else embedding.to_list(),
+    )

@@ -1,0 +1,60 @@
+"""remote::pgvector: makes and opens the tables of vector DBs in one schema of one database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.errors import CorralError
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.database import Connection, Database
+from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.schema import check_database
+
+
+class PgvectorProvider(VectorIOProvider):
+    """Holds four tables a vector DB, and one pool of connections."""
+
+    def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
+        super().__init__(provider_id)
+        self._database = Database(provider_id, config)
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> PgvectorIndex:
+        """Return the index of a vector DB; see the contract.
+
+        Raises:
+            ConfigError: The extension, the schema or a right is missing; the hint says how to mend
+                it.
+        """
+        index = PgvectorIndex(vector_db, self._database)
+        try:
+            await index.prepare(create=create)
+        except BaseException:
+            await index.close()
+            raise
+        return index
+
+    async def health(self) -> Health:
+        """Ask the database for its encoding and the extension's version."""
+
+        async def check(connection: Connection) -> None:
+            await check_database(connection)
+
+        self._database.use()
+        try:
+            await self._database.run(check)
+        except CorralError as error:
+            return Health("Error", str(error))
+        finally:
+            await self._database.release()
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._database.close()
+
+
+def create(provider_id: str, config: PgvectorConfig, home: Path) -> PgvectorProvider:
+    """Build the provider (its spec's factory); it connects when it is first used."""
+    return PgvectorProvider(provider_id, config)

