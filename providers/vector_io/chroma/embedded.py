@@ -134,7 +134,6 @@ class EmbeddedCollection(Collection):
             self._collection.upsert(
                 ids=list(rows.ids),
                 embeddings=rows.embeddings,
-                documents=list(rows.documents),
                 metadatas=list(rows.metadatas),
             )
 
@@ -159,7 +158,6 @@ class EmbeddedCollection(Collection):
             )
         return Rows(
             found["ids"],
-            [text or "" for text in found["documents"] or ()],
             [dict(metadata or {}) for metadata in found["metadatas"] or ()],
             matrix_of(found["embeddings"], len(found["ids"])) if "embeddings" in include else None,
         )

@@ -27,7 +27,6 @@ class Rows:
     """Some rows of a collection; the lists are parallel, or empty where not asked for."""
 
     ids: list[str]
-    documents: list[str] = field(default_factory=list)
     metadatas: list[dict[str, Any]] = field(default_factory=list)
     embeddings: NDArray[np.float32] | None = None
 
@@ -40,7 +39,6 @@ class Upsert:
     """
 
     ids: Sequence[str]
-    documents: Sequence[str]
     metadatas: Sequence[Metadata]
     embeddings: NDArray[np.float32]
 
@@ -48,9 +46,7 @@ class Upsert:
         return len(self.ids)
 
     def __getitem__(self, part: slice) -> Upsert:
-        return Upsert(
-            self.ids[part], self.documents[part], self.metadatas[part], self.embeddings[part]
-        )
+        return Upsert(self.ids[part], self.metadatas[part], self.embeddings[part])
 
 
 class Collection(ABC):
@@ -86,7 +82,7 @@ class Collection(ABC):
         Args:
             ids: Unknown ones are left out; None for all rows. Never empty.
             where: Chroma's filter; None for none.
-            include: `documents`, `metadatas`, `embeddings`.
+            include: `metadatas`, `embeddings`.
         """
 
     @abstractmethod
@@ -144,8 +140,8 @@ def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
 def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
     """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
     start = held = 0
-    for place, (text, metadata) in enumerate(zip(rows.documents, rows.metadatas, strict=True)):
-        size = rows.embeddings[place].nbytes + len(text.encode())
+    for place, metadata in enumerate(rows.metadatas):
+        size = rows.embeddings[place].nbytes
         size += sum(len(str(value).encode()) for value in metadata.values())
         if place > start and (place - start == most_rows or held + size > most_bytes):
             yield rows[start:place]

@@ -108,7 +108,6 @@ class Writer:
         self._collection.upsert(
             Upsert(
                 [*rows.ids, marker],
-                [*rows.documents, ""],
                 [*({**metadata, **stamp} for metadata in rows.metadatas), {**_MARK, **stamp}],
                 np.concatenate([rows.embeddings, direction]),
             )

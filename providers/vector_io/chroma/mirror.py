@@ -153,7 +153,7 @@ class Mirror:
     def _fetch(
         self, connection: apsw.Connection, collection: Collection, ids: Sequence[str]
     ) -> None:
-        for found in rows.read(collection, ids, ("documents", "metadatas")):
+        for found in rows.read(collection, ids, ("metadatas",)):
             self.put(connection, rows.chunks_of(found))
 
     def head(self, connection: apsw.Connection) -> Head:

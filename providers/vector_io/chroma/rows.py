@@ -22,12 +22,16 @@ DELETE_ROWS = 5000
 
 
 def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
-    """Return chunks as rows: the text as Chroma's document, all else as JSON in its metadata."""
+    """Return chunks as rows, whose metadata holds the text, and the chunk's own metadata as JSON.
+
+    Not as Chroma's documents: those go into an index of their own besides, which is of no use here
+    and doubles the time of a write.
+    """
     return Upsert(
         [chunk.chunk_id for chunk in chunks],
-        [chunk.content for chunk in chunks],
         [
             {
+                "content": chunk.content,
                 "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
                 "chunk_metadata": _dump(chunk.chunk_metadata),
             }
@@ -43,13 +47,13 @@ def chunks_of(found: Rows) -> list[Chunk]:
     return [
         Chunk.model_construct(
             chunk_id=chunk_id,
-            content=text,
+            content=metadata["content"],
             metadata=json.loads(metadata["metadata"]),
             chunk_metadata=_load(metadata["chunk_metadata"]),
             embedding=None if embedding is None else embedding.tolist(),
         )
-        for chunk_id, text, metadata, embedding in zip(
-            found.ids, found.documents, found.metadatas, embeddings, strict=True
+        for chunk_id, metadata, embedding in zip(
+            found.ids, found.metadatas, embeddings, strict=True
         )
         if not is_marker(chunk_id)
     ]
@@ -65,7 +69,7 @@ def read_chunks(
     collection: Collection, ids: Sequence[str], *, include_embeddings: bool = False
 ) -> list[Chunk]:
     """Return the chunks of these ids that exist."""
-    include = ("documents", "metadatas", *(("embeddings",) if include_embeddings else ()))
+    include = ("metadatas", *(("embeddings",) if include_embeddings else ()))
     return [
         chunk for found in read(collection, list(dict.fromkeys(ids)), include)
         for chunk in chunks_of(found)
@@ -94,7 +98,7 @@ def replace(
             writer.upsert(part)
         delete(collection, stale)
         return
-    before = list(read(collection, new.ids, ("documents", "metadatas", "embeddings")))
+    before = list(read(collection, new.ids, ("metadatas", "embeddings")))
     try:
         for part in parts:
             writer.upsert(part)
@@ -112,10 +116,10 @@ def _undo(
     for rows in before:
         if rows.ids and rows.embeddings is not None:
             metadatas = [
-                {key: metadata[key] for key in ("metadata", "chunk_metadata")}
+                {key: metadata[key] for key in ("content", "metadata", "chunk_metadata")}
                 for metadata in rows.metadatas
             ]
-            old = Upsert(rows.ids, rows.documents, metadatas, rows.embeddings)
+            old = Upsert(rows.ids, metadatas, rows.embeddings)
             for part in batches(old, collection.batch_rows - 1, collection.batch_bytes):
                 writer.upsert(part)
     kept = {row_id for rows in before for row_id in rows.ids}
