@@ -1,6 +1,7 @@
-"""How good is retrieval? nDCG@10 of the three modes on judged sets, through the server's own code.
+"""How good is retrieval? nDCG@10 of the three modes on judged sets, by the server's own code.
 
-    python -m corral.bench.quality DIR...          each DIR in BEIR layout
+    python -m corral.bench.quality DIR...                        each DIR in BEIR layout
+    python -m corral.bench.quality --config run.yaml DIR...      on every vector_io provider of it
 
 Every document is stored as one chunk through `Retrieval.store` and every query asked through
 `Retrieval.search`, so what is measured is what users get. Embeddings are kept in the data folder's
@@ -29,7 +30,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.datasets import JudgedSet, read_beir
-from corral.providers.config import data_home, load_config
+from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
@@ -55,11 +56,11 @@ async def embed_once(embedder: Embedder, texts: list[str], folder: Path) -> NDAr
 
 
 async def run_set(
-    stack: Stack, judged: JudgedSet, model: str, language: str, cache: Path
+    stack: Stack, provider_id: str, judged: JudgedSet, model: str, language: str, cache: Path
 ) -> dict[SearchMode, tuple[float, float]]:
     """Store a set, ask its queries in every mode, and return (nDCG@10, recall@100) by mode."""
     registration = VectorDBRegistration(
-        vector_db_id=judged.name, embedding_model=model, language=language
+        vector_db_id=judged.name, provider_id=provider_id, embedding_model=model, language=language
     )
     await stack.register(registration)
     vectors = await embed_once(await stack.embedder(model), list(judged.documents.values()), cache)
@@ -67,7 +68,10 @@ async def run_set(
     index = await stack.index(judged.name)
     for start in range(0, len(chunks), 1000):
         await index.add_chunks(chunks[start : start + 1000], vectors[start : start + 1000])
-    return {mode: await _measure(Retrieval(stack), judged, mode) for mode in SearchMode}
+    try:
+        return {mode: await _measure(Retrieval(stack), judged, mode) for mode in SearchMode}
+    finally:
+        await stack.unregister(judged.name)
 
 
 async def _measure(
@@ -81,18 +85,21 @@ async def _measure(
     return measured[nDCG @ 10], measured[R @ 100]
 
 
-async def measure_all(folders: list[Path], model: str, language: str | None, cache: Path) -> Table:
-    """Measure every set on SQLite and return the table."""
-    table = Table("set", "documents", "queries", "language", *(m.value for m in SearchMode))
-    table.title = f"nDCG@10 (recall@100), inline::sqlite, {model}"
+async def measure_all(
+    config: RunConfig, folders: list[Path], model: str, language: str | None, cache: Path
+) -> Table:
+    """Measure every set on every vector_io provider and return the table."""
+    table = Table("set", "provider", "documents", "queries", *(m.value for m in SearchMode))
+    table.title = f"nDCG@10 (recall@100), {model}"
     with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(load_config(), Path(folder))
+        stack = Stack(config, Path(folder))
         for judged in map(read_beir, folders):
             spoken = language or LANGUAGES.get(judged.name, "english")
-            results = await run_set(stack, judged, model, spoken, cache)
-            counts = (str(len(judged.documents)), str(len(judged.queries)))
-            cells = (f"{ndcg:.4f} ({recall:.3f})" for ndcg, recall in results.values())
-            table.add_row(judged.name, *counts, spoken, *cells)
+            for entry in config.providers.vector_io:
+                found = await run_set(stack, entry.provider_id, judged, model, spoken, cache)
+                counts = (str(len(judged.documents)), str(len(judged.queries)))
+                cells = (f"{ndcg:.4f} ({recall:.3f})" for ndcg, recall in found.values())
+                table.add_row(judged.name, entry.provider_id, *counts, *cells)
         await stack.close()
     return table
 
@@ -106,12 +113,16 @@ async def measure_all(folders: list[Path], model: str, language: str | None, cac
 )
 @click.option("--model", default="all-MiniLM-L6-v2", help="Embedding model.")
 @click.option("--language", help="Language of all sets; by default known by the folder's name.")
-def main(folders: tuple[Path, ...], model: str, language: str | None) -> None:
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A run.yaml."
+)
+def main(folders: tuple[Path, ...], model: str, language: str | None, config: Path | None) -> None:
     """Print nDCG@10 and recall@100 of the three search modes on judged sets."""
     start = time.monotonic()
     cache = data_home() / "bench"
     cache.mkdir(parents=True, exist_ok=True)
-    table = asyncio.run(measure_all(list(folders), model, language, cache))
+    settings = load_config(config) if config else RunConfig()
+    table = asyncio.run(measure_all(settings, list(folders), model, language, cache))
     console = Console(width=120)
     console.print(table)
     console.print(f"{time.monotonic() - start:.0f} s")
