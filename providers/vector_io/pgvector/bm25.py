@@ -48,18 +48,17 @@ CREATE TABLE {postings} (
 _SEARCH = """
 WITH asked AS MATERIALIZED (
     SELECT t.id, t.term, {unit}::float8 * a.times * {k1}::float8
-            * ln(1 + (s.count - t.chunks + 0.5::float8) / (t.chunks + 0.5::float8)) AS weight
-    FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times)
-    JOIN {terms} t USING (term) CROSS JOIN {state} s
+            * ln(1 + (({count}) - t.chunks + 0.5::float8) / (t.chunks + 0.5::float8)) AS weight
+    FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times) JOIN {terms} t USING (term)
 ), posted AS (
     SELECT weight, p.block * {block} + unnest(p.offsets) AS row,
         unnest(p.frequencies)::float8 AS f, unnest(p.lengths)::float8 AS length
-    FROM asked JOIN {postings} p ON p.term = asked.id
+    -- OFFSET 0: one look into the index a term, whatever the planner thinks of new tables.
+    FROM asked CROSS JOIN LATERAL (SELECT * FROM {postings} WHERE term = asked.id OFFSET 0) p
 ), scored AS MATERIALIZED (
     SELECT row, sum(greatest(1, round(
-        weight * f / (f + {flat}::float8 + {slope}::float8 * length / average)))) AS score
-    FROM posted CROSS JOIN (SELECT length::float8 / count AS average FROM {state}) s
-    WHERE {where} GROUP BY row
+        weight * f / (f + {flat}::float8 + {slope}::float8 * length / ({average}))))) AS score
+    FROM posted WHERE {where} GROUP BY row
 ), last AS (
     SELECT score FROM scored ORDER BY score DESC OFFSET %(k)s - 1 LIMIT 1
 )
@@ -139,7 +138,7 @@ class Bm25:
                 "   FROM unnest(%s::int[], %s::bigint[]) g(term, row) GROUP BY 1, 2) g"
                 " WHERE p.term = g.term AND p.block = g.block"
             ),
-            ([term for term, _ in pairs], [row for _, row in pairs]),
+            (_array(term for term, _ in pairs), _array(row for _, row in pairs)),
         )
         await connection.execute(
             self._tables.sql(
@@ -167,6 +166,8 @@ class Bm25:
             k1=sql.Literal(K1 + 1.0),
             flat=sql.Literal(K1 * (1.0 - B)),
             slope=sql.Literal(K1 * B),
+            count=self._tables.sql("SELECT count FROM {state}"),
+            average=self._tables.sql("SELECT length::float8 / count FROM {state}"),
         )
         return statement, {"terms": list(wanted), "times": list(wanted.values())}
 
@@ -177,19 +178,21 @@ class Bm25:
         found = await connection.execute(
             self._tables.sql(
                 "UPDATE {terms} t SET chunks = t.chunks + a.n"
-                " FROM unnest(%s::text[], %s::bigint[]) a(term, n) WHERE t.term = a.term"
-                " RETURNING t.term, t.id"
+                " FROM unnest(string_to_array(%s, ' '), %s::bigint[]) a(term, n)"
+                " WHERE t.term = a.term RETURNING t.term, t.id"
             ),
-            (list(held), list(held.values())),
+            (" ".join(held), _array(held.values())),
         )
         ids: dict[str, int] = dict(_pairs(await found.fetchall()))
         new = [term for term in held if term not in ids]
+        if not new:
+            return ids
         made = await connection.execute(
             self._tables.sql(
                 "INSERT INTO {terms} (term, chunks)"
-                " SELECT * FROM unnest(%s::text[], %s::bigint[]) RETURNING term, id"
+                " SELECT * FROM unnest(string_to_array(%s, ' '), %s::bigint[]) RETURNING term, id"
             ),
-            (new, [held[term] for term in new]),
+            (" ".join(new), _array(held[term] for term in new)),
         )
         return {**ids, **dict(_pairs(await made.fetchall()))}
 
@@ -208,9 +211,14 @@ class Bm25:
                 "   frequencies = p.frequencies || excluded.frequencies,"
                 "   lengths = p.lengths || excluded.lengths"
             ),
-            [list(column) for column in zip(*postings, strict=True)],
+            [_array(column) for column in zip(*postings, strict=True)],
         )
 
 
 def _pairs(rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[str, int]]:
     return ((str(term), int(number)) for term, number in rows)
+
+
+def _array(numbers: Iterable[float]) -> str:
+    """Return PostgreSQL's notation of an array, ten times faster than the driver does."""
+    return f"{{{','.join(map(repr, numbers))}}}"

@@ -1,30 +1,150 @@
 """PostgreSQL's own full text search: a generated, weighted tsvector, ranked by ts_rank_cd.
 
-For those who know it and want its ranking. It has no idf, so it ranks worse than BM25 (RFC 0009).
+For those who know it and want its dictionaries and its ranking. It has no idf, so it ranks worse
+than BM25 (RFC 0009), and its scores are not those of other backends.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any, LiteralString
+
+from psycopg import sql
+
+from corral.api.chunks import Chunk
+from corral.api.errors import ConfigError, InvalidRequest
+from corral.providers.vector_io.fields import ChunkTerms
+from corral.providers.vector_io.pgvector.database import Connection
+from corral.providers.vector_io.pgvector.tables import Tables
+
+LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
+    "title": ("title", "A"),
+    "categories": ("categories", "B"),
+    "content": ("content", "C"),
+}
+"""Column and PostgreSQL's weight label of each field that can be searched; D stays unused."""
+
 MOST_CHARACTERS = 200_000
-"""Characters of a content that are indexed: a tsvector ends at 1 MiB."""
+"""Characters of a field that are indexed: a tsvector ends at 1 MiB."""
+MOST_WORDS = 1000
+"""Words of a query that are searched for: a tsquery is limited, too."""
 
 _CREATE = """
-ALTER TABLE {chunks} ADD COLUMN text_search tsvector GENERATED ALWAYS AS (
-    setweight(to_tsvector({language}::regconfig, left(title, 10000)), 'A')
-    || setweight(to_tsvector({language}::regconfig, left(categories, 10000)), 'B')
-    || setweight(to_tsvector({language}::regconfig, left(content, {most})), 'C')) STORED;
+ALTER TABLE {chunks} ADD COLUMN text_search tsvector GENERATED ALWAYS AS ({fields}) STORED;
 CREATE INDEX ON {chunks} USING gin (text_search);
 """
 
 _SEARCH = """
-SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, asked.query)::float8 AS score,
-    ARRAY(SELECT lexeme FROM unnest(c.text_search)
-          WHERE lexeme = ANY (asked.lexemes) ORDER BY lexeme) AS terms
-FROM {chunks} c CROSS JOIN (
-    SELECT query, ARRAY(SELECT replace(m[1], '''''', '''')
-        FROM regexp_matches(query::text, '''((?:[^'']|'''')+)''', 'g') m) AS lexemes
-    FROM (SELECT {query} AS query) q) asked
-WHERE c.text_search @@ asked.query AND {where}
-    AND ts_rank_cd(%(weights)s::real[], c.text_search, asked.query) > 0
-ORDER BY score DESC, c.chunk_id LIMIT %(k)s
+WITH words AS (
+    SELECT string_agg('(' || q::text || ')', ' | ') FILTER (WHERE a.wanted)::tsquery AS wanted,
+        string_agg('(' || q::text || ')', ' | ') FILTER (WHERE NOT a.wanted)::tsquery AS unwanted
+    FROM unnest(%(words)s::text[], %(wanted)s::boolean[]) a(word, wanted)
+    CROSS JOIN websearch_to_tsquery({language}, a.word) q WHERE numnode(q) > 0
+), asked AS MATERIALIZED (
+    SELECT wanted, CASE WHEN unwanted IS NULL THEN wanted ELSE wanted && !!unwanted END AS query,
+        ARRAY(SELECT replace(m[1], '''''', '''')
+              FROM regexp_matches(wanted::text, '''((?:[^'']|'''')*)''', 'g') m) AS lexemes
+    FROM words
+)
+SELECT * FROM (
+    SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
+        ARRAY(SELECT t.lexeme FROM unnest(c.text_search) t
+              WHERE t.lexeme = ANY (a.lexemes)) AS terms
+    FROM asked a JOIN {chunks} c ON c.text_search @@ a.query WHERE {where}
+    ORDER BY score DESC, c.chunk_id LIMIT %(k)s) best
+WHERE score > 0
 """
+
+_PIECE = re.compile(r'-?"[^"]*"|[^\s"]+')
+
+
+class FullText:
+    """The keyword index of one vector DB by PostgreSQL's full text search.
+
+    Args:
+        tables: Its tables.
+        configuration: Name of the text search configuration; None for the one that is named as the
+            language of the vector DB, or `simple` where there is none.
+
+    Raises:
+        InvalidRequest: The registration gives weight to a field that has no column.
+    """
+
+    version = 1
+
+    def __init__(self, tables: Tables, configuration: str | None) -> None:
+        self._tables = tables
+        self._configuration = configuration
+        self._wanted = configuration or tables.vector_db.language
+        self.kind = f"ts_rank_cd:{self._wanted}"
+        weights = tables.vector_db.field_weights
+        unknown = sorted(set(weights) - set(LABELS))
+        if unknown:
+            raise InvalidRequest(
+                f"Full text search by ts_rank_cd has no field {unknown[0]!r}.",
+                hint=f"Its fields are {', '.join(LABELS)}; or set the provider to keyword: bm25.",
+                field="field_weights",
+            )
+        by_label = {label: weights.get(field, 0.0) for field, (_, label) in LABELS.items()}
+        most = max(weights.values())  # ts_rank_cd takes weights up to 1
+        self._weights = [by_label.get(label, 0.0) / most for label in "DCBA"]
+
+    async def create(self, connection: Connection) -> None:
+        """Add the column, which PostgreSQL fills by itself, and its index.
+
+        Raises:
+            ConfigError: There is no text search configuration of the name in the settings.
+        """
+        cursor = await connection.execute(
+            "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)", (self._wanted,)
+        )
+        [(exists,)] = await cursor.fetchall()
+        if self._configuration is not None and not exists:
+            raise ConfigError(
+                f"PostgreSQL has no text search configuration {self._configuration!r}.",
+                hint="List them with: SELECT cfgname FROM pg_ts_config;",
+            )
+        language = sql.Literal(self._wanted if exists else "simple")
+        fields = [
+            sql.SQL("setweight(to_tsvector({}::regconfig, left({}, {})), {})").format(
+                language, sql.Identifier(column), sql.Literal(MOST_CHARACTERS), sql.Literal(label)
+            )
+            for field, (column, label) in LABELS.items()
+            if field in self._tables.vector_db.field_weights
+        ]
+        await connection.execute(self._tables.sql(_CREATE, fields=sql.SQL(" || ").join(fields)))
+
+    def analyze(self, chunk: Chunk) -> ChunkTerms:
+        """Return nothing: PostgreSQL analyzes."""
+        return ChunkTerms({}, 0)
+
+    async def add(
+        self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
+    ) -> list[list[int]]:
+        """Do nothing: PostgreSQL fills the column."""
+        return [[] for _ in rows]
+
+    async def remove(self, connection: Connection, rows: Sequence[tuple[int, list[int]]]) -> None:
+        """Do nothing: the index is PostgreSQL's."""
+
+    def search(
+        self, query: str, where: sql.Composable | None
+    ) -> tuple[sql.Composed, dict[str, Any]] | None:
+        """Return the statement that searches as websearch_to_tsquery reads it, words joined by OR.
+
+        So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
+        what a minus precedes must be absent.
+        """
+        pieces = _PIECE.findall(query)[:MOST_WORDS]
+        words = [piece.removeprefix("-") for piece in pieces]
+        statement = self._tables.sql(
+            _SEARCH,
+            where=where or sql.SQL("true"),
+            language=sql.SQL(
+                "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
+                " 'simple'::regconfig)"
+            ).format(sql.Literal(self._wanted)),
+        )
+        wanted = [not piece.startswith("-") for piece in pieces]
+        return statement, {"words": words, "wanted": wanted, "weights": self._weights}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from corral.providers.vector_io.fields import ChunkTerms, field_texts
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.bm25 import Bm25
 from corral.providers.vector_io.pgvector.database import Connection, Database, Row
+from corral.providers.vector_io.pgvector.fulltext import FullText
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
 from corral.providers.vector_io.pgvector.schema import build_hnsw, check_database, prepare
 from corral.providers.vector_io.pgvector.tables import Tables
@@ -35,20 +37,9 @@ _COLUMNS = (
     "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
     "chunk_metadata", "length", "terms", "embedding",
 )  # fmt: skip
-_TYPES = (
-    "int8",
-    "text",
-    "text",
-    "text",
-    "text",
-    "text",
-    "json",
-    "jsonb",
-    "json",
-    "int4",
-    "int4[]",
-    "vector",
-)
+_TYPES = (*("int8", *["text"] * 5), "json", "jsonb", "json", "int4", "int4[]", "vector")
+
+_TEXTS = "c.content, c.metadata, c.chunk_metadata"
 
 
 class PgvectorIndex(EmbeddingIndex):
@@ -67,7 +58,11 @@ class PgvectorIndex(EmbeddingIndex):
         self._database = database
         self._tables = Tables(vector_db, database.config.schema_name)
         self._vectors = VectorSearch(self._tables, database.config.exact_below_rows)
-        self._keyword: KeywordIndex = Bm25(self._tables)
+        self._keyword: KeywordIndex = (
+            Bm25(self._tables)
+            if database.config.keyword == "bm25"
+            else FullText(self._tables, database.config.text_search_configuration)
+        )
         self._hnsw_settled = self._vectors.key is None
         self._closed = False
         database.use()
@@ -103,38 +98,41 @@ class PgvectorIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        parameters: dict[str, Any] = {"embedding": embedding, "k": k, "wanted": k + MARGIN}
-        where = None if filters is None else conditions.condition(filters, parameters)
-        found = await self._select(self._vectors.best(where), parameters)
-        if len(found) < k and self._vectors.key is not None:  # the HNSW scan may have ended early
-            exact = self._vectors.exact(where or sql.SQL("true"))
-            found = await self._select(exact, parameters)
-        candidates = [
-            Candidate(chunk.chunk_id, self._vectors.raw_score(distance), chunk)
-            for chunk, distance, _ in found
-        ]
-        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+        parameters, where = _parameters(k, filters, embedding)
+        found = await self._find([self._vectors.search(where)], parameters, whole=True)
+        return self._vector_leg(found[0], k)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        parameters: dict[str, Any] = {"k": k}
-        where = None if filters is None else conditions.condition(filters, parameters)
+        parameters, where = _parameters(k, filters)
         search = self._keyword.search(query_string, where)
         if search is None:
             return []
-        statement, more = search
-        found = await self._select(statement, {**parameters, **more}, terms=True)
-        candidates = [
-            Candidate(chunk.chunk_id, score, chunk, tuple(terms)) for chunk, score, terms in found
-        ]
-        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))
+        statement, words = search
+        found = await self._find([statement], {**parameters, **words}, whole=True)
+        return _best_first(found[0])
+
+    async def _query_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        """Return both legs from one statement, so from one state of the data, without texts."""
+        parameters, where = _parameters(k, filters, embedding)
+        statements = [self._vectors.search(where)]
+        search = self._keyword.search(query_string, where)
+        if search is not None:
+            statements.append(search[0])
+            parameters.update(search[1])
+        found = await self._find(statements, parameters, whole=False)
+        keyword = _best_first(found[1]) if search is not None else []
+        return self._vector_leg(found[0], k), keyword
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         statement = self._tables.sql(
-            "SELECT chunk_id, content, metadata, chunk_metadata, {embedding} FROM {chunks}"
-            " WHERE chunk_id = ANY (%(ids)s::text[])",
-            embedding=sql.SQL("embedding" if include_embeddings else "NULL"),
+            "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks} c"
+            " WHERE c.chunk_id = ANY (%(ids)s::text[])",
+            texts=sql.SQL(_TEXTS),
+            embedding=sql.SQL("c.embedding" if include_embeddings else "NULL"),
         )
         return [_chunk(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
 
@@ -168,17 +166,38 @@ class PgvectorIndex(EmbeddingIndex):
 
     # --- reading -----------------------------------------------------------------------------
 
-    async def _select(
-        self, found: sql.Composable, parameters: Mapping[str, Any], *, terms: bool = False
-    ) -> list[tuple[Chunk, float, list[str]]]:
-        """Return the chunks that a statement found, with its number and terms, in any order."""
-        statement = self._tables.sql(
-            "SELECT c.chunk_id, c.content, c.metadata, c.chunk_metadata, NULL, found.*"
-            " FROM ({found}) AS found JOIN {chunks} c ON c.row = found.row",
-            found=found,
-        )
-        rows = await self._rows(statement, parameters)
-        return [(_chunk(row[:5]), row[6], row[7] if terms else []) for row in rows]
+    def _vector_leg(self, found: Iterable[Candidate], k: int) -> list[Candidate]:
+        """Turn distances into scores and take the best k."""
+        scored = [replace(c, raw_score=self._vectors.raw_score(c.raw_score)) for c in found]
+        return _best_first(scored)[:k]
+
+    async def _find(
+        self, statements: Sequence[sql.Composable], parameters: Mapping[str, Any], *, whole: bool
+    ) -> list[list[Candidate]]:
+        """Return what each statement finds, in one round trip, unordered.
+
+        Args:
+            statements: Each gives (row, number, terms); the number becomes the raw score.
+            parameters: Of all statements.
+            whole: Whether to bring the chunks, too.
+        """
+        parts = [
+            self._tables.sql(
+                "SELECT {leg}, found.number, found.terms, c.chunk_id, {columns}"
+                " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
+                leg=sql.Literal(leg),
+                columns=sql.SQL(_TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
+                statement=statement,
+            )
+            for leg, statement in enumerate(statements)
+        ]
+        legs: list[list[Candidate]] = [[] for _ in statements]
+        for leg, number, terms, chunk_id, *texts in await self._rows(
+            sql.SQL(" UNION ALL ").join(parts), parameters
+        ):
+            chunk = _chunk((chunk_id, *texts, None)) if whole else None
+            legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
+        return legs
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
         async def work(connection: Connection) -> list[Row]:
@@ -270,6 +289,18 @@ class PgvectorIndex(EmbeddingIndex):
             await self._database.run(work)
         except ProviderError as error:
             logger.warning("No HNSW index for %s: %s", self._tables.name, error)
+
+
+def _parameters(
+    k: int, filters: Filter | None, embedding: NDArray[np.float32] | None = None
+) -> tuple[dict[str, Any], sql.Composable | None]:
+    """Return the parameters of a search, and its condition on a table `c` of chunks."""
+    parameters: dict[str, Any] = {"k": k, "wanted": k + MARGIN, "embedding": embedding}
+    return parameters, None if filters is None else conditions.condition(filters, parameters)
+
+
+def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))
 
 
 def _record(chunk: Chunk) -> tuple[Any, ...]:

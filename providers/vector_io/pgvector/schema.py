@@ -22,6 +22,13 @@ OLDEST_EXTENSION = (0, 8)
 """The pgvector that brought iterative scans, without which a filtered search finds too little."""
 REINDEX_BATCH = 1000
 
+LARGEST_TUPLE = 8160
+"""Bytes of the largest row that PostgreSQL keeps on a page."""
+SMALL = 1024
+"""Bytes of a row beside its embedding that stay with it: ids, attributes, terms. Longer rows lose
+first their text to the side table for what is long, and their embedding never, if it fits a page:
+comparing embeddings that lie apart takes ten times as long."""
+
 _CREATE = """
 CREATE TABLE {state} (
     schema_version int NOT NULL,
@@ -44,8 +51,8 @@ CREATE TABLE {chunks} (
     chunk_metadata json,
     length int NOT NULL,
     terms int[] NOT NULL,
-    embedding vector({dimension}) NOT NULL
-);
+    embedding vector({dimension}) STORAGE MAIN NOT NULL
+) WITH (toast_tuple_target = {target});
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
@@ -143,6 +150,7 @@ async def _make_tables(connection: Connection, tables: Tables) -> None:
             _CREATE,
             version=sql.Literal(SCHEMA_VERSION),
             dimension=sql.Literal(vector_db.embedding_dimension),
+            target=sql.Literal(min(LARGEST_TUPLE, 4 * vector_db.embedding_dimension + SMALL)),
             comment=sql.Literal(f"Corral: chunks of vector DB {vector_db.identifier}"),
         )
     )

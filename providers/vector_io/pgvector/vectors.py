@@ -71,52 +71,64 @@ class VectorSearch:
         """Return the raw score of a distance as pgvector's operator gives it."""
         return 1.0 - distance if self._operator == "<=>" else -distance
 
-    def exact(self, where: sql.Composable) -> sql.Composed:
-        """Return the statement that gives (row, distance) of the `k` nearest, and ties in order."""
-        return self._tables.sql(
-            "SELECT c.row, c.embedding {op} %(embedding)s::vector AS distance FROM {chunks} c"
-            # No index knows this expression; so all rows are compared.
-            " WHERE {where} ORDER BY -(c.embedding {op} %(embedding)s::vector) DESC, c.chunk_id"
-            " LIMIT %(k)s",
-            op=sql.SQL(self._operator),
-            where=where,
-        )
+    def search(self, where: sql.Composable | None) -> sql.Composed:
+        """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
 
-    def best(self, where: sql.Composable | None) -> sql.Composed:
-        """Return the statement that gives (row, distance) of about the nearest, in any order.
+        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `wanted` or
+        at least `k` by HNSW. Where its scan ended before it had k, all rows are compared after all.
 
-        At least `k` of them, exactly the nearest, where no more than `exact_below_rows` rows pass;
-        else at least `wanted` by HNSW, or fewer where its scan ended early.
+        Args:
+            where: The filter, on a table `c` of chunks.
         """
+        everything = where or sql.SQL("true")
         if self.key is None:
-            return self.exact(where or sql.SQL("true"))
-        parts = {"below": sql.Literal(self._exact_below), "where": where or sql.SQL("true")}
-        few: sql.Composable = self._tables.sql("SELECT count FROM {state}")
+            return self._exact(everything)
+        below = sql.Literal(self._exact_below)
         passing: sql.Composable = sql.SQL("")
-        exact_where: sql.Composable = sql.SQL("true")
+        among_passing: sql.Composable = everything
+        number: sql.Composable = self._tables.sql("SELECT count FROM {state}")
         if where is not None:
-            few = sql.SQL("SELECT count(*) FROM passing")
-            exact_where = sql.SQL("c.row IN (SELECT row FROM passing)")
             passing = self._tables.sql(
                 "passing AS MATERIALIZED"
                 " (SELECT c.row FROM {chunks} c WHERE {where} LIMIT {below} + 1), ",
-                **parts,
+                where=where,
+                below=below,
             )
-        # One of the branches does not run: its condition holds no column, so it is tested first.
+            among_passing = sql.SQL("c.row IN (SELECT row FROM passing)")
+            number = sql.SQL("SELECT count(*) FROM passing")
+        # A part whose condition on `many` or `enough` does not hold is not run at all.
         return self._tables.sql(
-            "WITH {passing}many AS MATERIALIZED (SELECT ({few}) > {below} AS yes)"
-            " (SELECT * FROM ({exact}) AS nearest)"
-            " UNION ALL (SELECT c.row, c.embedding {op} %(embedding)s::vector FROM {chunks} c"
-            " WHERE (SELECT yes FROM many) AND {where}"
-            " ORDER BY {column} {order} {query} LIMIT %(wanted)s)",
+            "WITH {passing}many AS MATERIALIZED (SELECT ({number}) > {below} AS yes),"
+            " near AS MATERIALIZED ("
+            "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[] FROM {chunks} c"
+            "   WHERE (SELECT yes FROM many) AND {where} ORDER BY {key} {by} {asked}"
+            "   LIMIT %(wanted)s),"
+            " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"
+            " SELECT * FROM near WHERE (SELECT yes FROM enough)"
+            " UNION ALL SELECT * FROM ({few}) AS few UNION ALL SELECT * FROM ({rest}) AS rest",
             passing=passing,
-            few=few,
-            exact=self.exact(sql.SQL("NOT (SELECT yes FROM many) AND ") + exact_where),
+            number=number,
+            below=below,
             op=sql.SQL(self._operator),
-            column=self.key.of("c.embedding"),
-            order=sql.SQL(self.key.operator),
-            query=self.key.of("%(embedding)s::vector"),
-            **parts,
+            where=everything,
+            key=self.key.of("c.embedding"),
+            by=sql.SQL(self.key.operator),
+            asked=self.key.of("%(embedding)s::vector"),
+            few=self._exact(sql.SQL("NOT (SELECT yes FROM many) AND ") + among_passing),
+            rest=self._exact(
+                sql.SQL("(SELECT yes FROM many) AND NOT (SELECT yes FROM enough) AND ") + everything
+            ),
+        )
+
+    def _exact(self, where: sql.Composable) -> sql.Composed:
+        return self._tables.sql(
+            "SELECT row, distance, NULL::text[] FROM (SELECT c.row, c.chunk_id,"
+            "   c.embedding {op} %(embedding)s::vector AS distance"
+            # OFFSET 0: no index gives this order, so all rows are compared.
+            "   FROM {chunks} c WHERE {where} OFFSET 0) compared"
+            " ORDER BY distance, chunk_id LIMIT %(k)s",
+            op=sql.SQL(self._operator),
+            where=where,
         )
 
 
