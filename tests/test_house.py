@@ -65,6 +65,27 @@ def test_the_contract_does_no_io_and_knows_no_engine() -> None:
                 assert name.split(".")[0] in allowed | extra, f"{path}: {name}"
 
 
+def test_nothing_deserializes_into_code() -> None:
+    """No pickle, no marshal, no eval or exec, no unsafe YAML, and numpy loads no objects.
+
+    If this fails: stored or received data could run code (CVE-2024-50050 was a pickle).
+    """
+    forbidden = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+    for room in FLOORS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Import):
+                    assert not forbidden & {alias.name for alias in node.names}, path
+                elif isinstance(node, ast.ImportFrom):
+                    assert node.module not in forbidden, path
+                elif isinstance(node, ast.Call):
+                    called = ast.unparse(node.func)
+                    assert called not in {"eval", "exec", "yaml.load", "yaml.unsafe_load"}, path
+                    if called == "np.load":
+                        options = {k.arg: ast.unparse(k.value) for k in node.keywords}
+                        assert options.get("allow_pickle") == "False", path
+
+
 def test_every_provider_folder_holds_the_same_files() -> None:
     """SPEC in __init__.py, settings in config.py, a README: who has seen one has seen all."""
     for spec in provider_specs().values():
