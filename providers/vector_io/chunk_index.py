@@ -28,6 +28,7 @@ from corral.providers.vector_io.chunk_file import (
 )
 from corral.providers.vector_io.chunk_filters import FilterMemory
 from corral.providers.vector_io.chunk_rows import (
+    chunk_ids_after,
     chunk_ids_of,
     count_up,
     insert_rows,
@@ -39,6 +40,7 @@ from corral.providers.vector_io.chunk_rows import (
 )
 from corral.providers.vector_io.exact import Nearest
 from corral.providers.vector_io.lexical import LexicalIndex
+from corral.providers.vector_io.memory_copy import StaleRead
 from corral.providers.vector_io.rows import RowSet
 
 SUFFIXES = ("", "-wal", "-shm")
@@ -65,6 +67,10 @@ class VectorSearcher(Protocol):
 
         Returns:
             Raw scores as `api.scoring` takes them: cosine, inner product or minus the distance.
+            The transaction sees all of the rows.
+
+        Raises:
+            StaleRead: What is in memory is newer than the transaction.
         """
 
 
@@ -139,6 +145,9 @@ class ChunkFileIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return await asyncio.to_thread(self._count_rows)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit)
+
     async def _drop(self) -> None:
         await self.close()
         await asyncio.to_thread(self._unlink)
@@ -156,12 +165,16 @@ class ChunkFileIndex(EmbeddingIndex):
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
-        with self._reading() as connection:
-            allowed = self._filters.passing(connection, filter_)
-            nearest = self._vectors.search(connection, embedding, k, allowed)
-            ids = chunk_ids_of(connection, nearest.rows.tolist())
-        pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
-        return _in_order((Candidate(ids[row], score) for row, score in pairs if row in ids), k)
+        while True:
+            try:
+                with self._reading() as connection:
+                    allowed = self._filters.passing(connection, filter_)
+                    nearest = self._vectors.search(connection, embedding, k, allowed)
+                    ids = chunk_ids_of(connection, nearest.rows.tolist())
+            except StaleRead:  # a faster query has seen a newer write; then so can this one
+                continue
+            pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
+            return _in_order((Candidate(ids[row], score) for row, score in pairs), k)
 
     def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
         with self._reading() as connection:
@@ -190,6 +203,10 @@ class ChunkFileIndex(EmbeddingIndex):
     def _count_rows(self) -> int:
         with self._reading() as connection:
             return state(connection, "count")
+
+    def _ids_after(self, after: str, limit: int) -> list[str]:
+        with self._reading() as connection:
+            return chunk_ids_after(connection, after, limit)
 
     # --- writing -----------------------------------------------------------------------------
 

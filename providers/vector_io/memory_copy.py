@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import apsw
 import numpy as np
@@ -17,9 +18,17 @@ BATCH_ROWS = 8192
 """Rows read at once."""
 
 
+class StaleRead(Exception):
+    """A transaction is older than what is in memory: it has to begin again.
+
+    What is in memory knows of deletions, and of rows in their place, that the transaction does not
+    see. Of a document that was just replaced, it would find neither the old nor the new chunks.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """One state of the memory copy; later states leave its arrays alone, save `alive`.
+    """One state of the memory copy; later states leave its arrays alone.
 
     Attributes:
         rows: Row numbers, ascending, int64, shape (n,).
@@ -67,9 +76,28 @@ def read_embeddings(
         yield EmbeddingBatch(np.array(rows, dtype=np.int64), squared_norms, matrix)
 
 
+def read_rows(
+    connection: apsw.Connection, rows: NDArray[np.int64], dimension: int, *, unit: bool
+) -> NDArray[np.float32]:
+    """Return the embeddings of some rows that exist, shape (n, dimension), in their order."""
+    query = "SELECT embedding FROM embeddings WHERE row = ?"
+    found: Any = connection.executemany(query, ((row,) for row in rows.tolist()))
+    matrix = np.frombuffer(b"".join(blob for (blob,) in found), "<f4").reshape(-1, dimension)
+    if unit:
+        wide = matrix.astype(np.float64)
+        matrix = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
+    return matrix
+
+
 def last_deletion(connection: apsw.Connection) -> int:
     """Return the number of the last deletion, 0 where nothing was ever deleted."""
     query = "SELECT coalesce(max(sequence), 0) FROM deletions"
+    return int(str(connection.execute(query).fetchall()[0][0]))
+
+
+def last_row_ever(connection: apsw.Connection) -> int:
+    """Return the largest row number that was ever given, 0 for none."""
+    query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunks'"
     return int(str(connection.execute(query).fetchall()[0][0]))
 
 
@@ -113,10 +141,14 @@ class MemoryCopy:
         self._unit = unit
         self._after_row = after_row
         self._lock = threading.Lock()
-        self.forget()
+        self._reset()
 
     def forget(self) -> None:
         """Release the memory."""
+        with self._lock:
+            self._reset()
+
+    def _reset(self) -> None:
         self._version = -1
         self._deletion = 0
         self._used = 0
@@ -127,9 +159,15 @@ class MemoryCopy:
         self._dead = 0
 
     def view(self, connection: apsw.Connection) -> View:
-        """Return a copy of what the connection's transaction sees, or of something newer."""
+        """Return a copy of what the connection's transaction sees.
+
+        Raises:
+            StaleRead: The copy has seen something newer.
+        """
         version = state(connection, "version")
         with self._lock:
+            if version < self._version:
+                raise StaleRead
             if version > self._version:
                 if self._version < 0:
                     self._start(connection)
@@ -173,6 +211,9 @@ class MemoryCopy:
 
     def _bury(self, connection: apsw.Connection) -> None:
         self._deletion, gone = deleted_after(connection, self._deletion)
+        if not len(gone):
+            return
+        self._alive = self._alive.copy()  # views keep the old one
         self._dead += bury(self._rows[: self._used], self._alive[: self._used], gone)
         if self._dead > self._used // 4:
             self._compact()

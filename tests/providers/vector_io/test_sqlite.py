@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError,
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io import chunk_file, chunk_index
+from corral.providers.vector_io.chunk_filters import FilterMemory
 from corral.providers.vector_io.chunk_provider import file_name
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import SqliteProvider, create
@@ -276,14 +277,18 @@ def test_kill_9_leaves_whole_documents_only(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path) -> None:
-    """While a document is replaced over and over, a keyword query finds one version, whole."""
+@pytest.mark.parametrize("mode", ["vector", "keyword"])
+def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path, mode: str) -> None:
+    """While a document is replaced over and over, a query finds one version, whole.
+
+    If this fails for vectors: what is in memory is newer than the transaction that it answers.
+    """
 
     async def scenario() -> None:
         index = await open_index(tmp_path)
 
         async def write() -> None:
-            for version in range(25):
+            for version in range(40):
                 chunks = [
                     Chunk(
                         content=f"herd v{version}",
@@ -295,16 +300,55 @@ def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path) -> None:
                 await index.add_chunks(chunks, vectors(10), replace_documents={"d"})
 
         async def read() -> None:
-            for _ in range(60):
-                chunks = (await index.query(None, "herd", k=50, mode="keyword")).chunks
-                assert len({c.metadata["version"] for c in chunks}) <= 1
-                assert len(chunks) in (0, 10)
+            passing = {"type": "gte", "key": "version", "value": 0}
+            for number in range(60):
+                response = await index.query(
+                    vectors(1)[0], "herd", k=50, mode=mode, filters=passing if number % 2 else None
+                )
+                assert len({c.metadata["version"] for c in response.chunks}) <= 1
+                assert len(response.hits) in (0, 10)
+                found_once.add(len(response.hits))
 
-        await asyncio.gather(write(), read(), read())
+        found_once: set[int] = set()
+        await index.add_chunks(some_chunks(1, "other"), vectors(1))
+        await index.delete_chunks(["other-0000"])
+        await asyncio.gather(write(), *[read() for _ in range(4)])
+        assert 10 in found_once
         assert await index.count() == 10
         await index.close()
 
     asyncio.run(scenario())
+
+
+def test_a_query_that_was_overtaken_answers_from_the_newer_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document is replaced, and found anew by others, after a query has begun: it finds it too.
+
+    If this fails: deletions are newer than the query's transaction, additions are not, and the
+    document is in neither state.
+    """
+    index = asyncio.run(open_index(tmp_path))
+    asyncio.run(index.add_chunks(some_chunks(5, "old"), vectors(5)))
+    passing = FilterMemory.passing
+    overtakers: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+        lambda: index.query(vectors(1)[0], k=50, mode="vector"),
+        lambda: index.add_chunks(some_chunks(3, "new"), vectors(3), replace_documents={"old"}),
+    ]
+
+    def overtaken(self: FilterMemory, *arguments: Any) -> Any:
+        found = passing(self, *arguments)
+        while overtakers:
+            thread = threading.Thread(target=asyncio.run, args=(overtakers.pop()(),))
+            thread.start()
+            thread.join()
+        return found
+
+    monkeypatch.setattr(FilterMemory, "passing", overtaken)
+    everything = {"type": "gte", "key": "n", "value": 0}  # whose reading begins the transaction
+    response = asyncio.run(index.query(vectors(1)[0], k=50, mode="vector", filters=everything))
+    assert sorted(c.chunk_id for c in response.chunks) == ["new-0000", "new-0001", "new-0002"]
+    asyncio.run(index.close())
 
 
 def test_an_index_of_an_older_analyzer_is_made_anew(

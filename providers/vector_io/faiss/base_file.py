@@ -1,0 +1,170 @@
+"""The file in which the base of one vector DB outlives the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.providers.vector_io.faiss.approximate import ApproximateIndex, Hnsw, Ivf
+from corral.providers.vector_io.faiss.base import Base
+from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.faiss.engine import faiss
+from corral.providers.vector_io.memory_copy import last_deletion
+
+KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
+FORMAT = 1
+CRC_BYTES = 4
+READ_BYTES = 2**20
+STALE_SECONDS = 3600.0
+"""Age at which a half-written file is that of a killed process."""
+
+logger = logging.getLogger(__name__)
+
+
+class BaseFile:
+    """Keeps a base on disk: a cache of what can be built again from the chunk file.
+
+    It is replaced as a whole, by renaming, so that no reader and no killed writer leaves half of
+    one. It is used only where its checksum is right and its rows and norms agree with the chunk
+    file's; so one that is damaged, or belongs to a chunk file of another day, does no harm.
+
+    A line of JSON, row numbers (int64), squared norms (float64), FAISS's own format, and the CRC-32
+    of all that.
+
+    Args:
+        path: The file.
+        settings: What the base depends on: a file that was made with others is not used.
+        config: The provider's settings.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], config: FaissConfig) -> None:
+        self._path = path
+        self._settings = {"format": FORMAT, "faiss": faiss.__version__, **settings}
+        self._config = config
+        self._seen: tuple[int, int] | None = None
+
+    def load(self, connection: apsw.Connection) -> Base | None:
+        """Return the base in the file; None where there is none that is new and fits.
+
+        Args:
+            connection: In a read transaction on the chunk file.
+        """
+        try:
+            with self._path.open("rb") as file:
+                stamp = _stamp(file)
+                if stamp == self._seen:
+                    return None
+                self._seen = stamp
+                if not _is_whole(file):  # FAISS must never see damaged bytes: it would crash
+                    logger.warning("%s is damaged; it will be built anew", self._path.name)
+                    return None
+                return self._read(connection, file)
+        except FileNotFoundError:
+            return None
+
+    def save(self, base: Base) -> None:
+        """Put a base into the file, in the place of the one before.
+
+        Raises:
+            OSError: The folder cannot be written to, or the disk is full; the old file stays.
+        """
+        self._sweep(STALE_SECONDS)
+        handle, name = tempfile.mkstemp(".tmp", f"{self._path.name}.", self._path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                self._write(base, file)
+                file.flush()
+                os.fsync(file.fileno())
+                stamp = _stamp(file)
+            os.replace(name, self._path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        self._seen = stamp
+
+    def delete(self) -> None:
+        """Remove the file, and what killed processes left of it."""
+        self._path.unlink(missing_ok=True)
+        self._sweep(0.0)
+
+    def _sweep(self, older_than_seconds: float) -> None:
+        for leftover in self._path.parent.glob(f"{self._path.name}.*.tmp"):
+            try:
+                if time.time() - leftover.stat().st_mtime >= older_than_seconds:
+                    leftover.unlink()
+            except FileNotFoundError:  # another process was faster
+                continue
+
+    def _write(self, base: Base, file: BinaryIO) -> None:
+        crc = 0
+
+        def write(part: bytes) -> int:
+            nonlocal crc
+            crc = zlib.crc32(part, crc)
+            return file.write(part)
+
+        sizes = {"rows": len(base), "trained": base.trained}
+        write(json.dumps({**self._settings, **sizes}).encode() + b"\n")
+        write(base.rows.tobytes())
+        write(base.squared_norms.tobytes())
+        faiss.write_index(base.index.engine, faiss.PyCallbackIOWriter(write))
+        file.write(crc.to_bytes(CRC_BYTES, "little"))
+
+    def _read(self, connection: apsw.Connection, file: BinaryIO) -> Base | None:
+        header = json.loads(file.readline())
+        count, trained = header.pop("rows"), header.pop("trained")
+        if header != self._settings:
+            return None
+        rows = np.frombuffer(file.read(8 * count), dtype=np.int64)
+        norms = np.frombuffer(file.read(8 * count), dtype=np.float64)
+        alive = _still_there(connection, rows, norms)
+        if alive is None:
+            logger.warning("%s is not of its chunk file; it will be built anew", self._path.name)
+            return None
+        engine = faiss.read_index(faiss.PyCallbackIOReader(file.read))
+        index = KINDS[header["kind"]](engine, self._config)
+        return Base(index, rows, norms, alive, last_deletion(connection), trained)
+
+
+def _stamp(file: BinaryIO) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_mtime_ns, status.st_ino
+
+
+def _is_whole(file: BinaryIO) -> bool:
+    """Say whether the checksum at the end is that of what stands before it; go to the start."""
+    size = file.seek(0, os.SEEK_END) - CRC_BYTES
+    file.seek(0)
+    crc, left = 0, size
+    while left > 0 and (part := file.read(min(left, READ_BYTES))):
+        crc = zlib.crc32(part, crc)
+        left -= len(part)
+    found = file.read(CRC_BYTES)
+    file.seek(0)
+    return left == 0 and found == crc.to_bytes(CRC_BYTES, "little")
+
+
+def _still_there(
+    connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
+) -> NDArray[np.bool_] | None:
+    """Say which rows are still in the chunk file; None where it has others, or other norms."""
+    query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
+    kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
+    table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)
+    places = np.searchsorted(rows, table["row"])
+    if (rows[places] != table["row"]).any() or (norms[places] != table["norm"]).any():
+        return None
+    alive = np.zeros(len(rows), dtype=np.bool_)
+    alive[places] = True
+    return alive

@@ -1,0 +1,59 @@
+"""The index of one vector DB: a chunk file whose vectors FAISS searches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chunk_index import ChunkFileIndex
+from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.faiss.search import FaissSearch
+
+
+class FaissIndex(ChunkFileIndex):
+    """Chunks and keywords in one SQLite file, vectors in FAISS; every public method as everywhere.
+
+    Args:
+        vector_db: The registration.
+        path: The chunk file, which exists; the FAISS index is kept beside it.
+        config: The provider's settings.
+    """
+
+    def __init__(self, vector_db: VectorDB, path: Path, config: FaissConfig) -> None:
+        self.vectors = FaissSearch(vector_db, config, path.with_suffix(".faiss"), self._connection)
+        super().__init__(vector_db, path, config, self.vectors)
+
+    def prepare(self) -> None:
+        """Create or migrate the tables, and load the FAISS index."""
+        super().prepare()
+        with self._reading() as connection:
+            self.vectors.load(connection)
+            self.vectors.build_if_due(connection)
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await super()._add(chunks, embeddings, replace_documents)
+        await asyncio.to_thread(self._after_write)
+
+    def _after_write(self) -> None:
+        with self._reading() as connection:
+            self.vectors.build_if_due(connection)
+
+    async def close(self) -> None:
+        """Stop building, and close the connections."""
+        await asyncio.to_thread(self.vectors.close)
+        await super().close()
+
+    def _unlink(self) -> None:
+        super()._unlink()
+        self.vectors.delete_file()

@@ -1,0 +1,29 @@
+"""inline::faiss: makes and opens the files of vector DBs in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chunk_provider import ChunkFileProvider, folder_of
+from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.faiss.index import FaissIndex
+
+
+class FaissProvider(ChunkFileProvider):
+    """Holds one file a vector DB in one folder, and a FAISS index beside a large one."""
+
+    def __init__(self, provider_id: str, config: FaissConfig, folder: Path) -> None:
+        super().__init__(provider_id, folder)
+        self._config = config
+
+    def index_of(self, vector_db: VectorDB, path: Path) -> FaissIndex:
+        """Return the index of a vector DB on its file."""
+        return FaissIndex(vector_db, path, self._config)
+
+
+def create(provider_id: str, config: FaissConfig, home: Path) -> FaissProvider:
+    """Build the provider (its spec's factory)."""
+    return FaissProvider(
+        provider_id, config, config.folder or folder_of(provider_id, "faiss", home)
+    )

@@ -1,0 +1,275 @@
+"""Vector search of inline::faiss: a base that is searched approximately, and the rest exactly.
+
+The chunk file is the truth. In memory there are two parts: the *base*, an HNSW or IVF index over
+the rows up to some row, and a *copy* of the embeddings above it, which is compared as a whole. A
+`flat` index has no base, and small vector DBs have none yet.
+
+A base is never changed while it is searched. When the copy has grown, a thread makes a new base
+out of the old one and the copy, and both are exchanged at once. So neither queries nor writes wait
+for an index to be built, and what was just written is found at once. Deleted rows are passed over
+in the base until a third of it is gone; then it is built anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import CorralError
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chunk_file import state, transaction
+from corral.providers.vector_io.exact import Nearest, effective_metric, nearest
+from corral.providers.vector_io.faiss.approximate import (
+    ApproximateIndex,
+    empty_hnsw,
+    empty_ivf,
+    lists_for,
+)
+from corral.providers.vector_io.faiss.base import Base
+from corral.providers.vector_io.faiss.base_file import BaseFile
+from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.faiss.flat import flat_places
+from corral.providers.vector_io.memory_copy import (
+    EmbeddingBatch,
+    MemoryCopy,
+    last_deletion,
+    read_embeddings,
+    read_rows,
+)
+from corral.providers.vector_io.rows import RowSet
+
+GROWTH = 0.1
+"""Share of the base's rows that the copy may have before both are made into a new base."""
+MIN_GROWTH = 1000
+"""Rows that the copy may have in any case; comparing them takes 0.05 ms."""
+MOST_DEAD = 1 / 3
+"""Share of the base's rows that may be gone before it is built anew."""
+RETRAINED_AT = 4
+"""Growth at which the centers of an IVF index are found anew, and so their number doubled."""
+SLICE_ROWS = 1024
+"""Rows added at once; between slices a build can be stopped (0.4 s for 384 dimensions)."""
+SAMPLE_PER_LIST = 64
+"""Embeddings that k-means sees for each list."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Abandoned(Exception):
+    """The vector DB was closed or emptied while its index was built."""
+
+
+class FaissSearch:
+    """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
+
+    Args:
+        vector_db: The registration.
+        config: The provider's settings.
+        file: Where the base is kept.
+        lend: Lends a connection to the chunk file, outside of a transaction.
+    """
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        config: FaissConfig,
+        file: Path,
+        lend: Callable[[], AbstractContextManager[apsw.Connection]],
+    ) -> None:
+        self._dimension = vector_db.embedding_dimension
+        self._metric = effective_metric(vector_db)
+        self._unit = self._metric is Metric.COSINE
+        self._config = config
+        self._kind = index_kind(vector_db, config)
+        self._lend = lend
+        settings = config.model_dump(
+            include={"hnsw_m", "hnsw_ef_construction"} if self._kind == "hnsw" else {"ivf_nlist"}
+        )
+        settings |= {"kind": self._kind, "metric": self._metric, "dimension": self._dimension}
+        self._file = BaseFile(file, settings, config)
+        self._parts: tuple[Base | None, MemoryCopy] = (None, self._copy_after(0))
+        self._building = threading.Lock()
+        self._stop = threading.Event()
+
+    # --- searching ---------------------------------------------------------------------------
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Nearest:
+        """Return the k nearest rows; see `VectorSearcher`."""
+        base, copy = self._parts
+        view = copy.view(connection)
+        places = flat_places(view, query, k, allowed, self._metric)
+        rows, matrix = view.rows[places], view.matrix[places]
+        if base is not None:
+            more_rows, more = base.candidates(connection, query, k, allowed)
+            rows, matrix = np.concatenate([rows, more_rows]), np.concatenate([matrix, more])
+        self.build_if_due(connection)
+        return nearest(rows, matrix, query, k, self._metric)
+
+    # --- building ----------------------------------------------------------------------------
+
+    def load(self, connection: apsw.Connection) -> None:
+        """Take the base from its file, where it fits the chunk file and is no older than ours.
+
+        Args:
+            connection: In a read transaction.
+        """
+        if self._kind == "flat":
+            return
+        base, ours = self._file.load(connection), self._parts[0]
+        if base is not None and (ours is None or base.last_row >= ours.last_row):
+            self._exchange(base)
+
+    def build_if_due(self, connection: apsw.Connection) -> None:
+        """Start to build a new base in a thread, if one is due and none is being built."""
+        if not self._is_due(connection) or not self._building.acquire(blocking=False):
+            return
+        if self._stop.is_set():
+            self._building.release()
+            return
+        threading.Thread(target=self._build, name="faiss-build", daemon=True).start()
+
+    def settle(self) -> None:
+        """Wait until no base is being built; for measurements and tests."""
+        with self._building:
+            pass
+
+    @property
+    def covered(self) -> int:
+        """The number of rows in the approximate index, gone ones included; 0 without one."""
+        base = self._parts[0]
+        return len(base) if base else 0
+
+    @property
+    def lists(self) -> int:
+        """The number of lists of an IVF index; 0 while there is none."""
+        base = self._parts[0]
+        return base.index.engine.nlist if base and self._kind == "ivf" else 0
+
+    def close(self) -> None:
+        """Stop building, and wait until it has stopped."""
+        self._stop.set()
+        self.settle()
+
+    def delete_file(self) -> None:
+        """Delete the file of the base."""
+        self._file.delete()
+
+    def _is_due(self, connection: apsw.Connection) -> bool:
+        base = self._parts[0]
+        if self._kind == "flat":
+            return False
+        count = state(connection, "count")
+        if base is None:
+            return count >= self._config.approximate_from
+        uncovered = count - (len(base) - base.dead)
+        return _is_worn(base) or uncovered > max(MIN_GROWTH, GROWTH * len(base))
+
+    def _build(self) -> None:
+        """Make a new base, exchange and store it: what a builder thread does."""
+        try:
+            with self._lend() as connection:
+                with transaction(connection, "DEFERRED"):
+                    self.load(connection)  # another process may have made it
+                    due, count = self._is_due(connection), state(connection, "count")
+                if due and count < self._config.approximate_from:
+                    self._exchange(None)
+                elif due:
+                    base = self._grown(connection, self._parts[0])
+                    self._exchange(base)
+                    self._file.save(base)
+        except _Abandoned:
+            logger.debug("a FAISS index was abandoned while it was built")
+        except (CorralError, OSError) as error:
+            # Queries go on without it, exactly and more slowly, and the next one tries again.
+            logger.warning("a FAISS index could not be built or stored: %s", error)
+        finally:
+            self._building.release()
+
+    def _exchange(self, base: Base | None) -> None:
+        self._parts = (base, self._copy_after(base.last_row if base else 0))
+
+    def _copy_after(self, row: int) -> MemoryCopy:
+        return MemoryCopy(self._dimension, unit=self._unit, after_row=row)
+
+    def _grown(self, connection: apsw.Connection, old: Base | None) -> Base:
+        """Return a base over all rows of the file; the old one is not changed."""
+        base = self._start(connection, old)
+        for batch in self._above(connection, base.last_row):
+            if self._stop.is_set():
+                raise _Abandoned
+            base.extend(batch)
+        if not len(base):
+            raise _Abandoned
+        return base
+
+    def _start(self, connection: apsw.Connection, old: Base | None) -> Base:
+        """Return the base to extend: a copy of the old one, or an empty one."""
+        with transaction(connection, "DEFERRED"):
+            count, deletion = state(connection, "count"), last_deletion(connection)
+            if old is not None and not _is_worn(old) and not self._has_outgrown(old, count):
+                return old.copy()
+            if not count:
+                raise _Abandoned
+            lists = lists_for(count, self._config)
+            sample = self._sample(connection, lists * SAMPLE_PER_LIST)
+        index: ApproximateIndex
+        if self._kind == "hnsw":
+            index = empty_hnsw(self._dimension, self._metric, self._config)
+        else:
+            index = empty_ivf(sample, lists, self._metric, self._config)
+        return Base.empty(index, deletion, trained=count)
+
+    def _has_outgrown(self, base: Base, count: int) -> bool:
+        return self._kind == "ivf" and count >= RETRAINED_AT * base.trained
+
+    def _sample(self, connection: apsw.Connection, size: int) -> NDArray[np.float32]:
+        """Return embeddings for training, shape (n, dimension); the same ones for the same file."""
+        found = connection.execute("SELECT row FROM embeddings ORDER BY row")
+        rows = np.fromiter((row for (row,) in found), dtype=np.int64)
+        if self._kind != "ivf":
+            rows = rows[:0]
+        elif len(rows) > size:
+            rows = np.sort(np.random.default_rng(0).choice(rows, size, replace=False))
+        return read_rows(connection, rows, self._dimension, unit=self._unit)
+
+    def _above(self, connection: apsw.Connection, row: int) -> Iterator[EmbeddingBatch]:
+        """Yield the rows above one, each batch in a transaction of its own.
+
+        One long transaction would keep SQLite from clearing its log while the index is built.
+        """
+        while True:
+            with transaction(connection, "DEFERRED"):
+                batches = read_embeddings(connection, row, unit=self._unit, at_most=SLICE_ROWS)
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+            row = int(batch.rows[-1])
+
+
+def _is_worn(base: Base) -> bool:
+    return base.dead > MOST_DEAD * len(base)
+
+
+def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:
+    """Return which index searches a vector DB: flat, hnsw or ivf.
+
+    Inner products of embeddings that are not normalized are always compared one by one: they are
+    no distance, long embeddings are near to everything, and graphs and lists miss much.
+    """
+    if not vector_db.normalize and vector_db.metric is Metric.DOT:
+        return "flat"
+    return config.index

@@ -1,0 +1,65 @@
+"""inline::faiss passes the conformance suite, exact and approximate.
+
+IVF differs from HNSW in one class, which test_faiss.py tests; the suite runs once for both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing import IndexConformance
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chunk_provider import file_name
+from corral.providers.vector_io.faiss import SPEC
+from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.faiss.index import FaissIndex
+from corral.providers.vector_io.faiss.provider import FaissProvider
+
+
+class SettledIndex(FaissIndex):
+    """Waits for the builds that its writes start, so that the suite meets the built index."""
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await super()._add(chunks, embeddings, replace_documents)
+        await asyncio.to_thread(self.vectors.settle)
+
+
+class SettledProvider(FaissProvider):
+    """Opens such indexes."""
+
+    def index_of(self, vector_db: VectorDB, path: Path) -> SettledIndex:
+        """Return the index of a vector DB on its file."""
+        return SettledIndex(vector_db, path, self._config)
+
+
+class TestFlat(IndexConformance):
+    """The default, which is exact."""
+
+    capabilities = replace(SPEC.capabilities, exact=True)
+    config = FaissConfig()
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Open the vector DB's file, made where it is absent."""
+        is_new = not (folder / file_name(vector_db)).exists()
+        provider = SettledProvider("faiss", self.config, folder)
+        return await provider.open_index(vector_db, create=is_new)
+
+
+class TestHnsw(TestFlat):
+    """A graph from the first chunk on."""
+
+    capabilities = SPEC.capabilities
+    config = FaissConfig(index="hnsw", approximate_from=1)
