@@ -93,6 +93,9 @@ class ChromaIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return await asyncio.to_thread(self._count_chunks)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit)
+
     async def _drop(self) -> None:
         await asyncio.to_thread(self._drop_everything)
         await self.close()
@@ -115,7 +118,7 @@ class ChromaIndex(EmbeddingIndex):
         with self._write_lock:
             stale: set[str] = set()
             if replace_documents:
-                self._mirror.follow(self._collection)
+                self._mirror.follow()
                 with self._mirror.reading() as connection:
                     stale = self._mirror.of_documents(connection, replace_documents)
             new = [chunk.chunk_id for chunk in chunks]
@@ -125,12 +128,12 @@ class ChromaIndex(EmbeddingIndex):
                 rows.records(chunks, embeddings) if chunks else None,
                 sorted(stale.difference(new)),
             )
-            self._mirror.follow(self._collection)
+            self._mirror.follow()
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._write_lock:
             rows.delete(self._collection, chunk_ids)
-            self._mirror.follow(self._collection)
+            self._mirror.follow()
 
     def _drop_everything(self) -> None:
         with self._write_lock:
@@ -140,12 +143,17 @@ class ChromaIndex(EmbeddingIndex):
     # --- reading -----------------------------------------------------------------------------
 
     def _count_chunks(self) -> int:
-        self._mirror.follow(self._collection)
+        self._mirror.follow()
         with self._mirror.reading() as connection:
             return self._mirror.count(connection)
 
+    def _ids_after(self, after: str, limit: int) -> list[str]:
+        self._mirror.follow()
+        with self._mirror.reading() as connection:
+            return self._mirror.ids_after(connection, after, limit)
+
     def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
-        self._mirror.follow(self._collection)
+        self._mirror.follow()
         with self._mirror.reading() as connection:
             return self._mirror.search(connection, text, k, filter_)
 
@@ -155,7 +163,7 @@ class ChromaIndex(EmbeddingIndex):
         if filter_ is None:
             return self._nearest(embedding, k, None)
         for attempt in range(ATTEMPTS):
-            self._mirror.follow(self._collection)
+            self._mirror.follow()
             with self._mirror.reading() as connection:
                 passing = self._mirror.passing(connection, filter_)
             try:

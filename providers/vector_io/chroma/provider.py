@@ -55,7 +55,7 @@ class ChromaProvider(VectorIOProvider):
             collection = self._collection(engine, vector_db, create)
             mirror = Mirror(
                 self._mirrors / f"{name}.db",
-                collection.uuid,
+                collection,
                 vector_db,
                 self._config.keyword_memory_mib,
             )

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
@@ -38,13 +40,14 @@ class Server:
             stderr=subprocess.DEVNULL,
         )
         deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, "chroma run ended"
-            try:
-                httpx.get(f"{self.url}/api/v2/heartbeat", timeout=1).raise_for_status()
-                return
-            except httpx.TransportError:
-                time.sleep(0.05)
+        with httpx.Client(base_url=self.url, verify=False, timeout=1) as client:
+            while time.monotonic() < deadline:
+                assert self.process.poll() is None, "chroma run ended"
+                try:
+                    client.get("/api/v2/heartbeat").raise_for_status()
+                    return
+                except httpx.TransportError:
+                    time.sleep(0.05)
         raise TimeoutError("chroma run does not answer")
 
     def stop(self) -> None:
@@ -55,15 +58,31 @@ class Server:
             self.process = None
 
 
+@contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """Lend a folder in memory where there is one: Chroma waits for the disk at each write."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Stand in for pytest's own."""
+    with folder_in_memory() as folder:
+        yield folder
+
+
 @pytest.fixture(scope="session")
-def chroma_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def chroma_server() -> Iterator[Server]:
     """A server for all tests of the session."""
-    server = Server(tmp_path_factory.mktemp("chroma-server"))
-    server.start()
-    os.environ[URL_VARIABLE] = server.url
-    yield server
-    server.stop()
-    del os.environ[URL_VARIABLE]
+    with folder_in_memory() as folder:
+        server = Server(folder)
+        server.start()
+        os.environ[URL_VARIABLE] = server.url
+        yield server
+        server.stop()
+        del os.environ[URL_VARIABLE]
 
 
 @pytest.fixture
