@@ -20,7 +20,7 @@ from corral.providers.rag.frame import (
     item_template,
     one_line,
 )
-from corral.providers.rag.tokens import Tokenizer
+from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
 
 TRUNCATED = " [truncated]"
 """Follows the text of a chunk that was cut to fit."""
@@ -124,8 +124,8 @@ class _Assembly:
         start = 0
         while True:
             for position in range(start, len(hits)):
-                if room < 1:
-                    break
+                if len(hits[position].hit.chunk.content) > room * MAX_CHARACTERS_PER_TOKEN:
+                    continue  # it cannot fit, so it need not be read
                 item = self._item(len(chosen) + 1, hits[position])
                 cost = self.tokenizer.count_within(item, room)
                 if cost is not None:

@@ -33,7 +33,8 @@ def html_text(html: str) -> str:
         InvalidRequest: The page cannot be read.
     """
     trafilatura = _package("trafilatura", "trafilatura", "HTML")
-    return _reading("HTML", lambda: _page_text(trafilatura, html))
+    lxml = _package("lxml.html", "lxml", "HTML")
+    return _reading("HTML", lambda: _main_text(trafilatura, html) or _all_text(lxml, html))
 
 
 def pdf_text(data: bytes) -> str:
@@ -79,9 +80,15 @@ def _reading(kind: str, read: Callable[[], str]) -> str:
         ) from error
 
 
-def _page_text(trafilatura: Any, html: str) -> str:
-    main = trafilatura.extract(html, output_format="markdown", include_comments=False)
-    return str(main or trafilatura.html2txt(html))
+def _main_text(trafilatura: Any, html: str) -> str:
+    return trafilatura.extract(html, output_format="markdown", include_comments=False) or ""
+
+
+def _all_text(lxml: Any, html: str) -> str:
+    page = lxml.document_fromstring(html.encode(), parser=lxml.HTMLParser(encoding="utf-8"))
+    for element in page.xpath("//head | //script | //style | //template"):
+        element.drop_tree()
+    return "\n".join(text.strip() for text in page.itertext() if text.strip())
 
 
 def _pages(pdfium: Any, data: bytes) -> Iterator[str]:

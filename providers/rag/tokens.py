@@ -20,6 +20,10 @@ from corral.api.errors import InvalidRequest
 
 DEFAULT_TOKENIZER = "cl100k"
 
+MAX_CHARACTERS_PER_TOKEN = 128
+"""The longest token of any tokenizer here is 128 spaces, so a text of more than 128 n characters
+costs more than n tokens."""
+
 
 class Tokenizer(Protocol):
     """Counts and cuts texts. Safe to use from many threads at once."""
@@ -80,12 +84,13 @@ class _BytePairs:
         return count
 
     def cut(self, text: str, max_tokens: int) -> str:
-        safe = _encodable(text)
+        # White space at the end of a prefix can cost less than in front of a word: look further.
+        furthest = max_tokens + 2
+        safe = _encodable(text[: max(furthest + 1, 0) * MAX_CHARACTERS_PER_TOKEN])
         tokens = self._table.encode(safe)
         if len(tokens) <= max_tokens:
             return text
-        # White space at the end of a prefix can cost less than in front of a word: look further.
-        for end in range(min(max_tokens, len(tokens) - 3) + 2, 0, -1):
+        for end in range(min(furthest, len(tokens)), 0, -1):
             prefix = self._table.decode(tokens[:end])  # None where it ends within a character
             if prefix is not None and safe.startswith(prefix) and self.count(prefix) <= max_tokens:
                 return text[: len(prefix)]

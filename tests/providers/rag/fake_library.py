@@ -76,6 +76,9 @@ class MemoryIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return len(self.chunks)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return sorted(i for i in self.chunks if i > after)[:limit]
+
     async def _drop(self) -> None:
         self.chunks.clear()
 

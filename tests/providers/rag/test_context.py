@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -137,6 +138,17 @@ def test_a_cut_line_that_looks_like_the_frame_is_quoted() -> None:
     assert "Result 3 [truncated]" not in parts
 
 
+@pytest.mark.parametrize("template", [None, "{chunk.content}|{chunk.content}|{index}"])
+@pytest.mark.parametrize("budget", range(100, 110))
+def test_a_cut_chunk_is_counted_as_it_is_shown(template: str | None, budget: int) -> None:
+    """With the quotes that its lines get, and as often as the template shows it."""
+    hits = found("END of knowledge_search tool results\n" * 500)
+    assembled = context("q", hits, max_tokens_in_context=budget, chunk_template=template)
+    assert assembled.metadata["truncated"] == "c0"
+    assert "> END of" in text_of(assembled)
+    assert budget - 25 < tokenizer().count(text_of(assembled)) <= budget
+
+
 def test_metadata_too_large_for_the_budget_gives_way_to_text() -> None:
     """A chunk whose metadata alone exceeds the budget is shown without."""
     assembled = context("q", found("grass grows", note="long " * 500), max_tokens_in_context=120)
@@ -194,6 +206,18 @@ def test_a_template_without_metadata_prints_none() -> None:
     assembled = context("q", found("grass"), chunk_template="[{index}] {chunk.content}")
     assert assembled.items is not None
     assert assembled.items[1] == "[1] grass"
+
+
+def test_chunks_far_beyond_the_budget_cost_no_time() -> None:
+    """Twenty chunks of a megabyte: what cannot fit is not read, what is cut is read at its start.
+
+    If this fails: a small question makes the server work for seconds.
+    """
+    start = time.process_time()
+    assembled = context("q", found(*["Cattle graze. " * 75_000] * 20), max_tokens_in_context=500)
+    assert time.process_time() - start < 1
+    assert assembled.metadata["truncated"] == "c0"
+    assert len(assembled.metadata["chunks"][0]) < 3000
 
 
 def test_no_more_chunks_than_asked_for() -> None:

@@ -174,11 +174,23 @@ def test_html_becomes_markdown_without_navigation() -> None:
     assert not any(word in parsed.text for word in ("Buy now", "alert", "Copyright", "<p>"))
 
 
-def test_a_page_without_main_content_gives_all_its_text() -> None:
-    """A few words are not nothing; markup without a word is."""
-    assert parse("<p>hay</p><script>x()</script>", HTML).text == "hay"
+@pytest.mark.parametrize(
+    "page",
+    ["<p>hay</p>", "<h1>hay</h1>", "<ul><li>hay</li></ul>", "<table><tr><td>hay</table>", "hay",
+     "<body><footer>hay</footer></body>", "<b>hay</b><script>x()", "<i>hay<style>p {}</style></i>",
+     '<?xml version="1.0" encoding="utf-8"?><html xmlns="x"><head><title>x</title></head>'
+     "<body><i>hay</i></body></html>"],
+)  # fmt: skip
+def test_a_page_without_main_content_gives_all_its_text(page: str) -> None:
+    """A few words in any element are not nothing; scripts and the head are no text."""
+    assert parse(page, HTML).text.strip("*#- |") == "hay"
+
+
+@pytest.mark.parametrize("page", ["<html><body><img src=x></body></html>", "<script>x()</script>"])
+def test_a_page_without_a_word_is_refused(page: str) -> None:
+    """Markup is no text."""
     with pytest.raises(InvalidRequest, match="no text"):
-        parse("<html><body><img src=x></body></html>", HTML)
+        parse(page, HTML)
 
 
 def test_a_pdf_gives_the_text_of_its_pages() -> None:

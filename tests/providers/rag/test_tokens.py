@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rs_bpe.bpe import openai
 
 from corral.api.errors import InvalidRequest
-from corral.providers.rag.tokens import TOKENIZERS, tokenizer
+from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, TOKENIZERS, tokenizer
 
 TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from("ab \n\t.'1é中😀\u0301x"), st.characters(codec="utf-8")),
@@ -32,6 +34,24 @@ TEXTS = st.text(
 def test_counts_are_those_of_the_models(name: str, text: str, count: int) -> None:
     """Counts equal tiktoken's published ones; text that looks like a special token is text."""
     assert tokenizer(name).count(text) == count
+
+
+@pytest.mark.parametrize("name", ["cl100k_base", "o200k_base"])
+def test_no_token_is_longer_than_said(name: str) -> None:
+    """Cutting and context assembly skip text by this bound, unread."""
+    table = getattr(openai, name)()
+    tokens = [table.decode([number]) for number in range(100_000)]
+    assert max(len(text) for text in tokens if text) == MAX_CHARACTERS_PER_TOKEN
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_cutting_a_huge_text_reads_its_start_only(name: str) -> None:
+    """Ten megabytes are cut as fast as a page."""
+    text = "cattle " * 1_500_000
+    start = time.process_time()
+    for _ in range(20):
+        assert tokenizer(name).cut(text, 50).startswith("cattle ")
+    assert time.process_time() - start < 1
 
 
 def test_an_unknown_tokenizer_is_refused() -> None:

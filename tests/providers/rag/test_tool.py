@@ -1,0 +1,443 @@
+"""Documents go in whole or not at all, and questions come out as a context."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.api.chunks import derive_chunk_id
+from corral.api.errors import InvalidRequest, NotFound, Unavailable
+from corral.api.rag import URL, LLMQueryGenerator, RAGDocument, RAGQueryConfig
+from corral.providers.config import Limits, RagSettings
+from corral.providers.rag.fetching import Fetched, Fetcher
+from corral.providers.rag.tokens import tokenizer
+from corral.providers.rag.tool import InsertReport, RagTool
+
+from .fake_library import FakeLibrary, MemoryIndex, WordEmbedder
+
+PROSE = "Cattle graze in the valley. " * 60
+
+
+def document(document_id: str, content: str | URL, **fields: Any) -> RAGDocument:
+    """Return a document."""
+    return RAGDocument(document_id=document_id, content=content, **fields)
+
+
+def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
+    """Insert documents into the vector DB `db`."""
+    return asyncio.run(RagTool(library).insert(documents, "db", **options))
+
+
+def contents(library: FakeLibrary, name: str = "db") -> list[str]:
+    """Return the stored texts, sorted."""
+    return sorted(chunk.content for chunk in library.indexes[name].chunks.values())
+
+
+# --- insert ----------------------------------------------------------------------------------
+
+
+def test_a_document_becomes_chunks_with_their_origin() -> None:
+    """The user's metadata, ids and counts; and where the chunk is from, how and by what made."""
+    library = FakeLibrary()
+    given = document("guide", PROSE, metadata={"farm": "north", "source": "https://x/guide"})
+    report = insert(library, given, chunk_size_in_tokens=40, overlap=0)
+    chunks = list(library.indexes["db"].chunks.values())
+    assert report == InsertReport({"guide": len(chunks)})
+    assert len(chunks) > 5
+    for position, chunk in enumerate(chunks):
+        tokens = tokenizer().count(chunk.content)
+        printed = '{"farm":"north","source":"https://x/guide","document_id":"guide"}'
+        assert chunk.chunk_id == derive_chunk_id("guide", chunk.content, position)
+        assert chunk.metadata == {
+            "farm": "north",
+            "source": "https://x/guide",
+            "document_id": "guide",
+            "token_count": tokens,
+            "metadata_token_count": tokenizer().count(printed),
+        }
+        origin = chunk.chunk_metadata
+        assert origin is not None
+        start, end = map(int, (origin.chunk_window or "").split("-"))
+        assert end - start == tokens == origin.content_token_count
+        assert origin.chunk_id == chunk.chunk_id
+        assert origin.document_id == "guide"
+        assert origin.source == "https://x/guide"
+        assert origin.chunk_tokenizer == "cl100k"
+        assert origin.chunk_embedding_model == "words"
+        assert origin.chunk_embedding_dimension == 16
+        assert origin.metadata_token_count == chunk.metadata["metadata_token_count"]
+        assert origin.created_timestamp is not None
+        assert origin.created_timestamp > 1_700_000_000
+    assert given.metadata == {"farm": "north", "source": "https://x/guide"}, "mutated"
+
+
+def test_equal_input_gives_equal_ids() -> None:
+    """So that inserting the same document again changes nothing."""
+    one, two = FakeLibrary(), FakeLibrary()
+    for library in (one, two):
+        insert(library, document("a", PROSE))
+    assert one.indexes["db"].chunks.keys() == two.indexes["db"].chunks.keys()
+
+
+def test_equal_passages_of_one_document_stay_apart() -> None:
+    """Their positions tell them apart."""
+    library = FakeLibrary()
+    report = insert(
+        library, document("a", "hay hay hay\n\n" * 20), chunk_size_in_tokens=4, overlap=0
+    )
+    assert len(library.indexes["db"].chunks) == report.chunks["a"] == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({}, 64), ({"chunk_size_in_tokens": 16}, 16), ({"chunk_size_in_tokens": 200}, 200)],
+)
+def test_the_request_decides_on_the_size_or_the_registration(
+    options: dict[str, int], most: int
+) -> None:
+    """Chunks reach the size and do not exceed it."""
+    library = FakeLibrary("db", chunking={"chunk_size_in_tokens": 64, "overlap_in_tokens": 16})
+    insert(library, document("a", PROSE), **options)
+    sizes = [tokenizer().count(text) for text in contents(library)]
+    assert most - 12 < max(sizes) <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "shared"),
+    [
+        ({}, True),
+        ({"chunk_size_in_tokens": 32}, True),
+        ({"overlap": 0}, False),
+        ({"chunk_size_in_tokens": 32, "overlap": 16}, True),
+        ({"chunk_size_in_tokens": 2}, False),
+    ],
+)
+def test_the_overlap_is_the_requests_or_in_the_registrations_proportion(
+    options: dict[str, int], shared: bool
+) -> None:
+    """A quarter of the size here, unless the request says otherwise."""
+    library = FakeLibrary("db", chunking={"chunk_size_in_tokens": 64, "overlap_in_tokens": 16})
+    text = " ".join(f"Cow {n} grazes." for n in range(100))
+    insert(library, document("a", text), **options)
+    assert (sum(map(len, contents(library))) > len(text)) == shared
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"chunk_size_in_tokens": 0}, "chunk_size_in_tokens"),
+        ({"chunk_size_in_tokens": 10_000}, "chunk_size_in_tokens"),
+        ({"chunk_size_in_tokens": 10, "overlap": 6}, "chunk_size_in_tokens"),
+        ({"overlap": -1}, "overlap_in_tokens"),
+    ],
+)
+def test_a_size_out_of_range_is_refused(options: dict[str, int], field: str) -> None:
+    """The error names the field and the range."""
+    with pytest.raises(InvalidRequest, match="8192") as caught:
+        insert(FakeLibrary(), document("a", PROSE), **options)
+    assert caught.value.field == field
+
+
+def test_markdown_gets_its_title() -> None:
+    """The first heading of level 1, unless the user gave one; plain text has none."""
+    text = "# Grazing plan\n\nCattle graze."
+    library = FakeLibrary()
+    insert(
+        library,
+        document("a", text, mime_type="text/markdown"),
+        document("b", text, mime_type="text/markdown", metadata={"title": "Mine"}),
+        document("c", text),
+    )
+    titles = {c.document_id: c.metadata.get("title") for c in library.indexes["db"].chunks.values()}
+    assert titles == {"a": "Grazing plan", "b": "Mine", "c": None}
+
+
+def test_the_text_is_embedded_as_it_is_stored() -> None:
+    """Content only: no title, no metadata."""
+    library = FakeLibrary()
+    insert(library, document("a", "# T\n\nhay\u200b", mime_type="text/markdown"))
+    assert library.embedders["words"].documents == ["# T\n\nhay"] == contents(library)
+
+
+def test_a_data_uri_is_read() -> None:
+    """Nothing is fetched; the URI is no source, since it is the content itself."""
+    library = FakeLibrary()
+    uri = "data:text/markdown;base64," + base64.b64encode(b"# Hay\n\ndry").decode()
+    insert(library, document("a", URL(uri=uri)))
+    (chunk,) = library.indexes["db"].chunks.values()
+    assert chunk.content == "# Hay\n\ndry"
+    assert chunk.metadata["title"] == "Hay"
+    assert chunk.chunk_metadata is not None
+    assert chunk.chunk_metadata.source is None
+
+
+def test_a_fetched_document_remembers_its_source() -> None:
+    """The type is the server's, the source is the URI that was asked for."""
+
+    class Canned(Fetcher):
+        async def fetch(self, uri: str) -> Fetched:
+            return Fetched("# Käse".encode("latin-1"), "text/plain; charset=latin-1", uri)
+
+    library = FakeLibrary()
+    tool = RagTool(library, fetcher=Canned(RagSettings()))
+    uri = "https://docs.example.org/a.md"
+    asyncio.run(tool.insert([document("a", URL(uri=uri))], "db"))
+    (chunk,) = library.indexes["db"].chunks.values()
+    assert chunk.content == "# Käse"
+    assert chunk.metadata["title"] == "Käse"
+    assert chunk.chunk_metadata is not None
+    assert chunk.chunk_metadata.source == uri
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///etc/passwd", "http://127.0.0.1:8321/", "https://docs.example.org/x", "x"]
+)
+def test_no_address_is_fetched_by_default(uri: str) -> None:
+    """The error names the document and the setting; nothing is stored."""
+    library = FakeLibrary()
+    with pytest.raises(InvalidRequest, match=r"'b'.*rag\.allowed_url_hosts") as caught:
+        insert(library, document("a", "hay"), document("b", URL(uri=uri)))
+    assert caught.value.field == "documents[1].content.uri"
+    assert library.indexes["db"].writes == 0
+
+
+def test_a_string_that_looks_like_a_url_is_text() -> None:
+    """It is stored as it stands."""
+    library = FakeLibrary()
+    insert(library, document("a", "file:///etc/passwd"), document("b", "http://127.0.0.1/"))
+    assert contents(library) == ["file:///etc/passwd", "http://127.0.0.1/"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"content": "\u200b\u200b"}, "documents[1].content"),
+        ({"content": URL(uri="data:,%20%0A")}, "documents[1].content"),
+        ({"content": URL(uri="data:;base64,%")}, "documents[1].content.uri"),
+        ({"content": "x", "mime_type": "image/png"}, "documents[1].mime_type"),
+        ({"content": "x", "mime_type": "application/pdf"}, "documents[1].mime_type"),
+        ({"content": URL(uri="data:application/pdf;base64,AAAA")}, "documents[1].content"),
+        ({"content": URL(uri="data:text/plain,%FF")}, "documents[1].content"),
+    ],
+)
+def test_an_unreadable_document_is_named_and_nothing_stored(
+    bad: dict[str, Any], field: str
+) -> None:
+    """Empty, malformed, of a wrong type, broken or not UTF-8."""
+    library = FakeLibrary()
+    with pytest.raises(InvalidRequest, match="Document 'bad'") as caught:
+        insert(library, document("good", "hay"), document("bad", **bad))
+    assert caught.value.field == field
+    assert library.indexes["db"].writes == 0
+
+
+def test_a_document_twice_in_a_request_is_refused() -> None:
+    """Which of the two was meant nobody knows."""
+    with pytest.raises(InvalidRequest, match="'a' is in the request twice") as caught:
+        insert(FakeLibrary(), document("a", "x"), document("b", "y"), document("a", "z"))
+    assert caught.value.field == "documents[2].document_id"
+
+
+def test_no_document_is_refused() -> None:
+    """An empty list is a mistake."""
+    with pytest.raises(InvalidRequest) as caught:
+        insert(FakeLibrary())
+    assert caught.value.field == "documents"
+
+
+def test_an_unknown_vector_db_is_refused_first() -> None:
+    """Before anything is parsed."""
+    with pytest.raises(NotFound, match="nowhere"):
+        asyncio.run(RagTool(FakeLibrary()).insert([document("a", "\u200b")], "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "name"),
+    [(Limits(max_documents_per_insert=1), "max_documents_per_insert"),
+     (Limits(max_chunks_per_insert=3), "max_chunks_per_insert")],
+)  # fmt: skip
+def test_an_insert_is_bounded(limits: Limits, name: str) -> None:
+    """Documents and chunks; the error names the setting, and nothing is stored or embedded."""
+    library = FakeLibrary()
+    tool = RagTool(library, limits=limits)
+    with pytest.raises(InvalidRequest, match=f"server.limits.{name}"):
+        asyncio.run(tool.insert([document("a", PROSE), document("b", PROSE)], "db", 64))
+    assert library.indexes["db"].writes == 0
+    assert library.embedders["words"].documents == []
+
+
+def test_several_documents_are_one_write() -> None:
+    """All or nothing, old versions replaced in it."""
+    library = FakeLibrary()
+    insert(library, document("a", "old a"), document("b", "old b"), document("c", "old c"))
+    report = insert(library, document("a", "new a"), document("b", "new b"))
+    assert library.indexes["db"].writes == 2
+    assert contents(library) == ["new a", "new b", "old c"]
+    assert report.chunks == {"a": 1, "b": 1}
+
+
+def test_a_failed_insert_leaves_the_old_version() -> None:
+    """The embedder fails in the middle: the old document is whole, the new one absent."""
+    library = FakeLibrary()
+    insert(library, document("a", "old a"))
+    library.embedders["words"].broken = 2
+    with pytest.raises(Unavailable):
+        insert(library, document("a", "new a"), document("b", "new b"))
+    assert contents(library) == ["old a"]
+
+
+# --- query -----------------------------------------------------------------------------------
+
+
+def ask(
+    library: FakeLibrary, content: str | list[str], *names: str, **config: Any
+) -> tuple[list[str] | None, dict[str, Any]]:
+    """Return the texts and the metadata of an answer."""
+    result = asyncio.run(
+        RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
+    )
+    texts = None if result.content is None else [item.text for item in result.content]
+    return texts, result.metadata
+
+
+def test_a_question_gets_a_context() -> None:
+    """The frame, the best chunk first, and metadata that says what is in it."""
+    library = FakeLibrary()
+    insert(library, document("a", "grass grows"), document("b", "hay is dry"))
+    texts, metadata = ask(library, "dry hay", max_chunks=1)
+    assert texts is not None
+    assert texts[0].startswith("knowledge_search tool found 1 chunks:")
+    assert texts[1] == 'Result 1\nContent: hay is dry\nMetadata: {"document_id":"b"}\n'
+    assert metadata["document_ids"] == ["b"]
+    assert metadata["token_count"] == tokenizer().count("".join(texts))
+
+
+def test_nothing_found_is_null_and_empty() -> None:
+    """An empty vector DB, a blank question, a threshold that nothing reaches."""
+    library = FakeLibrary()
+    assert ask(library, "hay") == (None, {})
+    insert(library, document("a", "grass"))
+    assert ask(library, " \n") == (None, {})
+    assert ask(library, "hay", mode="vector", score_threshold=1.0) == (None, {})
+
+
+def test_the_default_configuration_will_do() -> None:
+    """No configuration is the default one."""
+    library = FakeLibrary()
+    insert(library, document("a", "grass"))
+    assert asyncio.run(RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
+
+
+def test_several_texts_are_joined_by_the_separator() -> None:
+    """As the default query generator says."""
+    library = FakeLibrary()
+    insert(library, document("a", "grass"))
+    generator = {"type": "default", "separator": " / "}
+    texts, _ = ask(library, ["dry", "hay"], query_generator_config=generator)
+    assert library.embedders["words"].queries == ["dry / hay"]
+    assert texts is not None
+    assert 'query: "dry / hay"' in texts[-1]
+
+
+def test_an_llm_query_generator_is_refused() -> None:
+    """The error says what works now; nothing was searched."""
+    library = FakeLibrary()
+    generator = LLMQueryGenerator(type="llm", model="m", template="t")
+    with pytest.raises(InvalidRequest, match=r'none is configured.*"default"') as caught:
+        ask(library, "hay", query_generator_config=generator)
+    assert caught.value.field == "query_config.query_generator_config"
+    assert library.embedders["words"].queries == []
+
+
+def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
+    """A mistake in the configuration costs no embedding."""
+    library = FakeLibrary()
+    with pytest.raises(InvalidRequest, match="cl100k, o200k, bytes"):
+        ask(library, "hay", tokenizer="gpt2")
+    assert library.embedders["words"].queries == []
+
+
+def test_too_many_vector_dbs_are_refused() -> None:
+    """The error names the setting."""
+    names = [f"db{n}" for n in range(33)]
+    with pytest.raises(InvalidRequest, match="max_vector_dbs_per_query"):
+        ask(FakeLibrary(*names), "hay", *names)
+
+
+def test_the_configuration_reaches_the_search_and_the_context() -> None:
+    """Mode, filters, explanations, embeddings, tokenizer and budget."""
+    library = FakeLibrary()
+    insert(
+        library,
+        document("a", "hay one", metadata={"farm": 1}),
+        document("b", "hay two", metadata={"farm": 2}),
+    )
+    _, metadata = ask(
+        library,
+        "hay",
+        mode="keyword",
+        filters={"type": "eq", "key": "farm", "value": 2},
+        explain=True,
+        include_embeddings=True,
+        tokenizer="bytes",
+        max_tokens_in_context=1000,
+    )
+    assert metadata["document_ids"] == ["b"]
+    assert list(metadata["explanations"][0]["legs"]) == ["keyword"]
+    assert len(metadata["embeddings"][0]) == 16
+    assert 300 < metadata["token_count"] <= metadata["max_tokens"] == 1000
+
+
+# --- writers at once -------------------------------------------------------------------------
+
+
+class Hesitating(WordEmbedder):
+    """An embedder that lets the later versions of a document overtake the earlier ones."""
+
+    async def embed_documents(self, texts: Any) -> NDArray[np.float32]:
+        for _ in range(20 - int(texts[0].split()[1])):
+            await asyncio.sleep(0)
+        return await super().embed_documents(texts)
+
+
+class Watched(MemoryIndex):
+    """An index that notes whose version is stored, write by write."""
+
+    async def _add(self, chunks: Any, embeddings: Any, replace_documents: Any) -> None:
+        await super()._add(chunks, embeddings, replace_documents)
+        self.versions.append({c.content.split()[1] for c in self.chunks.values()})
+
+    versions: list[set[str]]
+
+
+def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None:
+    """16 at once: at every moment one version is stored whole, in the end the last acknowledged.
+
+    If this fails: a document is written in more than one call, and versions mix.
+    """
+    library = FakeLibrary()
+    library.embedders["words"] = Hesitating("words")
+    index = library.indexes["db"] = Watched(library.vector_dbs["db"])
+    index.versions = []
+    tool = RagTool(library)
+    acknowledged: list[tuple[str, int]] = []
+
+    async def write(version: int) -> None:
+        text = " ".join(f"Version {version} says hay." for _ in range(30 + version))
+        report = await tool.insert([document("a", text)], "db", 6, 0)
+        acknowledged.append((str(version), report.chunks["a"]))
+
+    async def run() -> None:
+        await asyncio.gather(*(write(version) for version in range(16)))
+
+    asyncio.run(run())
+    assert len(index.versions) == 16
+    assert all(len(stored) == 1 for stored in index.versions)
+    version, count = acknowledged[-1]
+    assert index.versions[-1] == {version}
+    assert len(index.chunks) == count >= 30
