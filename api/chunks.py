@@ -96,9 +96,14 @@ def _storable(value: Any, depth: int = 0) -> Any:
     return value
 
 
+def is_unicode(text: str) -> bool:
+    """Say whether a text can be encoded: it holds no lone surrogate."""
+    return _SURROGATES.search(text) is None
+
+
 def _no_surrogates(identifier: str) -> str:
     """Refuse lone surrogates: replacing them would make one id of two."""
-    if _SURROGATES.search(identifier):
+    if not is_unicode(identifier):
         raise ValueError("an id must be valid Unicode")
     return identifier
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.chunks import Chunk, last_of_each, strip_nul
+from corral.api.chunks import Chunk, is_unicode, last_of_each, strip_nul
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
@@ -38,6 +38,9 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 
 MAX_K = 1000
 """Most hits of one query: what every engine can do; an agent's context holds far fewer."""
+
+MAX_IDS = 100_000
+"""Most ids of one page of `chunk_ids`: 10 MB or so."""
 
 MAX_QUERY_CHARACTERS = 200_000
 """Longest query text; 20,000 words fit."""
@@ -200,6 +203,32 @@ class EmbeddingIndex(ABC):
         """Return the number of chunks stored."""
         return await self._count()
 
+    async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the first ids of stored chunks that follow an id, in ascending order.
+
+        The order is that of code points, on every backend. Called again with the last id of each
+        answer, until one is shorter than `limit`, it gives every chunk that is there all the while
+        exactly once, whatever others write meanwhile: an id says where to go on even after a
+        restart, and when its own chunk is gone. An engine that cannot order by id reads all ids for
+        every answer: ask such a one for many at once.
+
+        Args:
+            after: Any text; "" begins at the beginning.
+            limit: Most ids wanted, 1 to 100,000.
+
+        Raises:
+            InvalidRequest: A bad argument.
+            ProviderError: The backend failed.
+            ContractViolation: The provider's answer breaks the contract.
+        """
+        start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        ids = list(await self._chunk_ids(start, size))
+        if len(ids) > size or any(one >= other for one, other in pairwise([start, *ids])):
+            raise ContractViolation(
+                f"{self.vector_db.provider_id}: chunk ids are too many or not in ascending order."
+            )
+        return ids
+
     async def delete(self) -> None:
         """Drop the whole index with everything in it; the index must not be used afterwards."""
         await self._drop()
@@ -241,6 +270,10 @@ class EmbeddingIndex(ABC):
     @abstractmethod
     async def _count(self) -> int:
         """Return the number of chunks."""
+
+    @abstractmethod
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        """Return the first `limit` ids above `after`, ascending by code point (as UTF-8 bytes)."""
 
     @abstractmethod
     async def _drop(self) -> None:
@@ -395,6 +428,22 @@ def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
             f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
         )
     return int(k)
+
+
+def check_after(after: object) -> str:
+    """Return the id after which to begin, cut before a NUL: no id holds one, so none lies between.
+
+    Raises:
+        InvalidRequest: It is no string, or no valid Unicode.
+    """
+    if not isinstance(after, str) or not is_unicode(after):
+        raise InvalidRequest(
+            "after is no valid text.",
+            hint='Use the last id of the answer before, or "" to begin.',
+            field="after",
+        )
+    start: str = after.partition("\0")[0]
+    return start
 
 
 def check_threshold(threshold: object) -> float:

@@ -50,15 +50,16 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "concurrency", "documents", "filters", "guards", "hostile", "hybrid", "isolation",
-            "keyword", "lifecycle", "limits", "persistence", "refusals", "scoring", "vector",
-            "writes",
+            "concurrency", "documents", "enumeration", "filters", "guards", "hostile", "hybrid",
+            "isolation", "keyword", "lifecycle", "limits", "persistence", "refusals", "scoring",
+            "vector", "writes",
         )
     )
 )  # fmt: skip
 
 from corral.api.testing.concurrency import ConcurrencyTests  # noqa: E402
 from corral.api.testing.documents import DocumentTests  # noqa: E402
+from corral.api.testing.enumeration import EnumerationTests  # noqa: E402
 from corral.api.testing.filters import FilterTests  # noqa: E402
 from corral.api.testing.guards import GuardTests  # noqa: E402
 from corral.api.testing.hostile import HostileTextTests  # noqa: E402
@@ -81,6 +82,7 @@ class IndexConformance(
     LifecycleTests,
     WriteTests,
     DocumentTests,
+    EnumerationTests,
     VectorTests,
     KeywordTests,
     HybridTests,

@@ -8,10 +8,10 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing.indexes import Indexes
 from corral.api.testing.suite import Suite, applies, standard_tests
 
-PUBLIC = ("query", "add_chunks", "get_chunks", "delete_chunks", "count", "delete")
+PUBLIC = ("query", "add_chunks", "get_chunks", "delete_chunks", "count", "chunk_ids", "delete")
 HOOKS = (
     "_add", "_query_vector", "_query_keyword", "_query_hybrid", "_get", "_delete_chunks", "_count",
-    "_drop",
+    "_chunk_ids", "_drop",
 )  # fmt: skip
 
 

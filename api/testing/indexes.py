@@ -152,6 +152,11 @@ class Handle:
         number: int = self._run(self.index.count())
         return number
 
+    def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+        """Return the first stored ids that follow one."""
+        found: list[str] = self._run(self.index.chunk_ids(after, limit))
+        return found
+
 
 class Indexes:
     """The indexes of one test. All live in one event loop and one folder.

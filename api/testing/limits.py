@@ -15,7 +15,7 @@ class LimitTests(Suite):
     """Many, long and wide."""
 
     def test_thousands_of_chunks_in_one_call(self, indexes: Indexes) -> None:
-        """6,000 chunks are added, got, counted and deleted in one call each.
+        """6,000 chunks are added, got, counted, listed and deleted in one call each.
 
         If this fails: the engine's batch or its number of parameters is limited; split the call.
         """
@@ -24,6 +24,7 @@ class LimitTests(Suite):
         index.add([chunk(name, "zebra") for name in names])
         assert index.count() == MANY
         assert [c.chunk_id for c in index.get(*names)] == names
+        assert index.chunk_ids(limit=MANY + 1) == names
         for mode in self.capabilities.modes:
             found = ids(index.search(mode, [1, 0], "zebra", k=MAX_K))
             assert len(set(found)) == MAX_K

@@ -123,6 +123,12 @@ def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, 
     return dict(found)
 
 
+def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list[str]:
+    """Return the first chunk ids that follow one, in ascending order of code points."""
+    query = "SELECT chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?"
+    return [str(chunk_id) for (chunk_id,) in connection.execute(query, (after, limit))]
+
+
 def count_up(connection: apsw.Connection, by: int) -> None:
     """Add to the count of chunks, and give the file a new version."""
     connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")

@@ -86,6 +86,11 @@ class ScriptedIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return len(self.chunks)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        self.calls.append(("chunk_ids", (after, limit)))
+        ids = sorted(i for i in self.chunks if i > after)
+        return ids[:limit] if self.cut else ids
+
     async def _drop(self) -> None:
         self.calls.append(("drop", None))
         self.chunks.clear()

@@ -319,6 +319,39 @@ class EmbeddingsInEveryReply(ToyIndex):
         return await super()._get(chunk_ids, True)
 
 
+# --- going through the ids ------------------------------------------------------------------------
+
+
+@caught_by("test_ids_are_in_the_order_of_code_points", "test_pages_join_to_the_whole[7]")
+class IdsAsInserted(ToyIndex):
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return [i for i in self._load() if i > after][:limit]
+
+
+@caught_by("test_ids_are_in_the_order_of_code_points", "test_one_can_begin_anywhere")
+class IdsByUtf16(ToyIndex):
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        above = [i for i in self._load() if i.encode("utf-16-be") > after.encode("utf-16-be")]
+        return sorted(above, key=lambda i: i.encode("utf-16-be"))[:limit]
+
+
+@caught_by("test_writes_between_two_pages")
+class PagesByPosition(ToyIndex):
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        ids = sorted(self._load())
+        start = ids.index(after) + 1 if after in ids else len(ids) if after else 0
+        return ids[start : start + limit]
+
+
+@caught_by("test_writes_between_two_pages", "test_ids_of_another_process_are_seen")
+class IdsReadOnce(ToyIndex):
+    _ids: list[str] | None = None
+
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        self._ids = sorted(self._load()) if self._ids is None else self._ids
+        return [i for i in self._ids if i > after][:limit]
+
+
 # --- the rest -------------------------------------------------------------------------------------
 
 

@@ -106,6 +106,9 @@ class ToyIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return len(self._load())
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return sorted(i for i in self._load() if i > after)[:limit]
+
     async def _drop(self) -> None:
         self._path.unlink(missing_ok=True)
 

@@ -78,6 +78,9 @@ class MemoryIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return len(self._chunks)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit)
+
     async def _drop(self) -> None:
         with self._lock:
             self._clear()
@@ -150,6 +153,10 @@ class MemoryIndex(EmbeddingIndex):
                 for chunk in copies:
                     chunk.embedding = self._embeddings.of(chunk.chunk_id).tolist()
             return copies
+
+    def _ids_after(self, after: str, limit: int) -> list[str]:
+        with self._lock:
+            return heapq.nsmallest(limit, (i for i in self._chunks if i > after))
 
 
 class _Matrix:

@@ -148,6 +148,13 @@ class PgvectorIndex(EmbeddingIndex):
         [(count,)] = await self._rows(self._tables.sql("SELECT count FROM {state}"), {})
         return int(count)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        statement = self._tables.sql(
+            'SELECT chunk_id FROM {chunks} WHERE chunk_id > %(after)s::text COLLATE "C"'
+            ' ORDER BY chunk_id COLLATE "C" LIMIT %(limit)s'
+        )
+        return [str(i) for (i,) in await self._rows(statement, {"after": after, "limit": limit})]
+
     async def _drop(self) -> None:
         async def work(connection: Connection) -> None:
             await connection.execute(

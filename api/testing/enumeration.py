@@ -1,0 +1,96 @@
+"""Standard tests: the ids of an index can be gone through, in one order on every backend."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.api.testing.hostile import QUERIES
+from corral.api.testing.indexes import Handle, Indexes, chunk
+from corral.api.testing.suite import Suite, needs
+
+UNLIKE = [
+    "a", "aa", "ab", "a-b", "a b", "a_b", "a/b", "ab ", "A", "AB", "B", "Z", "_", "~", "-", " ",
+    "0", "10", "9", "é", "e\u0301", "E\u0301", "ø", "ß", "ss", "ａ", "天气", "気", "\u1e9e", "\x01",
+    "\x7f", "\u2028", "\ufb01", "\ufffd", "\uffee", "\U00010000", "🙂", "\U0010ffff", "🙂" * 255,
+]  # fmt: skip
+"""Ids that sort otherwise by a locale, by lower case, by UTF-16 or as numbers."""
+
+
+def pages(index: Handle, limit: int, after: str = "") -> list[str]:
+    """Return all ids from `after` on, read so many at a time."""
+    found: list[str] = []
+    while page := index.chunk_ids(found[-1] if found else after, limit):
+        found += page
+        if len(page) < limit:
+            break
+    return found
+
+
+class EnumerationTests(Suite):
+    """chunk_ids: what is copied, compared and exported is found by it."""
+
+    def test_an_empty_index_has_no_ids(self, indexes: Indexes) -> None:
+        """Nothing stored, nothing listed, wherever one begins."""
+        index = indexes.open()
+        assert index.chunk_ids() == index.chunk_ids("a") == []
+
+    def test_ids_are_in_the_order_of_code_points(self, indexes: Indexes) -> None:
+        """Not of a locale, not of lower case, not of UTF-16, not of insertion.
+
+        If this fails: give the engine's column a binary collation, or sort the ids as Python does.
+        """
+        index = indexes.open()
+        index.add_texts(dict.fromkeys(UNLIKE[::2], "zebra"))
+        index.add_texts(dict.fromkeys(UNLIKE[1::2], "lion"))
+        assert index.chunk_ids() == sorted(UNLIKE)
+
+    @pytest.mark.parametrize("limit", [1, 2, 7, 38, 39, 40])
+    def test_pages_join_to_the_whole(self, indexes: Indexes, limit: int) -> None:
+        """Each page goes on after the last id of the one before; none is missed or repeated."""
+        index = indexes.open()
+        index.add_texts(dict.fromkeys(UNLIKE, "zebra"))
+        assert pages(index, limit) == sorted(UNLIKE)
+
+    def test_one_can_begin_anywhere(self, indexes: Indexes) -> None:
+        """Any text is a place to begin, stored or not, and is data wherever it looks like syntax.
+
+        If this fails: the text reaches the engine's query language.
+        """
+        index = indexes.open()
+        index.add_texts(dict.fromkeys(UNLIKE, "zebra"))
+        for after in [*UNLIKE, *QUERIES, "a" * 10_000, "aa\0", "b\0c"]:
+            assert index.chunk_ids(after) == sorted(i for i in UNLIKE if i > after), repr(after)
+
+    def test_writes_between_two_pages(self, indexes: Indexes) -> None:
+        """What stays is found once; what is deleted ahead is not, what is added ahead is.
+
+        The chunk of the last id may go itself. If this fails: the place is a number of rows, or
+        the ids were read once and kept.
+        """
+        index = indexes.open()
+        index.add_texts(dict.fromkeys("abcdefgh", "zebra"))
+        assert index.chunk_ids(limit=3) == ["a", "b", "c"]
+        index.remove("a", "c", "e")
+        index.add_texts({"aa": "lion", "cc": "lion", "d": "lion", "i": "lion"})
+        assert index.chunk_ids("c", limit=3) == ["cc", "d", "f"]
+        assert index.chunk_ids("f", limit=9) == ["g", "h", "i"]
+        assert index.chunk_ids() == ["aa", "b", "cc", "d", "f", "g", "h", "i"]
+
+    @needs(lambda can: can.persistent)
+    def test_one_can_go_on_after_a_restart(self, indexes: Indexes) -> None:
+        """An id says where to go on in an index that was opened anew."""
+        index = indexes.open()
+        index.add_texts(dict.fromkeys(UNLIKE, "zebra"))
+        first = index.chunk_ids(limit=10)
+        index = indexes.restart(index)
+        assert first + pages(index, 10, first[-1]) == sorted(UNLIKE)
+
+    @needs(lambda can: can.concurrent_processes and can.vector != "no")
+    def test_ids_of_another_process_are_seen(self, indexes: Indexes) -> None:
+        """What another process added or deleted shows in the next page."""
+        index = indexes.open()
+        index.add_texts({"a": "zebra", "b": "lion", "d": "okapi"})
+        assert index.chunk_ids(limit=1) == ["a"]
+        new = [chunk("c").model_dump(mode="json") | {"embedding": [1, 0]}]
+        indexes.in_another_process(index, ("add", new), ("delete", ["b"]))
+        assert index.chunk_ids("a") == ["c", "d"]
