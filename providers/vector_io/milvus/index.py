@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -124,6 +125,9 @@ class MilvusIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return await asyncio.to_thread(self._count_chunks)
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit)
+
     async def _drop(self) -> None:
         await asyncio.to_thread(self._drop_collection)
 
@@ -214,6 +218,11 @@ class MilvusIndex(EmbeddingIndex):
         with self._store.engine.alone():
             pks = list(dict.fromkeys(map(row_key, chunk_ids)))
             return self._store.chunks(pks, with_embeddings=include_embeddings)
+
+    def _ids_after(self, after: str, limit: int) -> list[str]:
+        """Return the first ids that follow one. Milvus orders nothing: all are read."""
+        with self._store.engine.alone():
+            return heapq.nsmallest(limit, (i for i in self._store.chunk_ids() if i > after))
 
     def _count_chunks(self) -> int:
         if self._in_memory:
