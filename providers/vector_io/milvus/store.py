@@ -166,6 +166,10 @@ class Store:
         """Return the primary keys of all chunks."""
         return [row["pk"] for row in self._scan(CHUNKS, ("pk",))]
 
+    def chunk_ids(self) -> Iterator[str]:
+        """Yield the ids of all chunks, unordered."""
+        return (row["chunk_id"] for row in self._scan(CHUNKS, ("chunk_id",)))
+
     def count(self, expression: str) -> int:
         """Return the number of rows that pass."""
         found = self._call("query", filter=expression, output_fields=["count(*)"])
