@@ -38,7 +38,7 @@ from corral.providers.vector_io.sparse import (
     query_vector,
     sparse_chunk,
 )
-from corral.providers.vector_io.text import analyzer
+from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
 
 _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
 _GROWTH = 4
@@ -70,20 +70,28 @@ class MilvusIndex(EmbeddingIndex):
         self._open = True
         store.engine.enter()
 
-    def prepare(self) -> None:
-        """Put a collection in order that another process or another version left.
+    def prepare(self, *, is_new: bool) -> None:
+        """Load the collection, and put in order what another process or version left.
 
         Raises:
             ConfigError: A newer Corral wrote it.
         """
-        if not self._store.tidy():
-            pks = self._store.keys()
-            for start in range(0, len(pks), _REWRITTEN):
-                some = pks[start : start + _REWRITTEN]
-                chunks = self._store.chunks(some, with_embeddings=True)
-                embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
-                self._write(chunks, embeddings, frozenset())
+        if is_new:
+            self._store.make()
+        self._store.load()
+        if not is_new:
+            self._store.tidy()
+            if self._store.analyzer_version() != ANALYZER_VERSION:
+                self._analyze_anew()
         self._store.sign()
+
+    def _analyze_anew(self) -> None:
+        pks = self._store.keys()
+        for start in range(0, len(pks), _REWRITTEN):
+            some = pks[start : start + _REWRITTEN]
+            chunks = self._store.chunks(some, with_embeddings=True)
+            embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
+            self._write(chunks, embeddings, frozenset())
 
     # --- the contract's hooks ----------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from pymilvus import MilvusClient
 from pymilvus.exceptions import ConnectionConfigException
@@ -25,6 +26,13 @@ from corral.providers.vector_io.milvus.schema import (
 from corral.providers.vector_io.milvus.store import Store
 
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
+
+_RECONNECTING = {  # or gRPC waits up to two minutes before it looks for a server that was down
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 1000,
+    "grpc.use_local_subchannel_pool": 1,
+}
 
 
 class MilvusProvider(VectorIOProvider):
@@ -67,8 +75,7 @@ class MilvusProvider(VectorIOProvider):
                 )
             index = MilvusIndex(vector_db, store)
             try:
-                store.make()
-                index.prepare()
+                index.prepare(is_new=is_new)
             except BaseException:
                 if is_new:
                     store.drop()
@@ -127,7 +134,9 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
 
 def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
     """Build remote::milvus (its spec's factory); it keeps nothing in `home`."""
-    options = {"server_pem_path": str(config.certificate)} if config.certificate else {}
+    options: dict[str, Any] = {"grpc_options": _RECONNECTING}
+    if config.certificate:
+        options["server_pem_path"] = str(config.certificate)
 
     def connect() -> MilvusClient:
         return MilvusClient(

@@ -66,34 +66,37 @@ class Store:
         return bool(self._call("has_collection"))
 
     def make(self) -> None:
-        """Make the collection and its indexes, or what is missing of them; load it."""
-        if not self.exists():
-            schema = fields(self._vector_db, self.layout)
-            self._call("create_collection", schema=schema, consistency_level="Strong")
-        lite = str(self.engine.call("get_server_version")).startswith("milvus_lite")
-        there = set(self._call("list_indexes"))
-        for field, parameters in indexes(self._vector_db, self.layout, self.vectors).items():
-            # Milvus Lite knows no index of an array; it reads the rows instead.
-            if field not in there and not (lite and field in ("attributes", "keys")):
-                self._call("create_index", index_params=parameters, sync=False)
-        self.load()
+        """Make the collection."""
+        schema = fields(self._vector_db, self.layout)
+        self._call("create_collection", schema=schema, consistency_level="Strong")
 
     def load(self) -> None:
         """Make the collection searchable, as it must be after a start of the server."""
+        missing = indexes(self._vector_db, self.layout, self.vectors)
+        for field in self._call("list_indexes"):
+            del missing[field]
+        if self.layout.arrays and missing:
+            version = str(self.engine.call("get_server_version"))
+            if version.startswith("milvus_lite"):  # knows no index of arrays and reads the rows
+                missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
+        for parameters in missing.values():
+            self._call("create_index", index_params=parameters, sync=False)
         self._call("load_collection")
 
     def drop(self) -> None:
         """Drop the collection with everything in it."""
         self._call("drop_collection")
 
-    def tidy(self) -> bool:
-        """Remove what a killed process left; say whether the terms stored are today's.
+    def tidy(self) -> None:
+        """Remove what a killed process has marked and not yet deleted."""
+        self._delete([row["pk"] for row in self._scan(f"kind == {Kind.DEAD:d}", ("pk",))])
+
+    def analyzer_version(self) -> int:
+        """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
 
         Raises:
             ConfigError: A newer Corral wrote the collection.
         """
-        dead = [row["pk"] for row in self._scan(f"kind == {Kind.DEAD:d}", ("pk",))]
-        self._delete(dead)
         found = self._get([_ABOUT], ("payload",))
         about = json.loads(found[0]["payload"]) if found else {}
         if about.get("layout", 0) > LAYOUT:
@@ -101,7 +104,7 @@ class Store:
                 f"{self._vector_db.provider_id}: a newer Corral wrote this vector DB.",
                 hint="Run that version.",
             )
-        return not about or about["analyzer"] == ANALYZER_VERSION
+        return int(about.get("analyzer", ANALYZER_VERSION))
 
     def sign(self) -> None:
         """Record how the rows are made."""
@@ -114,8 +117,14 @@ class Store:
         self, field: str, vector: Any, expression: str, limit: int, output: Sequence[str]
     ) -> list[Any]:
         """Return the nearest rows by embedding (`embedding`) or the best by words (`terms`)."""
-        parameters = self.vectors.search_parameters(limit) if field == "embedding" else {}
-        return self.engine.search(self._name, field, vector, expression, limit, output, parameters)
+        efforts: list[dict[str, Any]] = [{}]
+        if field == "embedding":
+            efforts = self.vectors.efforts(limit, filtered=expression != CHUNKS)
+        for effort in efforts:
+            hits = self.engine.search(self._name, field, vector, expression, limit, output, effort)
+            if len(hits) == limit:
+                break
+        return hits
 
     def entries(self, *, with_keys: bool) -> Iterator[Entry]:
         """Yield what the statistics need of every chunk."""

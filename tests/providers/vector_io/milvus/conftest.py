@@ -33,10 +33,10 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
-        arguments = ["--data-dir", str(self.folder), "--host", "127.0.0.1"]
+        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        command = [sys.executable, "-m", "milvus_lite.cmdline", "server"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "milvus_lite.cmdline", "server", *arguments]
-            + ["--port", str(self.port)],
+            [*command, "--data-dir", str(self.folder), *address],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -43,25 +42,13 @@ class TestRemoteMilvus(IndexConformance):
     """
 
     capabilities = REMOTE_SPEC.capabilities
-    options: ClassVar[dict[str, str]] = {}
     providers: ClassVar[dict[Path, MilvusProvider]] = {}
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
         """Open the vector DB's collection on the server, made where it is absent."""
         if folder not in self.providers:
-            config = RemoteMilvusConfig.model_validate(
-                {
-                    "uri": os.environ["CORRAL_TEST_MILVUS_URI"],
-                    "collection_prefix": f"t{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}",
-                    **self.options,
-                }
-            )
+            prefix = f"t{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+            uri = os.environ["CORRAL_TEST_MILVUS_URI"]
+            config = RemoteMilvusConfig(uri=uri, collection_prefix=prefix)
             self.providers[folder] = create_remote("milvus", config, folder)
         return await self.providers[folder].open_index(vector_db, create=True)
-
-
-class TestRemoteMilvusFlat(TestRemoteMilvus):
-    """The same without a graph: exact."""
-
-    capabilities = replace(REMOTE_SPEC.capabilities, exact=True)
-    options: ClassVar[dict[str, str]] = {"index": "FLAT"}
