@@ -7,7 +7,7 @@ INLINE_SPEC = ProviderSpec(
     provider_type="inline::qdrant",
     description="Qdrant Edge: Qdrant's engine in this process, a folder a vector DB, exact search.",
     config="corral.providers.vector_io.qdrant.config:QdrantEdgeConfig",
-    factory="corral.providers.vector_io.qdrant.provider:create_edge",
+    factory="corral.providers.vector_io.qdrant.edge_provider:create",
     requires=("qdrant-edge-py",),
     extra="qdrant",
     capabilities=Capabilities(
@@ -30,7 +30,7 @@ REMOTE_SPEC = ProviderSpec(
     description="A Qdrant server or cluster over REST or gRPC, a collection a vector DB. "
     "Not verified against a live server: its tests run on the client's local mode.",
     config="corral.providers.vector_io.qdrant.config:QdrantConfig",
-    factory="corral.providers.vector_io.qdrant.provider:create_remote",
+    factory="corral.providers.vector_io.qdrant.server_provider:create",
     requires=("qdrant-client",),
     extra="qdrant",
     capabilities=Capabilities(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.points import Json, Point
 
 
@@ -24,6 +26,17 @@ class Row:
     payload: Json
     score: float = 0.0
     dense: list[float] = field(default_factory=list)
+
+
+def collection_name(vector_db: VectorDB) -> str:
+    """Return the name of a vector DB's folder or collection: 40 hex digits.
+
+    The id is hashed, so that any id is a usable name, none is a path, and different ids never
+    share one. The time of registration is hashed with it: an id that is registered anew gets a
+    new collection, and a process that still holds the old one cannot touch it.
+    """
+    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(key).hexdigest()[:40]
 
 
 class Collection(ABC):
@@ -56,6 +69,10 @@ class Collection(ABC):
     @abstractmethod
     async def scroll(self, filter_: Json, limit: int) -> list[Row]:
         """Return some points that pass, at most `limit`, whole and with their dense vectors."""
+
+    @abstractmethod
+    async def chunk_ids(self, after: str, limit: int) -> list[str]:
+        """Return the first chunk ids that follow one, in ascending order."""
 
     @abstractmethod
     async def count(self) -> int:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import qdrant_edge as qdrant
 
-from corral.api.errors import NotFound, ProviderError, Unavailable
-from corral.api.scoring import Metric
+from corral.api.errors import NotFound
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant import engine
 from corral.providers.vector_io.qdrant.collection import Collection, Row
 from corral.providers.vector_io.qdrant.points import (
     DENSE,
@@ -34,9 +34,9 @@ FLUSH_AFTER = 5_000
 VACUUM_AFTER = 10_000
 """Fewest deleted points for which the shard is rewritten while it is open."""
 
-SCROLL_BATCH = 10_000
+MOST_REMEMBERED = 100_000
+"""Counts kept until the next write, 200 bytes each."""
 
-_EVERYTHING = 2**40
 _COMPLETE = "complete"  # a file beside the engine's, made last
 _JOURNAL = "5b0c5f0e-0000-4000-8000-000000000000"  # no uuid5, so no chunk's id
 
@@ -87,10 +87,10 @@ class EdgeCollection(Collection):
                 hint="Delete the vector DB and register it anew.",
                 field="vector_db_id",
             )
-        with _errors(vector_db.provider_id):
-            shard = qdrant.EdgeShard.load(str(folder), _config(vector_db))
+        with engine.errors(vector_db.provider_id):
+            shard = qdrant.EdgeShard.load(str(folder), engine.config(vector_db))
             for record in shard.retrieve([_JOURNAL], True, False):
-                _delete(shard, [*(record.payload or {})["delete"], _JOURNAL])
+                engine.delete(shard, [*(record.payload or {})["delete"], _JOURNAL])
             shard.optimize()
             return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
 
@@ -105,9 +105,9 @@ class EdgeCollection(Collection):
             return cls.open(vector_db, folder, flush_each_write=flush_each_write)
         shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left half of it
         try:
-            with _errors(vector_db.provider_id):
+            with engine.errors(vector_db.provider_id):
                 folder.mkdir(parents=True)
-                shard = qdrant.EdgeShard.create(str(folder), _config(vector_db))
+                shard = qdrant.EdgeShard.create(str(folder), engine.config(vector_db))
                 for name in INTEGER_INDEXES:
                     schema = qdrant.IntegerIndexParams(lookup=True, range=False)
                     shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
@@ -156,27 +156,41 @@ class EdgeCollection(Collection):
         request = qdrant.QueryRequest(
             limit=limit,
             query=query,
-            filter=_filter(filter_) if filter_ else None,
+            filter=engine.to_filter(filter_) if filter_ else None,
             params=qdrant.SearchParams(exact=True),
             with_payload=qdrant.PayloadSelector.Include(list(fields)),
             with_vector=[DENSE] if dense else False,
         )
-        return await self._step(lambda shard: [_row(point) for point in shard.query(request)])
+        return await self._step(
+            lambda shard: [engine.to_row(point) for point in shard.query(request)]
+        )
 
     async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
         """Return those of these points that exist."""
         selected = qdrant.PayloadSelector.Include(list(fields))
         vectors: Any = [DENSE] if dense else False
         return await self._step(
-            lambda shard: [_row(r) for r in shard.retrieve(list(ids), selected, vectors)]
+            lambda shard: [engine.to_row(r) for r in shard.retrieve(list(ids), selected, vectors)]
         )
 
     async def scroll(self, filter_: Json, limit: int) -> list[Row]:
         """Return some points that pass, whole."""
         request = qdrant.ScrollRequest(
-            limit=limit, filter=_filter(filter_), with_payload=True, with_vector=[DENSE]
+            limit=limit, filter=engine.to_filter(filter_), with_payload=True, with_vector=[DENSE]
         )
-        return await self._step(lambda shard: [_row(record) for record in shard.scroll(request)[0]])
+        return await self._step(
+            lambda shard: [engine.to_row(record) for record in shard.scroll(request)[0]]
+        )
+
+    async def chunk_ids(self, after: str, limit: int) -> list[str]:
+        """Return the first chunk ids that follow one; they are sorted anew after a write."""
+
+        def read(shard: qdrant.EdgeShard) -> list[str]:
+            ids = self._remembered("chunk_ids", lambda: sorted(engine.chunk_ids(shard)))
+            start = bisect_right(ids, after)
+            return ids[start : start + limit]
+
+        return await self._step(read)
 
     async def count(self) -> int:
         """Return the number of points."""
@@ -186,13 +200,13 @@ class EdgeCollection(Collection):
         """Return the number of points that pass, for each filter."""
 
         def count(shard: qdrant.EdgeShard) -> list[int]:
-            return [self._remembered(repr(f), partial(_count, shard, f)) for f in filters]
+            return [self._remembered(repr(f), partial(engine.count, shard, f)) for f in filters]
 
         return await self._step(count)
 
     async def facet(self, name: str) -> Mapping[int, int]:
         """Return the number of points by value of a field."""
-        request = qdrant.FacetRequest(name, limit=_EVERYTHING, exact=True)
+        request = qdrant.FacetRequest(name, limit=engine.EVERYTHING, exact=True)
 
         def count(shard: qdrant.EdgeShard) -> dict[int, int]:
             return self._remembered(
@@ -205,18 +219,17 @@ class EdgeCollection(Collection):
 
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
         """Write points, and drop the others that pass `stale`, in one transaction."""
-        written = [_point(point) for point in points]
-        kept = {point.id for point in points}
 
         def write(shard: qdrant.EdgeShard) -> None:
-            gone = sorted(set(_passing(shard, stale)) - kept) if stale else []
-            if not written:
-                self._remove(gone)
-                return
-            journal = [qdrant.Point(_JOURNAL, {}, {"delete": gone})] if gone else []
-            shard.update(qdrant.UpdateOperation.upsert_points([*written, *journal]))
-            if gone:
-                self._remove([*gone, _JOURNAL])
+            kept = {point.id for point in points}
+            gone = sorted(set(engine.passing(shard, stale)) - kept) if stale else []
+            if points:
+                written = [engine.to_point(point) for point in points]
+                if gone:
+                    written.append(qdrant.Point(_JOURNAL, {}, {"delete": gone}))
+                    gone.append(_JOURNAL)
+                shard.update(qdrant.UpdateOperation.upsert_points(written))
+            self._remove(gone)
 
         await self._writing_step(write, len(points))
 
@@ -247,12 +260,12 @@ class EdgeCollection(Collection):
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        with self._lock, _errors(self._provider_id):
+        with self._lock, engine.errors(self._provider_id):
             self._shard.close()
 
     def _remove(self, ids: list[str]) -> None:
         if ids:
-            _delete(self._shard, ids)
+            engine.delete(self._shard, ids)
             self._deleted += len(ids)
 
     # --- steps -------------------------------------------------------------------------------
@@ -268,112 +281,20 @@ class EdgeCollection(Collection):
             if self._unflushed >= self._flush_after:
                 shard.flush()
                 self._unflushed = 0
-            if self._deleted > max(VACUUM_AFTER, _count(shard, None)):
+            if self._deleted > max(VACUUM_AFTER, engine.count(shard, None)):
                 shard.optimize()
                 self._deleted = 0
 
         await self._step(write)
 
     def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        with self._lock, _errors(self._provider_id):
+        with self._lock, engine.errors(self._provider_id):
             return work(self._shard)
 
     def _remembered(self, key: object, compute: Callable[[], T]) -> T:
         if key not in self._known:
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
             self._known[key] = compute()
         value: T = self._known[key]
         return value
-
-
-@contextmanager
-def _errors(provider_id: str) -> Iterator[None]:
-    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
-
-    The engine raises nothing more specific than Exception, so that is what has to be caught; what
-    Corral itself raises passes.
-    """
-    try:
-        yield
-    except OSError as error:  # a folder of our own making
-        raise ProviderError(f"{provider_id}: cannot write ({error.strerror}).") from error
-    except Exception as error:
-        if "WouldBlock" in str(error):
-            raise Unavailable(
-                f"{provider_id}: another process has this vector DB open.",
-                hint="Qdrant Edge serves one process at a time. Stop the other one, or use "
-                "remote::qdrant.",
-            ) from error
-        raise ProviderError(
-            f"{provider_id}: Qdrant Edge failed ({type(error).__name__})."
-        ) from error
-
-
-def _config(vector_db: VectorDB) -> qdrant.EdgeConfig:
-    """Return the shard's configuration: one segment, searched whole, so that search is exact."""
-    by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
-    return qdrant.EdgeConfig(
-        vectors={
-            DENSE: qdrant.EdgeVectorParams(
-                size=vector_db.embedding_dimension,
-                distance=qdrant.Distance.Euclid if by_distance else qdrant.Distance.Dot,
-            )
-        },
-        sparse_vectors={SPARSE: qdrant.EdgeSparseVectorParams()},
-        optimizers=qdrant.EdgeOptimizersConfig(
-            default_segment_number=1, max_segment_size=_EVERYTHING, indexing_threshold=_EVERYTHING
-        ),
-        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
-    )
-
-
-def _point(point: Point) -> qdrant.Point:
-    vectors: dict[str, Any] = {DENSE: point.dense.tolist()}
-    if point.sparse[0]:
-        vectors[SPARSE] = qdrant.SparseVector(*point.sparse)
-    return qdrant.Point(point.id, vectors, point.payload)
-
-
-def _row(found: Any) -> Row:
-    vectors = found.vector
-    dense = vectors[DENSE] if vectors and DENSE in vectors else []
-    return Row(str(found.id), found.payload or {}, getattr(found, "score", 0.0), dense)
-
-
-def _delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
-    shard.update(qdrant.UpdateOperation.delete_points(list(ids)))
-
-
-def _count(shard: qdrant.EdgeShard, filter_: Json | None) -> int:
-    selected = _filter(filter_) if filter_ else None
-    return shard.count(qdrant.CountRequest(exact=True, filter=selected))
-
-
-def _passing(shard: qdrant.EdgeShard, filter_: Json) -> Iterator[str]:
-    """Yield the ids of the points that pass."""
-    offset: Any = None
-    while True:
-        request = qdrant.ScrollRequest(
-            offset=offset, limit=SCROLL_BATCH, filter=_filter(filter_), with_payload=False
-        )
-        records, offset = shard.scroll(request)
-        yield from (str(record.id) for record in records)
-        if offset is None:
-            return
-
-
-def _filter(data: Json) -> qdrant.Filter:
-    """Return a filter as the engine's own objects."""
-    parts = {kind: [_condition(part) for part in data[kind]] for kind in data}
-    return qdrant.Filter(
-        must=parts.get("must"), should=parts.get("should"), must_not=parts.get("must_not")
-    )
-
-
-def _condition(data: Json) -> Any:
-    if "key" not in data:
-        return _filter(data)
-    if "range" in data:
-        return qdrant.FieldCondition(data["key"], range=qdrant.RangeFloat(**data["range"]))
-    match = data["match"]
-    wanted = qdrant.MatchAny(match["any"]) if "any" in match else qdrant.MatchValue(match["value"])
-    return qdrant.FieldCondition(data["key"], match=wanted)

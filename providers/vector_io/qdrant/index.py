@@ -15,7 +15,7 @@ from corral.api.embedding_index import Candidate, EmbeddingIndex
 from corral.api.filters import Filter, matches
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.fields import chunk_terms
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.collection import Collection, Row
 from corral.providers.vector_io.qdrant.points import (
@@ -41,7 +41,7 @@ from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
 MARGIN = 10
 """Chunks fetched beyond k at first, to see where the ties with the last one end."""
 
-MOST_COUNTS = 32
+MOST_COUNTS = 256
 """Query terms that are counted one by one; more are counted together, by a facet over all terms."""
 
 REINDEX_BATCH = 500
@@ -141,6 +141,9 @@ class QdrantIndex(EmbeddingIndex):
     async def _count(self) -> int:
         return await self._collection.count()
 
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await self._collection.chunk_ids(after, limit)
+
     async def _drop(self) -> None:
         await self._collection.drop()
 
@@ -155,17 +158,19 @@ class QdrantIndex(EmbeddingIndex):
     ) -> list[Point]:
         if not chunks:
             return []
-        terms = await asyncio.to_thread(self._analyze, chunks)
         statistics = await self._statistics()
+        return await asyncio.to_thread(self._make_points, chunks, embeddings, statistics)
+
+    def _make_points(
+        self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], statistics: Statistics
+    ) -> list[Point]:
+        weights = self.vector_db.field_weights
+        terms = [chunk_terms(chunk, weights, self._analyzer) for chunk in chunks]
         reference = statistics.reference_with([one.length for one in terms])
         return [
             make_point(self.vector_db, chunk, row, sparse_chunk(found, reference), ANALYZER_VERSION)
             for chunk, row, found in zip(chunks, embeddings, terms, strict=True)
         ]
-
-    def _analyze(self, chunks: Sequence[Chunk]) -> list[ChunkTerms]:
-        weights = self.vector_db.field_weights
-        return [chunk_terms(chunk, weights, self._analyzer) for chunk in chunks]
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import INLINE_SPEC
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.provider import collection_name, create_edge
+from corral.providers.vector_io.qdrant.edge_provider import create
 
 
 class TestQdrantEdge(IndexConformance):
@@ -19,6 +19,5 @@ class TestQdrantEdge(IndexConformance):
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
         """Open the vector DB's folder, made where it is absent."""
-        provider = create_edge("qdrant", QdrantEdgeConfig(folder=folder), folder)
-        is_new = not (folder / collection_name(vector_db)).exists()
-        return await provider.open_index(vector_db, create=is_new)
+        provider = create("qdrant", QdrantEdgeConfig(folder=folder), folder)
+        return await provider.open_index(vector_db, create=True)

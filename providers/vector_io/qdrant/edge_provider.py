@@ -1,4 +1,4 @@
-"""inline::qdrant and remote::qdrant: make and open the collections of vector DBs."""
+"""inline::qdrant: makes and opens the shards of vector DBs in one folder."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import EdgeCollection
 from corral.providers.vector_io.qdrant.index import QdrantIndex
@@ -49,18 +50,7 @@ class QdrantEdgeProvider(VectorIOProvider):
         return Health("Error", f"{folder} cannot be written to")
 
 
-def collection_name(vector_db: VectorDB) -> str:
-    """Return the name of a vector DB's folder or collection: 40 hex digits.
-
-    The id is hashed, so that any id is a usable name, none is a path, and different ids never
-    share one. The time of registration is hashed with it: an id that is registered anew gets a
-    new collection, and a process that still holds the old one cannot touch it.
-    """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(key).hexdigest()[:40]
-
-
-def create_edge(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdgeProvider:
+def create(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdgeProvider:
     """Build inline::qdrant (its spec's factory)."""
     folder = (
         config.folder or home / "qdrant" / hashlib.sha256(provider_id.encode()).hexdigest()[:16]

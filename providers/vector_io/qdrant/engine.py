@@ -1,0 +1,130 @@
+"""Qdrant Edge's own types: its configuration, points, filters and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import qdrant_edge as qdrant
+
+from corral.api.errors import ProviderError, Unavailable
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.collection import Row
+from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, Json, Point
+
+SCROLL_BATCH = 10_000
+EVERYTHING = 2**40
+"""Larger than any number of points or bytes."""
+
+
+@contextmanager
+def errors(provider_id: str) -> Iterator[None]:
+    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
+
+    The engine raises bare Exceptions, so these have to be caught; anything more specific is not
+    the engine's and passes.
+    """
+    try:
+        yield
+    except OSError as error:  # a folder of our own making
+        raise ProviderError(f"{provider_id}: cannot write ({error.strerror}).") from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        if "WouldBlock" in str(error):
+            raise Unavailable(
+                f"{provider_id}: another process has this vector DB open.",
+                hint="Qdrant Edge serves one process at a time. Stop the other one, or use "
+                "remote::qdrant.",
+            ) from error
+        raise ProviderError(f"{provider_id}: Qdrant Edge failed.") from error
+
+
+def config(vector_db: VectorDB) -> qdrant.EdgeConfig:
+    """Return the shard's configuration: one segment, searched whole, so that search is exact."""
+    by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
+    return qdrant.EdgeConfig(
+        vectors={
+            DENSE: qdrant.EdgeVectorParams(
+                size=vector_db.embedding_dimension,
+                distance=qdrant.Distance.Euclid if by_distance else qdrant.Distance.Dot,
+            )
+        },
+        sparse_vectors={SPARSE: qdrant.EdgeSparseVectorParams()},
+        optimizers=qdrant.EdgeOptimizersConfig(
+            default_segment_number=1, max_segment_size=EVERYTHING, indexing_threshold=EVERYTHING
+        ),
+        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
+    )
+
+
+def to_point(point: Point) -> qdrant.Point:
+    """Return a point as the engine takes it."""
+    vectors: dict[str, Any] = {DENSE: point.dense.tolist()}
+    if point.sparse[0]:
+        vectors[SPARSE] = qdrant.SparseVector(*point.sparse)
+    return qdrant.Point(point.id, vectors, point.payload)
+
+
+def to_row(found: qdrant.ScoredPoint | qdrant.Record) -> Row:
+    """Return what the engine gave as a row."""
+    vectors: Any = found.vector
+    dense = vectors[DENSE] if vectors and DENSE in vectors else []
+    score = found.score if isinstance(found, qdrant.ScoredPoint) else 0.0
+    return Row(str(found.id), found.payload or {}, score, dense)
+
+
+def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
+    """Delete points; unknown ids are ignored."""
+    shard.update(qdrant.UpdateOperation.delete_points(list(ids)))
+
+
+def count(shard: qdrant.EdgeShard, filter_: Json | None) -> int:
+    """Return the exact number of points that pass."""
+    selected = to_filter(filter_) if filter_ else None
+    return shard.count(qdrant.CountRequest(exact=True, filter=selected))
+
+
+def passing(shard: qdrant.EdgeShard, filter_: Json) -> Iterator[str]:
+    """Yield the ids of the points that pass."""
+    offset: Any = None
+    while True:
+        request = qdrant.ScrollRequest(
+            offset=offset, limit=SCROLL_BATCH, filter=to_filter(filter_), with_payload=False
+        )
+        records, offset = shard.scroll(request)
+        yield from (str(record.id) for record in records)
+        if offset is None:
+            return
+
+
+def chunk_ids(shard: qdrant.EdgeShard) -> Iterator[str]:
+    """Yield the chunk ids of all points, unordered."""
+    only = qdrant.PayloadSelector.Include(["chunk_id"])
+    offset: Any = None
+    while True:
+        request = qdrant.ScrollRequest(offset=offset, limit=SCROLL_BATCH, with_payload=only)
+        records, offset = shard.scroll(request)
+        yield from (record.payload["chunk_id"] for record in records if record.payload)
+        if offset is None:
+            return
+
+
+def to_filter(data: Json) -> qdrant.Filter:
+    """Return a filter as the engine's own objects."""
+    parts = {kind: [_condition(part) for part in data[kind]] for kind in data}
+    return qdrant.Filter(
+        must=parts.get("must"), should=parts.get("should"), must_not=parts.get("must_not")
+    )
+
+
+def _condition(data: Json) -> Any:
+    if "key" not in data:
+        return to_filter(data)
+    if "range" in data:
+        return qdrant.FieldCondition(data["key"], range=qdrant.RangeFloat(**data["range"]))
+    match = data["match"]
+    wanted = qdrant.MatchAny(match["any"]) if "any" in match else qdrant.MatchValue(match["value"])
+    return qdrant.FieldCondition(data["key"], match=wanted)

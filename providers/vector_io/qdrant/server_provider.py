@@ -1,0 +1,61 @@
+"""remote::qdrant: makes and opens the collections of vector DBs on one server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.errors import CorralError, NotFound
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.collection import collection_name
+from corral.providers.vector_io.qdrant.config import QdrantConfig
+from corral.providers.vector_io.qdrant.connection import Server, make_client
+from corral.providers.vector_io.qdrant.index import QdrantIndex
+from corral.providers.vector_io.qdrant.server import ServerCollection
+
+
+class QdrantProvider(VectorIOProvider):
+    """Holds one collection a vector DB on one Qdrant server or cluster.
+
+    Args:
+        provider_id: Its id.
+        server: The connection.
+    """
+
+    def __init__(self, provider_id: str, server: Server) -> None:
+        super().__init__(provider_id)
+        self._server = server
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
+        """Return the index of a vector DB; see the contract."""
+        name = self._server.config.collection_prefix + collection_name(vector_db)
+        collection = ServerCollection(vector_db, name, self._server)
+        if create:
+            await collection.make()
+        elif not await collection.exists():
+            raise NotFound(
+                f"The collection of vector DB {vector_db.identifier!r} is gone.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+        index = QdrantIndex(vector_db, collection)
+        await index.reindex()
+        return index
+
+    async def health(self) -> Health:
+        """Ask the server for one thing, with the API key."""
+        name = f"{self._server.config.collection_prefix}health"
+        try:
+            await self._server.call(lambda: self._server.client.collection_exists(name))
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._server.client.close()
+
+
+def create(provider_id: str, config: QdrantConfig, home: Path) -> QdrantProvider:
+    """Build remote::qdrant (its spec's factory). It connects at the first request."""
+    return QdrantProvider(provider_id, Server(provider_id, make_client(config), config))
