@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +31,9 @@ from corral.providers.vector_io.chroma.engine import (
 
 LOCK_FILE = "corral.lock"
 """Holds nothing; SQLite's lock on it goes with the process, however that ends."""
+
+_LOG = logging.getLogger(__name__)
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 _held: dict[Path, EmbeddedChroma] = {}
 _guard = threading.Lock()
@@ -98,6 +104,7 @@ class EmbeddedChroma(Engine):
                 self._client.delete_collection(name)
             except NotFoundError:
                 return
+        _sweep(self._folder)
 
     def ping(self) -> None:
         """Raise the error that a request would now meet."""
@@ -185,6 +192,30 @@ class EmbeddedCollection(Collection):
     def batch_bytes(self) -> int:
         """Most bytes of one call; nothing bounds them in one process, but memory."""
         return 256 * 2**20
+
+
+def _sweep(folder: Path) -> None:
+    """Delete the folders of graphs whose collections are gone: Chroma forgets them (1.5.9).
+
+    The folders are listed first, so that one that is made meanwhile is not among them. Where
+    Chroma's own list cannot be read, nothing is deleted.
+    """
+    graphs = [path for path in folder.iterdir() if _UUID.fullmatch(path.name)]
+    try:
+        with closing(_reader(folder / "chroma.sqlite3")) as connection:
+            living = {str(i) for (i,) in connection.execute("SELECT id FROM segments")}
+    except apsw.Error:
+        _LOG.warning("%s may hold files of dropped vector DBs.", folder)
+        return
+    for path in graphs:
+        if path.name not in living:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _reader(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(10_000)
+    return connection
 
 
 def _locked(path: Path, provider_id: str) -> apsw.Connection:

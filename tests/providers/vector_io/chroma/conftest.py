@@ -33,9 +33,9 @@ class Server:
     def start(self) -> None:
         """Start it and wait until it answers."""
         program = Path(sys.executable).with_name("chroma")
-        command = [program, "run", "--path", self._folder, "--host", "127.0.0.1"]
+        where = ["--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
         self.process = subprocess.Popen(
-            [*command, "--port", str(self._port)],
+            [str(program), "run", *where],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

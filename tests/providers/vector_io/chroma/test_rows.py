@@ -1,0 +1,71 @@
+"""Chunks as rows, and writes of several requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import Unavailable
+from corral.providers.vector_io.chroma import rows
+from corral.providers.vector_io.chroma.engine import Upsert, batches
+from corral.providers.vector_io.chroma.journal import Writer, is_marker
+
+from .fake_collection import FakeCollection
+
+
+def upsert_of(*names: str, content: str = "new") -> Upsert:
+    """Return a row for each name."""
+    chunks = [Chunk(chunk_id=name, content=content) for name in names]
+    return rows.records(chunks, np.full((len(names), 2), 0.5, dtype=np.float32))
+
+
+def texts(collection: FakeCollection) -> dict[str, str]:
+    """Return the text of each chunk."""
+    return {i: row[0]["content"] for i, row in collection.rows.items() if not is_marker(i)}
+
+
+def test_rows_are_cut_by_number_and_by_size() -> None:
+    """No batch is over a limit, none is empty, and together they are the rows in order."""
+    some = upsert_of(*"abcdefg")
+    assert [list(part.ids) for part in batches(some, 3, 10**6)] == [
+        ["a", "b", "c"], ["d", "e", "f"], ["g"]
+    ]  # fmt: skip
+    size = 8 + len("new") + len("{}")
+    assert [len(part) for part in batches(some, 100, 2 * size)] == [2, 2, 2, 1]
+    assert [len(part) for part in batches(some, 100, 1)] == [1] * 7
+
+
+@pytest.mark.parametrize("failing", range(3))
+def test_a_write_of_several_requests_that_fails_is_undone(failing: int) -> None:
+    """Of three requests any one fails: the old chunks are as before, no new one is there.
+
+    If this fails: a failed insert leaves half a document behind.
+    """
+    collection = FakeCollection()
+    writer = Writer(collection)
+    rows.replace(collection, writer, upsert_of("a", "old", content="before"), [])
+    calls = ["upsert", "upsert", "delete"]
+    collection.failures = [*[""] * failing, calls[failing]]
+    with pytest.raises(Unavailable):
+        rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    assert texts(collection) == {"a": "before", "old": "before"}
+    rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    assert texts(collection) == dict.fromkeys("abcd", "new")
+
+
+def test_the_first_failure_is_told_when_undoing_fails_too() -> None:
+    """Chroma goes away for good in the middle: the error is the contract's, and names it."""
+    collection = FakeCollection()
+    collection.failures = ["", "upsert", "delete", "delete"]
+    with pytest.raises(Unavailable, match="down"):
+        rows.replace(collection, Writer(collection), upsert_of(*"abcd"), [])
+
+
+def test_an_upsert_leaves_nothing_of_the_old_row() -> None:
+    """Every row has the same metadata keys, since Chroma merges them."""
+    plain = Chunk(chunk_id="a", content="x")
+    recorded = Chunk(chunk_id="a", content="x", chunk_metadata={"source": "s"})
+    embedding = np.array([[1, 0]], dtype=np.float32)
+    keys = {frozenset(rows.records([c], embedding).metadatas[0]) for c in (plain, recorded)}
+    assert len(keys) == 1
