@@ -18,7 +18,7 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import K1, B
 from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
-from corral.providers.vector_io.pgvector.database import Connection
+from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.tables import Tables
 from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
 

@@ -33,12 +33,11 @@ class PgvectorConfig(ProviderConfig):
     )
     schema_name: str = Field(
         "corral",
-        min_length=1,
-        max_length=63,
+        pattern=r"^[^%\x00]{1,63}$",
         description="Schema of the tables; made where it is absent and the role may.",
     )
     max_connections: int = Field(
-        10, ge=2, le=1000, description="Most connections of this process; opened as needed."
+        10, ge=1, le=1000, description="Most connections of this process; opened as needed."
     )
     connect_timeout_seconds: float = Field(
         5, gt=0, le=600, description="How long a request waits for a connection."

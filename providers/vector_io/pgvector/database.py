@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import errors
-from psycopg.conninfo import make_conninfo
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from corral.api.errors import (
     ConfigError,
@@ -22,38 +21,24 @@ from corral.api.errors import (
     Unavailable,
 )
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.pool import Connection, NoConnection, Pool
 
 ATTEMPTS = 4
-"""How often work is tried whose connection broke, the pauses doubling from 50 ms: enough for the
-restart of a server that closed all idle connections."""
+"""How often work is tried whose connection broke."""
+FIRST_PAUSE_SECONDS = 0.05
+"""Before the second attempt; doubled before each further one."""
 
-GUARD_SECONDS = 5.0
+GUARD_SECONDS = 2.0
 """How much longer than its own timeout a statement is waited for, in case the server is frozen."""
 
-Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
-
-
-class Connection(psycopg.AsyncConnection[Row]):
-    """A connection on which no wait is endless, even when the server says nothing any more."""
-
-    guard_seconds: float | None = None
-
-    async def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the server, as psycopg does, for so many seconds at most.
-
-        Raises:
-            TimeoutError: It did not answer; the connection is unusable.
-        """
-        async with asyncio.timeout(self.guard_seconds):
-            return await super().wait(*args, **options)
 
 
 class Database:
     """Runs work on connections to one database.
 
-    A pool belongs to the event loop that first used it. It is closed by `release`, when the last
-    index is, so that a provider without indexes holds no connection.
+    Each event loop has a pool of its own. All are closed by `release`, when the last index is, so
+    that a provider without indexes holds no connection.
 
     Args:
         provider_id: For error messages.
@@ -63,7 +48,7 @@ class Database:
     def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
         self.provider_id = provider_id
         self.config = config
-        self._pool: AsyncConnectionPool[Connection] | None = None
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
         self._users = 0
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -75,17 +60,17 @@ class Database:
         Raises:
             CorralError: As `translated` says.
         """
-        pause = 0.05
+        pool, pause = self._pool(), FIRST_PAUSE_SECONDS
         for left in reversed(range(ATTEMPTS)):
             try:
-                async with self._connection() as connection:
+                async with pool.connection() as connection:
+                    seconds = self.config.statement_timeout_seconds
+                    connection.guard_seconds = seconds + GUARD_SECONDS
                     return await work(connection)
-            except psycopg.Error as error:
+            except (psycopg.Error, NoConnection, TimeoutError) as error:
                 if not left or not _broken(error):
                     raise translated(error, self.provider_id) from error
-            except (PoolTimeout, PoolClosed, TimeoutError) as error:
-                raise translated(error, self.provider_id) from error
-            await self._opened_pool().check()  # the other idle connections are broken, too
+            await pool.clear()  # the other idle connections are broken, too
             await asyncio.sleep(pause)
             pause *= 2
         raise AssertionError("unreachable")  # the last attempt returns or raises
@@ -95,41 +80,35 @@ class Database:
         self._users += 1
 
     async def release(self) -> None:
-        """Count one index less; close the pool after the last."""
+        """Count one index less; close the pools after the last."""
         self._users -= 1
-        if self._users <= 0:
+        if self._users == 0:
             await self.close()
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
-        pool, self._pool, self._users = self._pool, None, 0
-        if pool is not None:
+        pools = list(self._pools.values())
+        self._pools.clear()
+        for pool in pools:
             await pool.close()
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        pool = self._opened_pool()
-        await pool.open()  # starts its workers; does nothing when they run
-        async with pool.connection() as connection:
-            connection.guard_seconds = self.config.statement_timeout_seconds + GUARD_SECONDS
-            yield connection
+    def _pool(self) -> Pool:
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            seconds = self.config.connect_timeout_seconds
+            self._pools[loop] = Pool(self._connect, self.config.max_connections, seconds)
+        return self._pools[loop]
 
-    def _opened_pool(self) -> AsyncConnectionPool[Connection]:
-        if self._pool is None:
-            self._pool = AsyncConnectionPool(
-                conninfo(self.config),
-                connection_class=Connection,
-                kwargs={"autocommit": True, "prepare_threshold": None},
-                min_size=0,
-                max_size=self.config.max_connections,
-                open=False,
-                configure=self._configure,
-                timeout=self.config.connect_timeout_seconds,
-                # Give up as soon as the waiting request does: the next one tries anew, at once.
-                reconnect_timeout=self.config.connect_timeout_seconds,
-                name=f"corral-{self.provider_id}",
-            )
-        return self._pool
+    async def _connect(self) -> Connection:
+        connection = await Connection.connect(
+            conninfo(self.config), autocommit=True, prepare_threshold=None
+        )
+        try:
+            await self._configure(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
     async def _configure(self, connection: Connection) -> None:
         """Prepare a new connection. Without the extension it stays as it is; `schema` reports that.
@@ -137,7 +116,6 @@ class Database:
         Plans are made for the values at hand, since a term or a filter may hold for one row or all;
         JIT compilation costs more than such statements take.
         """
-        connection.guard_seconds = self.config.connect_timeout_seconds
         cursor = await connection.execute(
             "SELECT quote_ident(nspname) FROM pg_extension"
             " JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
@@ -163,28 +141,30 @@ class Database:
 
 
 def conninfo(config: PgvectorConfig) -> str:
-    """Return the connection string of the settings."""
-    options: dict[str, Any] = {
-        "connect_timeout": max(2, round(config.connect_timeout_seconds)),  # libpq's least is 2
-        "application_name": "corral",
-        "client_encoding": "UTF8",
+    """Return the connection string of the settings; what a dsn says itself is left as it is."""
+    given: dict[str, Any] = {
+        "host": config.host,
+        "port": config.port,
+        "dbname": config.database,
+        "user": config.user,
+        "password": config.password.get_secret_value() if config.password else None,
+        "sslmode": config.ssl_mode,
+        "sslrootcert": str(config.ssl_root_certificate) if config.ssl_root_certificate else None,
     }
     if config.dsn is not None:
-        return make_conninfo(config.dsn.get_secret_value(), **options)
-    secret = config.password.get_secret_value() if config.password else None
-    return make_conninfo(
-        host=config.host,
-        port=config.port,
-        dbname=config.database,
-        user=config.user,
-        password=secret,
-        sslmode=config.ssl_mode,
-        sslrootcert=str(config.ssl_root_certificate) if config.ssl_root_certificate else None,
-        **options,
-    )
+        given = dict(conninfo_to_dict(config.dsn.get_secret_value()))
+    defaults = {
+        "connect_timeout": max(2, round(config.connect_timeout_seconds)),  # libpq's least is 2
+        "application_name": "corral",
+        # A connection that a firewall forgot is noticed within a minute.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+    return make_conninfo("", **{**defaults, **given, "client_encoding": "UTF8"})
 
 
-def _broken(error: psycopg.Error) -> bool:
+def _broken(error: BaseException) -> bool:
     """Say whether the connection broke, or the server undid the work and asks to try again."""
     if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
         return True
@@ -199,8 +179,11 @@ def translated(error: BaseException, provider_id: str) -> CorralError:
     for kinds, made, message, hint in _TRANSLATIONS:
         if isinstance(error, kinds):
             return made(f"{provider_id}: {message}.", hint=hint)
-    if isinstance(error, psycopg.Error) and _broken(error):
-        return Unavailable(f"{provider_id}: the connection to PostgreSQL broke.", hint="Try again.")
+    if _broken(error):
+        return Unavailable(
+            f"{provider_id}: PostgreSQL cannot be reached.",
+            hint="Is it running, and are address, credentials and ssl_mode right?",
+        )
     state = getattr(error, "sqlstate", None) or "no code"
     return ProviderError(f"{provider_id}: PostgreSQL failed ({type(error).__name__}, {state}).")
 
@@ -219,10 +202,10 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[CorralError], s
         "Try again, or raise statement_timeout_seconds.",
     ),
     (
-        (PoolTimeout, PoolClosed, errors.TooManyConnections),
+        (NoConnection, errors.TooManyConnections),
         Unavailable,
         "no connection to PostgreSQL in time",
-        "Is it running, are address and credentials right, are max_connections enough?",
+        "Is it running, and are max_connections enough, there and in the settings?",
     ),
     (
         (errors.InsufficientPrivilege,),

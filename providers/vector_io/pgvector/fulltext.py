@@ -15,7 +15,7 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.providers.vector_io.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.database import Connection
+from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.tables import Tables
 
 LABELS: dict[str, tuple[LiteralString, LiteralString]] = {

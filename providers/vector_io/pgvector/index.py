@@ -23,9 +23,10 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.fields import ChunkTerms, field_texts
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.bm25 import Bm25
-from corral.providers.vector_io.pgvector.database import Connection, Database, Row
+from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.fulltext import FullText
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
+from corral.providers.vector_io.pgvector.pool import Connection, Row
 from corral.providers.vector_io.pgvector.schema import build_hnsw, check_database, prepare
 from corral.providers.vector_io.pgvector.tables import Tables
 from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch

@@ -9,7 +9,7 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.providers.vector_io.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.database import Connection
+from corral.providers.vector_io.pgvector.pool import Connection
 
 
 class KeywordIndex(Protocol):

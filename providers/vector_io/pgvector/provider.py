@@ -8,8 +8,9 @@ from corral.api.errors import CorralError
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.database import Connection, Database
+from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.schema import check_database
 
 

@@ -11,8 +11,8 @@ from psycopg import errors, sql
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.database import Connection
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
+from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.tables import Tables
 from corral.providers.vector_io.pgvector.vectors import HnswKey
 

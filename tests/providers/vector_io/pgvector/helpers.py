@@ -1,0 +1,100 @@
+"""What the tests of remote::pgvector share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import QueryChunksResponse
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
+from corral.providers.vector_io.pgvector.tables import Tables
+
+from .conftest import Server
+
+_numbers = count()
+
+
+def provider(server: Server, **settings: Any) -> PgvectorProvider:
+    """Return a provider on the server."""
+    config = PgvectorConfig.model_validate({**server.config, **settings})
+    return create("pgvector", config, Path())
+
+
+def vector_db(dimension: int = 16, **settings: Any) -> VectorDB:
+    """Return a registration of its own."""
+    return VectorDB.model_validate(
+        {
+            "identifier": f"db{next(_numbers)}",
+            "provider_id": "pgvector",
+            "provider_resource_id": "db",
+            "embedding_model": "test",
+            "embedding_dimension": dimension,
+            "created_at": time.time(),
+            **settings,
+        }
+    )
+
+
+@asynccontextmanager
+async def opened(
+    server: Server, db: VectorDB, *, drop: bool = True, **settings: Any
+) -> AsyncIterator[PgvectorIndex]:
+    """Open an index as another process would; drop or close it at the end."""
+    index = await provider(server, **settings).open_index(db, create=True)
+    try:
+        yield index
+    finally:
+        await (index.delete() if drop else index.close())
+
+
+def some_chunks(count: int, prefix: str = "c") -> list[Chunk]:
+    """Return chunks that every second word of theirs tells apart, with metadata to filter on."""
+    return [
+        Chunk(
+            content=f"herd number{n} {'grazes' if n % 2 else 'sleeps'}",
+            chunk_id=f"{prefix}{n:05}",
+            metadata={"n": n, "hundredth": n % 100, "odd": bool(n % 2), "document_id": f"d{n % 7}"},
+        )
+        for n in range(count)
+    ]
+
+
+def embeddings(count: int, dimension: int = 16, seed: int = 0) -> NDArray[np.float64]:
+    """Return seeded embeddings."""
+    return np.random.default_rng(seed).standard_normal((count, dimension))
+
+
+def ids(answer: QueryChunksResponse) -> list[str]:
+    """Return the chunk ids of an answer, best first."""
+    return [chunk.chunk_id for chunk in answer.chunks]
+
+
+def found(answer: QueryChunksResponse) -> list[tuple[str, float]]:
+    """Return what was found, in order, with scores to 6 digits."""
+    return [(hit.chunk.chunk_id, round(hit.score, 6)) for hit in answer.hits]
+
+
+def ask(server: Server, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    """Ask the server itself, past the provider."""
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        cursor = connection.execute(query, parameters)  # type: ignore[arg-type]  # tests' own text
+        return cursor.fetchall() if cursor.description else []
+
+
+def hnsw_index(server: Server, db: VectorDB) -> str:
+    """Return the definition of a vector DB's HNSW index, "" where it has none."""
+    query = "SELECT indexdef FROM pg_indexes WHERE indexname = %s"
+    rows = ask(server, query, f"{Tables(db, '').name}_hnsw")
+    return str(rows[0][0]) if rows else ""
