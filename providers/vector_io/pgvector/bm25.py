@@ -63,7 +63,7 @@ WITH asked AS MATERIALIZED (
     SELECT score FROM scored ORDER BY score DESC OFFSET %(k)s - 1 LIMIT 1
 )
 SELECT row, score / {unit}::float8 AS score,
-    ARRAY(SELECT a.term FROM asked a WHERE a.id = ANY (c.terms) ORDER BY a.term) AS terms
+    ARRAY(SELECT a.term FROM unnest(c.terms) t(id) JOIN asked a USING (id) ORDER BY 1) AS terms
 FROM scored JOIN {chunks} c USING (row)
 WHERE score >= coalesce((SELECT score FROM last), 0)
 ORDER BY score DESC, c.chunk_id LIMIT %(k)s

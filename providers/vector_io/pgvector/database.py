@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from pgvector.psycopg import register_vector_async
@@ -48,7 +47,7 @@ class Database:
     def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
         self.provider_id = provider_id
         self.config = config
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = WeakKeyDictionary()
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
         self._users = 0
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -60,7 +59,7 @@ class Database:
         Raises:
             CorralError: As `translated` says.
         """
-        pool, pause = self._pool(), FIRST_PAUSE_SECONDS
+        pool, pause = await self._pool(), FIRST_PAUSE_SECONDS
         for left in reversed(range(ATTEMPTS)):
             try:
                 async with pool.connection() as connection:
@@ -87,17 +86,19 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections; the next use opens new ones."""
-        pools = list(self._pools.values())
-        self._pools.clear()
-        for pool in pools:
-            await pool.close()
+        await self._close_pools(list(self._pools))
 
-    def _pool(self) -> Pool:
+    async def _pool(self) -> Pool:
         loop = asyncio.get_running_loop()
         if loop not in self._pools:
+            await self._close_pools([one for one in self._pools if one.is_closed()])
             seconds = self.config.connect_timeout_seconds
             self._pools[loop] = Pool(self._connect, self.config.max_connections, seconds)
         return self._pools[loop]
+
+    async def _close_pools(self, loops: Sequence[asyncio.AbstractEventLoop]) -> None:
+        for pool in [self._pools.pop(loop) for loop in loops]:
+            await pool.close()
 
     async def _connect(self) -> Connection:
         connection = await Connection.connect(

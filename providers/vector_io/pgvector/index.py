@@ -303,7 +303,7 @@ def _parameters(
     k: int, filters: Filter | None, embedding: NDArray[np.float32] | None = None
 ) -> tuple[dict[str, Any], sql.Composable | None]:
     """Return the parameters of a search, and its condition on a table `c` of chunks."""
-    parameters: dict[str, Any] = {"k": k, "wanted": k + MARGIN, "embedding": embedding}
+    parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
     return parameters, None if filters is None else conditions.condition(filters, parameters)
 
 

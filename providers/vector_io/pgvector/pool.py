@@ -56,11 +56,6 @@ class Pool:
         self._free: list[Connection] = []
         self._closed = False
 
-    @property
-    def open_connections(self) -> int:
-        """How many connections wait to be used."""
-        return len(self._free)
-
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection, which must be given back idle to be lent again.

@@ -74,8 +74,8 @@ class VectorSearch:
     def search(self, where: sql.Composable | None) -> sql.Composed:
         """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
 
-        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `wanted` or
-        at least `k` by HNSW. Where its scan ended before it had k, all rows are compared after all.
+        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
+        by HNSW, or at least `k`. Where its scan ended before that, all rows are compared after all.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -102,7 +102,7 @@ class VectorSearch:
             " near AS MATERIALIZED ("
             "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[] FROM {chunks} c"
             "   WHERE (SELECT yes FROM many) AND {where} ORDER BY {key} {by} {asked}"
-            "   LIMIT %(wanted)s),"
+            "   LIMIT %(candidates)s),"
             " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"
             " SELECT * FROM near WHERE (SELECT yes FROM enough)"
             " UNION ALL SELECT * FROM ({few}) AS few UNION ALL SELECT * FROM ({rest}) AS rest",

@@ -89,7 +89,7 @@ def found(answer: QueryChunksResponse) -> list[tuple[str, float]]:
 def ask(server: Server, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
     """Ask the server itself, past the provider."""
     with psycopg.connect(server.dsn, autocommit=True) as connection:
-        cursor = connection.execute(query, parameters)  # type: ignore[arg-type]  # tests' own text
+        cursor = connection.execute(query, parameters)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from typing import Any
 
 import psycopg
 import pytest
@@ -140,7 +141,7 @@ def test_a_frozen_server_is_a_timeout(server: Server) -> None:
     """
 
     async def scenario() -> None:
-        settings = {"statement_timeout_seconds": 0.3, "connect_timeout_seconds": 2}
+        settings: dict[str, Any] = {"statement_timeout_seconds": 0.3, "connect_timeout_seconds": 2}
         async with opened(server, vector_db(), **settings) as index:
             query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'corral'"
             pids = [pid for (pid,) in ask(server, query)]

@@ -95,7 +95,7 @@ def test_the_index_appears_with_the_number_of_chunks(server: Server) -> None:
         async with opened(server, other, drop=False) as index:
             await index.add_chunks(some_chunks(60), embeddings(60))
             assert hnsw_index(server, other) == ""
-        settings = {"exact_below_rows": 50, "hnsw_m": 8, "hnsw_ef_construction": 32}
+        settings: dict[str, Any] = {"exact_below_rows": 50, "hnsw_m": 8, "hnsw_ef_construction": 32}
         async with opened(server, other, **settings):
             assert "m='8', ef_construction='32'" in hnsw_index(server, other)
         async with opened(server, db):
@@ -158,7 +158,11 @@ def test_a_filter_never_costs_hits(server: Server) -> None:
 
     async def scenario() -> None:
         db = vector_db()
-        few = {"exact_below_rows": 100, "hnsw_ef_search": 10, "hnsw_max_scan_tuples": 30}
+        few: dict[str, Any] = {
+            "exact_below_rows": 100,
+            "hnsw_ef_search": 10,
+            "hnsw_max_scan_tuples": 30,
+        }
         async with opened(server, db, **few) as index:
             chunks = some_chunks(2500)
             await index.add_chunks(chunks, embeddings(2500))

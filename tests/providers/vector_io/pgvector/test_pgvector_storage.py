@@ -1,0 +1,318 @@
+"""remote::pgvector: what its tables hold, and that keyword search follows it exactly."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import QueryChunksResponse
+from corral.api.filters import matches, parse_filter
+from corral.providers.vector_io.bm25 import idf, term_weight
+from corral.providers.vector_io.fields import chunk_terms
+from corral.providers.vector_io.pgvector import bm25, schema, tables
+from corral.providers.vector_io.pgvector.bm25 import Bm25
+from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.text import analyzer
+
+from .conftest import Server
+from .helpers import ask, embeddings, found, ids, opened, provider, some_chunks, vector_db
+
+
+def raw_scores(answer: QueryChunksResponse) -> list[tuple[str, float]]:
+    """Return the raw keyword score of each hit."""
+    return [(hit.chunk.chunk_id, hit.explanation.legs["keyword"].raw_score) for hit in answer.hits]
+
+
+def by_definition(query: str, chunks: list[Chunk]) -> dict[str, float]:
+    """Return the BM25 of every chunk that holds a word of the query, as `bm25.py` defines it."""
+    weights = {"content": 1.0, "title": 2.0}
+    english = analyzer("english")
+    entries = {one.chunk_id: chunk_terms(one, weights, english) for one in chunks}
+    average = sum(entry.length for entry in entries.values()) / len(entries)
+    scores: dict[str, float] = {}
+    for term in english.terms(query):
+        holding = [i for i, entry in entries.items() if term in entry.frequencies]
+        for chunk_id in holding:
+            entry = entries[chunk_id]
+            weight = term_weight(entry.frequencies[term], entry.length, average)
+            share = idf(len(holding), len(entries)) * weight
+            scores[chunk_id] = scores.get(chunk_id, 0.0) + share
+    return scores
+
+
+def test_keyword_scores_are_exact_across_blocks(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiny blocks and statements, after upserts and deletes, BM25 is that of the definition.
+
+    If this fails only here: postings of a block are lost, doubled or left behind.
+    """
+    monkeypatch.setattr(tables, "BLOCK", 4)
+    monkeypatch.setattr(bm25, "POSTINGS_AT_ONCE", 50)
+    rng = np.random.default_rng(8)
+    words = [f"word{n}" for n in range(30)]
+
+    def some(numbers: list[int]) -> list[Chunk]:
+        return [
+            Chunk(
+                content=" ".join(rng.choice(words, rng.integers(1, 25))),
+                chunk_id=f"c{n:03}",
+                metadata={"title": " ".join(rng.choice(words, 2))} if n % 3 else {},
+            )
+            for n in numbers
+        ]
+
+    async def scenario() -> None:
+        async with opened(server, vector_db()) as index:
+            stored: dict[str, Chunk] = {}
+            for step in range(12):
+                chunks = some(sorted(rng.choice(60, size=17, replace=False).tolist()))
+                await index.add_chunks(chunks, embeddings(17))
+                stored.update({one.chunk_id: one for one in chunks})
+                gone = sorted(rng.choice(sorted(stored), size=5, replace=False).tolist())
+                await index.delete_chunks(gone)
+                for chunk_id in gone:
+                    del stored[chunk_id]
+                query = " ".join([*rng.choice(words, 3), "word1 word1"])
+                expected = by_definition(query, list(stored.values()))
+                answer = raw_scores(await index.query(None, query, k=100, mode="keyword"))
+                assert dict(answer) == pytest.approx(expected, abs=1e-6), step
+            await index.delete_chunks(sorted(stored))
+        for part in ("terms", "postings"):
+            name = Tables(index.vector_db, "corral").name
+            assert not ask(server, "SELECT * FROM pg_tables WHERE tablename = %s", f"{name}_{part}")
+
+    asyncio.run(scenario())
+
+
+def test_nothing_of_a_deleted_chunk_stays(server: Server) -> None:
+    """Deleting removes text, terms and postings alike, and numbers are not used again."""
+
+    async def scenario() -> None:
+        db = vector_db()
+        name = Tables(db, "corral").name
+        async with opened(server, db) as index:
+            await index.add_chunks(some_chunks(50), embeddings(50))
+            await index.delete_chunks([one.chunk_id for one in some_chunks(50)])
+            for part in ("", "_terms", "_postings"):
+                assert ask(server, f'SELECT * FROM corral."{name}{part}"') == [], part
+            [(count, length, rows)] = ask(
+                server, f'SELECT count, length, next_row FROM corral."{name}_state"'
+            )
+            assert (count, length, rows) == (0, 0, 50)
+
+    asyncio.run(scenario())
+
+
+def test_equal_texts_tie_under_every_plan(server: Server) -> None:
+    """Scores of equal texts are equal to the last bit, whichever way PostgreSQL adds them up.
+
+    If this fails: floating-point sums depend on the order of rows, and so does the answer's.
+    """
+    words = " ".join(f"w{n}" for n in range(40))
+
+    async def scenario() -> None:
+        async with opened(server, vector_db(language="simple")) as index:
+            for part in range(6):
+                some = [
+                    Chunk(content=f"{words} {'x ' * part}", chunk_id=f"c{n}-{part}")
+                    for n in range(30)
+                ]
+                await index.add_chunks(some, embeddings(30))
+            first = raw_scores(await index.query(None, words, k=100, mode="keyword"))
+            assert len({score for _, score in first}) == 4  # 100 of 180: the four shortest
+            assert [i for i, _ in first[:30]] == sorted(f"c{n}-0" for n in range(30))
+            ask(server, "ANALYZE")
+            assert raw_scores(await index.query(None, words, k=100, mode="keyword")) == first
+            shuffled = " ".join(reversed(words.split()))
+            assert raw_scores(await index.query(None, shuffled, k=100, mode="keyword")) == first
+
+    asyncio.run(scenario())
+
+
+def test_a_chunk_may_hold_any_number_of_terms(server: Server) -> None:
+    """30,000 different words in one chunk, and 20,000 in a query: more than a sparsevec holds."""
+
+    async def scenario() -> None:
+        text = " ".join(f"word{n}" for n in range(30_000))
+        async with opened(server, vector_db()) as index:
+            await index.add_chunks(
+                [Chunk(content=text, chunk_id="a"), Chunk(content="word1", chunk_id="b")],
+                embeddings(2),
+            )
+            question = " ".join(f"word{n}" for n in range(0, 30_000, 2))
+            assert ids(await index.query(None, question, k=5, mode="keyword")) == ["a"]
+            assert ids(await index.query(None, "word1", k=5, mode="keyword")) == ["b", "a"]
+
+    asyncio.run(scenario())
+
+
+def test_hybrid_has_the_legs_of_the_single_modes(server: Server) -> None:
+    """One statement brings both legs: the candidates, ranks, scores and terms that each mode gives.
+
+    If this fails: hybrid search is another search than the two that it is made of.
+    """
+
+    async def scenario() -> None:
+        async with opened(server, vector_db(), exact_below_rows=50) as index:
+            await index.add_chunks(some_chunks(120), embeddings(120))
+            query, text = embeddings(1, seed=3)[0], "number7 grazes number8"
+            for only in (None, {"type": "lt", "key": "n", "value": 90}):
+                whole = await index.query(query, text, k=20, mode="hybrid", filters=only)
+                for leg in ("vector", "keyword"):
+                    single = await index.query(query, text, k=40, mode=leg, filters=only)
+                    expected = {h.chunk.chunk_id: h.explanation.legs[leg] for h in single.hits}
+                    for hit in whole.hits:
+                        said = hit.explanation.legs.get(leg)
+                        assert said == expected.get(hit.chunk.chunk_id)
+                        assert hit.chunk.content
+            no_words = await index.query(query, "?!", k=5, mode="hybrid")
+            alone = await index.query(query, k=5, mode="vector")
+            assert ids(no_words) == ids(alone)
+
+    asyncio.run(scenario())
+
+
+NUMBERS: list[Any] = [
+    2**62, float(2**62), 2**62 + 1, 2.0**53, 2**53 + 1, 10**19, 1e19, 1e23, 10**23, 0.1, 1e-7, -0.0,
+    0, 1e300, 123456789012345.6, -5e-324,
+]  # fmt: skip
+
+
+def test_numbers_compare_as_in_python(server: Server) -> None:
+    """Large floats and integers, whose shortest decimals are not their values, are kept apart.
+
+    If this fails: floats were stored as they are printed.
+    """
+
+    async def scenario() -> None:
+        chunks = [
+            Chunk(content="word", chunk_id=f"c{n:02}", metadata={"x": [value]})
+            for n, value in enumerate(NUMBERS)
+        ]
+        async with opened(server, vector_db()) as index:
+            await index.add_chunks(chunks, np.ones((len(chunks), 16)))
+            for value in [one for one in NUMBERS if abs(one) < 2**63 or isinstance(one, float)]:
+                for kind in ("eq", "ne", "lt", "gte"):
+                    data = {"type": kind, "key": "x", "value": value}
+                    parsed = parse_filter(data)
+                    right = [one.chunk_id for one in chunks if matches(parsed, one.metadata)]
+                    answer = await index.query(None, "word", k=50, mode="keyword", filters=data)
+                    assert sorted(ids(answer)) == right, data
+
+    asyncio.run(scenario())
+
+
+def test_long_values_are_stored_and_found(server: Server) -> None:
+    """Values and document ids of 100,000 characters: longer than a B-tree of PostgreSQL holds."""
+    long = "".join(map(chr, np.random.default_rng(0).integers(0x4E00, 0x9FFF, 100_000)))
+
+    async def scenario() -> None:
+        async with opened(server, vector_db()) as index:
+            chunks = [
+                Chunk(content="word", chunk_id=f"c{n}", metadata={"document_id": long + str(n)})
+                for n in range(3)
+            ]
+            await index.add_chunks(chunks, embeddings(3))
+            only = {"type": "eq", "key": "document_id", "value": long + "1"}
+            assert ids(await index.query(None, "word", mode="keyword", filters=only)) == ["c1"]
+            await index.add_chunks([], None, replace_documents={long + "1"})
+            assert await index.count() == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_table_can_be_read_by_people(server: Server) -> None:
+    """Title, categories, text and the metadata as it came stand in columns of their own."""
+
+    async def scenario() -> None:
+        db = vector_db()
+        metadata = {"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": None}}
+        async with opened(server, db) as index:
+            await index.add_chunks(
+                [Chunk(content="text", chunk_id="a", metadata=metadata)], embeddings(1)
+            )
+            table = index._tables.name
+            query = f"SELECT title, categories, content, metadata::text FROM corral.{table}"
+            assert ask(server, query) == [
+                (
+                    "T",
+                    "one\ntwo",
+                    "text",
+                    '{"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": null}}',
+                )
+            ]
+
+    asyncio.run(scenario())
+
+
+def test_an_index_of_an_older_analyzer_is_made_anew(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the analyzer's version changes, the keyword index is rebuilt from the stored texts."""
+
+    async def scenario() -> None:
+        db = vector_db()
+        name = Tables(db, "corral").name
+        settings: dict[str, Any] = {"exact_below_rows": 20}
+        async with opened(server, db, drop=False, **settings) as index:
+            await index.add_chunks(some_chunks(40), embeddings(40))
+            right = found(await index.query(None, "grazing", k=40, mode="keyword"))
+        ask(
+            server,
+            f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
+            f' DELETE FROM corral."{name}_postings"',
+        )
+        monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
+        async with opened(server, db, **settings) as index:
+            assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
+            assert len(right) == 20
+            await index.delete_chunks([one for one, _ in right])
+            assert found(await index.query(None, "grazing", k=40, mode="keyword")) == []
+            assert await index.count() == 20
+
+    asyncio.run(scenario())
+
+
+def test_a_failing_write_leaves_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error in the middle of a write undoes all of it, and the index goes on working."""
+
+    async def scenario() -> None:
+        async with opened(server, vector_db()) as index:
+            await index.add_chunks(some_chunks(5), embeddings(5))
+
+            async def explode(*_: object) -> int:
+                raise RuntimeError("in the middle")
+
+            with monkeypatch.context() as patched:
+                patched.setattr(PgvectorIndex, "_count_up", explode)
+                with pytest.raises(RuntimeError, match="in the middle"):
+                    await index.add_chunks(
+                        some_chunks(9, "other"), embeddings(9), replace_documents={"d1"}
+                    )
+            assert await index.count() == 5
+            assert len((await index.query(None, "herd", k=50, mode="keyword")).hits) == 5
+            await index.add_chunks(some_chunks(9, "other"), embeddings(9))
+            assert await index.count() == 14
+
+    asyncio.run(scenario())
+
+
+def test_event_loops_do_not_share_connections(server: Server) -> None:
+    """An index may be used by one event loop after another, as by commands in one process."""
+    one = provider(server)
+    db = vector_db()
+    index = asyncio.run(one.open_index(db, create=True))
+    asyncio.run(index.add_chunks(some_chunks(3), embeddings(3)))
+    assert asyncio.run(index.count()) == 3
+    asyncio.run(index.delete())
+
+
+def test_bm25_needs_a_term(server: Server) -> None:
+    """A query of nothing but stop words and signs asks PostgreSQL nothing."""
+    assert Bm25(Tables(vector_db(), "corral")).search("the of - ?!", None) is None
