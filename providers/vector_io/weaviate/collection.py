@@ -1,0 +1,306 @@
+"""One collection of Weaviate: the requests that an index makes, each split to what one may hold."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+from weaviate import WeaviateAsyncClient
+from weaviate.classes.config import ConsistencyLevel
+from weaviate.classes.data import DataObject
+from weaviate.classes.query import BM25Operator, MetadataQuery, Metrics
+from weaviate.collections.classes.filters import FilterReturn
+from weaviate.exceptions import UnexpectedStatusCodeError, WeaviateInsertManyAllFailedError
+
+from corral.api.errors import NotFound, ProviderError
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.weaviate.connection import Connection
+from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
+from corral.providers.vector_io.weaviate.keyword import Statistics
+from corral.providers.vector_io.weaviate.objects import Row
+from corral.providers.vector_io.weaviate.schema import VECTOR, settings
+
+T = TypeVar("T")
+Native = Any
+"""The client's handle of a collection, whose type parameters say nothing here."""
+
+MOST_RESULTS = 10_000
+"""Most objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS."""
+
+WRITE_OBJECTS = 200
+WRITE_BYTES = 4 * 2**20
+READ_OBJECTS = 500
+DELETE_OBJECTS = 1_000
+
+
+class Collection:
+    """The objects of one vector DB.
+
+    Args:
+        vector_db: The registration.
+        name: The collection's name.
+        connection: To the server; the collection is one of its users until `leave`.
+    """
+
+    def __init__(self, vector_db: VectorDB, name: str, connection: Connection) -> None:
+        self._vector_db = vector_db
+        self._name = name
+        self._connection = connection
+        self._inside = True
+        connection.enter()
+
+    # --- the collection itself ---------------------------------------------------------------
+
+    async def make(self) -> bool:
+        """Make the collection where there is none; return whether it was made.
+
+        One that another process makes at this moment is fine.
+        """
+
+        async def create(client: WeaviateAsyncClient) -> None:
+            try:
+                await client.collections.create(
+                    self._name, **settings(self._vector_db, self._connection.config)
+                )
+            except UnexpectedStatusCodeError:
+                if not await client.collections.exists(self._name):
+                    raise
+
+        if await self._exists():
+            return False
+        await self._connection.call(create)
+        return True
+
+    async def require(self) -> None:
+        """Refuse where the collection is gone: Weaviate would make up one at the next write.
+
+        Raises:
+            NotFound: It is gone.
+        """
+        if not await self._exists():
+            raise NotFound(
+                f"{self._connection.provider_id}: the vector DB's collection is gone from"
+                " Weaviate.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+
+    async def drop(self) -> None:
+        """Delete the collection; one that is gone already is fine."""
+        await self._connection.call(lambda client: client.collections.delete(self._name))
+
+    async def leave(self) -> None:
+        """Let go of the connection."""
+        if self._inside:
+            self._inside = False
+            await self._connection.leave()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def nearest(
+        self,
+        embedding: Sequence[float],
+        limit: int,
+        filters: FilterReturn | None,
+        properties: Sequence[str],
+    ) -> list[Row]:
+        """Return the objects with the nearest vectors, with these, best first."""
+        found = await self._read(
+            lambda native: native.query.near_vector(
+                near_vector=list(embedding),
+                target_vector=VECTOR,
+                limit=limit,
+                filters=filters,
+                include_vector=[VECTOR],
+                return_properties=list(properties),
+            )
+        )
+        return [_row(one) for one in found.objects]
+
+    async def matching(
+        self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
+    ) -> list[Row]:
+        """Return the objects that hold one of the terms, with Weaviate's BM25, best first."""
+        found = await self._read(
+            lambda native: native.query.bm25(
+                query=text,
+                query_properties=[TERMS],
+                operator=BM25Operator.or_(minimum_match=1),
+                limit=limit,
+                filters=filters,
+                return_metadata=MetadataQuery(score=True),
+                return_properties=list(properties),
+            )
+        )
+        return [_row(one) for one in found.objects]
+
+    async def some(
+        self, filters: FilterReturn, limit: int, properties: Sequence[str], *, dense: bool
+    ) -> list[Row]:
+        """Return some objects that pass, at most `limit`."""
+        found = await self._read(
+            lambda native: native.query.fetch_objects(
+                filters=filters,
+                limit=limit,
+                include_vector=[VECTOR] if dense else False,
+                return_properties=list(properties),
+            )
+        )
+        return [_row(one) for one in found.objects]
+
+    async def fetch(self, ids: Sequence[str], properties: Sequence[str], dense: bool) -> list[Row]:
+        """Return those of these objects that exist."""
+        rows: list[Row] = []
+        for part in _parts(ids, READ_OBJECTS):
+            rows += await self.some(of_ids(part), len(part), properties, dense=dense)
+        return rows
+
+    async def chunk_ids(self, after: str, limit: int) -> list[str]:
+        """Return the first chunk ids that follow one. Weaviate's cursor knows UUIDs: all are read.
+
+        So texts that users send stay out of its filters, and need no index.
+        """
+        first: list[str] = []
+        last: str | None = None
+        while True:
+            rows = await self._page(last)
+            ids = (str(row.properties["chunk_id"]) for row in rows)
+            first = heapq.nsmallest(limit, chain(first, (i for i in ids if i > after)))
+            if len(rows) < MOST_RESULTS:
+                return first
+            last = rows[-1].id
+
+    async def _page(self, after: str | None) -> list[Row]:
+        found = await self._read(
+            lambda native: native.query.fetch_objects(
+                limit=MOST_RESULTS, after=after, return_properties=["chunk_id"]
+            )
+        )
+        return [_row(one) for one in found.objects]
+
+    async def count(self, filters: FilterReturn | None = None) -> int:
+        """Return the exact number of objects that pass."""
+        found = await self._read(
+            lambda native: native.aggregate.over_all(filters=filters, total_count=True)
+        )
+        return int(found.total_count or 0)
+
+    async def statistics(self) -> Statistics:
+        """Return the number of objects, and of all their terms."""
+        found = await self._read(
+            lambda native: native.aggregate.over_all(
+                total_count=True, return_metrics=[Metrics("length").integer(sum_=True)]
+            )
+        )
+        length = found.properties.get("length")
+        return Statistics(int(found.total_count or 0), int((length and length.sum_) or 0))
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Write objects, in place of those with the same ids.
+
+        Raises:
+            ProviderError: Weaviate refused one; others may have been written.
+        """
+        for part in _write_parts(rows):
+            await self._put(
+                [
+                    DataObject(properties=row.properties, uuid=row.id, vector={VECTOR: row.dense})
+                    for row in part
+                ]
+            )
+
+    async def _put(self, objects: list[DataObject[Any, Any]]) -> None:
+        try:
+            done = await self._write(lambda native: native.data.insert_many(objects))
+        except ProviderError as error:
+            if isinstance(error.__cause__, WeaviateInsertManyAllFailedError):
+                raise self._refused(len(objects), len(objects)) from error
+            raise
+        if done.has_errors:
+            raise self._refused(len(done.errors), len(objects))
+
+    def _refused(self, refused: int, sent: int) -> ProviderError:
+        return ProviderError(
+            f"{self._connection.provider_id}: Weaviate refused {refused} of {sent} chunks."
+        )
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Delete objects; unknown ids are ignored.
+
+        Raises:
+            ProviderError: Weaviate could not delete one; others may be gone.
+        """
+        for part in _parts(ids, DELETE_OBJECTS):
+            await self._delete(part)
+
+    async def _delete(self, ids: Sequence[str]) -> None:
+        done = await self._write(lambda native: native.data.delete_many(where=of_ids(ids)))
+        if done.failed:
+            raise ProviderError(
+                f"{self._connection.provider_id}: Weaviate could not delete {done.failed} of"
+                f" {len(ids)} chunks.",
+                hint="Repeat the request.",
+            )
+
+    # --- requests ----------------------------------------------------------------------------
+
+    async def _exists(self) -> bool:
+        return await self._connection.call(lambda client: client.collections.exists(self._name))
+
+    async def _read(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        return await self._request(request)
+
+    async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        if self._connection.config.replicas == 1:
+            return await self._request(request)
+        everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
+
+        def consistent(native: Native) -> Awaitable[T]:
+            return request(native.with_consistency_level(everywhere))
+
+        return await self._request(consistent)
+
+    async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        try:
+            return await self._connection.call(
+                lambda client: request(
+                    client.collections.use(self._name, skip_argument_validation=True)
+                )
+            )
+        except ProviderError as error:
+            if not error.retryable:
+                await self.require()
+            raise
+
+
+def _row(found: Any) -> Row:
+    vector = found.vector.get(VECTOR, []) if found.vector else []
+    score = found.metadata.score if found.metadata else None
+    properties = {name: value for name, value in found.properties.items() if value is not None}
+    return Row(str(found.uuid), properties, vector, score or 0.0)
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]
+
+
+def _write_parts(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    part: list[Row] = []
+    size = 0
+    for row in rows:
+        more = 4 * len(row.dense) + sum(
+            26 * len(value) if isinstance(value, list) else 4 * len(str(value))
+            for value in row.properties.values()
+        )
+        if part and (len(part) == WRITE_OBJECTS or size + more > WRITE_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(row)
+        size += more
+    if part:
+        yield part

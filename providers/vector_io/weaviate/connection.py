@@ -1,0 +1,200 @@
+"""The connection to Weaviate: made when it is needed, and the one place that knows its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import grpc
+import httpx
+from weaviate import WeaviateAsyncClient
+from weaviate.auth import Auth
+from weaviate.config import AdditionalConfig, GrpcConfig, Timeout
+from weaviate.connect import ConnectionParams
+from weaviate.exceptions import (
+    UnexpectedStatusCodeError,
+    WeaviateBaseError,
+    WeaviateConnectionError,
+    WeaviateRetryError,
+    WeaviateStartUpError,
+    WeaviateTimeoutError,
+)
+
+from corral.api.errors import ConfigError, CorralError, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.vector_io.weaviate.config import WeaviateConfig
+
+T = TypeVar("T")
+Work = Callable[[WeaviateAsyncClient], Awaitable[T]]
+
+OLDEST = (1, 33)
+"""The first version of Weaviate whose filters know `Not`."""
+
+_GRACE_SECONDS = 0.5
+_PAUSES_SECONDS = (0.1, 0.2)
+_RECONNECT_SECONDS = 1.0  # gRPC itself would wait up to two minutes for a server that is back
+
+_NOT_CONNECTED = (
+    WeaviateConnectionError,
+    WeaviateStartUpError,
+    httpx.NetworkError,
+    httpx.ConnectTimeout,
+    httpx.RemoteProtocolError,
+)
+
+_STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
+    grpc.StatusCode.UNAVAILABLE: (Unavailable, "Weaviate cannot be reached"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (Unavailable, "Weaviate has no resources left"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (ProviderTimeout, "Weaviate did not answer in time"),
+    grpc.StatusCode.UNAUTHENTICATED: (ProviderError, "Weaviate refused the API key"),
+    grpc.StatusCode.PERMISSION_DENIED: (ProviderError, "Weaviate refused permission"),
+    401: (ProviderError, "Weaviate refused the API key"),
+    403: (ProviderError, "Weaviate refused permission"),
+    429: (Unavailable, "Weaviate limits the rate of requests"),
+    502: (Unavailable, "Weaviate cannot be reached"),
+    503: (Unavailable, "Weaviate is not ready"),
+    504: (ProviderTimeout, "Weaviate did not answer in time"),
+}
+
+# The driver logs whole objects where a write fails, a user's text among them.
+logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
+
+
+class Connection:
+    """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
+
+    It is opened by the first call, and closed when its last user is gone.
+
+    Args:
+        provider_id: For messages.
+        config: The provider's settings.
+    """
+
+    def __init__(self, provider_id: str, config: WeaviateConfig) -> None:
+        self.provider_id = provider_id
+        self.config = config
+        self._client: WeaviateAsyncClient | None = None
+        self._users = 0
+        self._opening = asyncio.Lock()
+
+    def enter(self) -> None:
+        """Count a user."""
+        self._users += 1
+
+    async def leave(self) -> None:
+        """Count a user less; after the last one the client is closed."""
+        self._users -= 1
+        if self._users <= 0:
+            await self.close()
+
+    async def close(self) -> None:
+        """Close the client; the next call opens it again."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def call(self, work: Work[T]) -> T:
+        """Do one request with the client, within the timeout, and translate its errors.
+
+        Connection errors are tried again with back-off: over gRPC by the client itself, until the
+        time is over, over REST here, twice. Every request of this provider may be repeated.
+
+        Args:
+            work: Makes one request; called anew for each trial.
+        """
+        try:
+            # A single trial ends by the client's own, shorter timeout: when this one passes, trial
+            # after trial has failed to connect.
+            async with asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS):
+                for pause in _PAUSES_SECONDS:
+                    with suppress(*_NOT_CONNECTED):
+                        return await work(await self._connected())
+                    await asyncio.sleep(pause)
+                return await work(await self._connected())
+        except (TimeoutError, *_NOT_CONNECTED) as error:
+            raise Unavailable(f"{self.provider_id}: Weaviate cannot be reached.") from error
+        except (WeaviateBaseError, grpc.RpcError, httpx.HTTPError) as error:
+            raise self._translated(error) from error
+
+    async def _connected(self) -> WeaviateAsyncClient:
+        async with self._opening:
+            if self._client is None:
+                client = self._new_client()
+                try:
+                    await client.connect()
+                    self._check_version((await client.get_meta())["version"])
+                except BaseException:
+                    await client.close()
+                    raise
+                self._client = client
+            return self._client
+
+    def _new_client(self) -> WeaviateAsyncClient:
+        config = self.config
+        parts = urlsplit(config.url)
+        secure = parts.scheme == "https"
+        host = parts.hostname or ""
+        key = config.api_key.get_secret_value() if config.api_key else ""
+        seconds = config.timeout_seconds
+        milliseconds = int(_RECONNECT_SECONDS * 1000)
+        channel = (
+            ("grpc.initial_reconnect_backoff_ms", milliseconds // 10),
+            ("grpc.min_reconnect_backoff_ms", milliseconds // 10),
+            ("grpc.max_reconnect_backoff_ms", milliseconds),
+        )
+        return WeaviateAsyncClient(
+            connection_params=ConnectionParams.from_params(
+                http_host=host,
+                http_port=parts.port or (443 if secure else 80),
+                http_secure=secure,
+                grpc_host=config.grpc_host or host,
+                grpc_port=config.grpc_port,
+                grpc_secure=secure,
+            ),
+            auth_client_secret=Auth.api_key(key) if key else None,
+            additional_config=AdditionalConfig(
+                timeout=Timeout(query=seconds, insert=seconds, init=seconds),
+                trust_env=config.trust_environment,
+                grpc_config=GrpcConfig(channel_options=channel),
+            ),
+            skip_init_checks=True,  # they ask a package registry for the client's latest release
+        )
+
+    def _check_version(self, version: str) -> None:
+        found = tuple(int(part) for part in version.split(".")[:2])
+        if found < OLDEST:
+            raise ConfigError(
+                f"{self.provider_id}: Weaviate {version} is too old.",
+                hint=f"Upgrade it to {'.'.join(map(str, OLDEST))} or newer.",
+            )
+
+    def _translated(self, error: BaseException) -> CorralError:
+        """Return the contract's error; the driver's messages may hold data and are left out."""
+        late = isinstance(error, WeaviateTimeoutError | httpx.TimeoutException)
+        code = grpc.StatusCode.DEADLINE_EXCEEDED if late else _status(error)
+        other = (ProviderError, f"Weaviate answered with error {_name(code, error)}")
+        kind, message = _STATUS_ERRORS.get(code, other)
+        return kind(f"{self.provider_id}: {message}.")
+
+
+def _status(error: BaseException) -> object:
+    """Return the status of the call that an error of the driver stems from, if there is one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, grpc.RpcError) and isinstance(cause, grpc.aio.AioRpcError):
+            return cause.code()
+        if isinstance(cause, UnexpectedStatusCodeError):
+            return cause.status_code
+        if isinstance(cause, WeaviateRetryError):
+            return grpc.StatusCode.UNAVAILABLE
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _name(code: object, error: BaseException) -> str:
+    if code is None:
+        return type(error).__name__
+    return code.name if isinstance(code, grpc.StatusCode) else str(code)

@@ -1,0 +1,82 @@
+"""Filters in Weaviate's own form: And, Or, Not and ContainsAny over the tokens of a chunk.
+
+eq, ne, in and nin are exact. Orderings are supersets in rare cases (tokens.py); nothing negates
+them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks from what
+came back (index.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weaviate.classes.query import Filter as Native
+from weaviate.collections.classes.filters import FilterReturn
+
+from corral.api.filters import Comparison, Filter
+from corral.providers.vector_io.weaviate.tokens import (
+    document_token,
+    order_tokens,
+    value_token,
+    version_token,
+)
+
+TOKENS = "attributes"
+"""The property that holds a chunk's tokens."""
+
+TERMS = "terms"
+"""The property that holds a chunk's analyzed words."""
+
+_ORDERINGS = ("gt", "gte", "lt", "lte")
+
+
+def translate(filter_: Filter) -> FilterReturn:
+    """Return a filter that all chunks pass which pass this one."""
+    if isinstance(filter_, Comparison):
+        return _compare(filter_)
+    parts = [translate(part) for part in filter_.filters]
+    if len(parts) == 1:
+        return parts[0]
+    return Native.all_of(parts) if filter_.type == "and" else Native.any_of(parts)
+
+
+def has_orderings(filter_: Filter | None) -> bool:
+    """Say whether `translate` may let more pass than the filter."""
+    if filter_ is None:
+        return False
+    if isinstance(filter_, Comparison):
+        return filter_.type in _ORDERINGS
+    return any(has_orderings(part) for part in filter_.filters)
+
+
+def of_ids(ids: Iterable[str]) -> FilterReturn:
+    """Return the filter that the objects with these ids pass, of which there is one at least."""
+    return Native.by_id().contains_any(list(ids))
+
+
+def of_documents_but(document_ids: Iterable[str], ids: Iterable[str]) -> FilterReturn:
+    """Return the filter that all chunks of these documents pass, but for objects with these ids."""
+    inside = _any(document_token(i) for i in sorted(document_ids))
+    spared = list(ids)
+    return Native.all_of([inside, Native.not_(of_ids(spared))]) if spared else inside
+
+
+def not_of_version(version: int) -> FilterReturn:
+    """Return the filter that chunks pass whose terms another analyzer found."""
+    return Native.not_(_any([version_token(version)]))
+
+
+def holding(term: str) -> FilterReturn:
+    """Return the filter that chunks pass which hold this term."""
+    return Native.by_property(TERMS).contains_any([term])
+
+
+def _compare(comparison: Comparison) -> FilterReturn:
+    key = comparison.key
+    if comparison.type in _ORDERINGS:
+        return _any(order_tokens(comparison.type, key, comparison.values[0]))
+    found = _any(dict.fromkeys(value_token(key, value) for value in comparison.values))
+    return Native.not_(found) if comparison.type in ("ne", "nin") else found
+
+
+def _any(tokens: Iterable[str]) -> FilterReturn:
+    return Native.by_property(TOKENS).contains_any(list(tokens))

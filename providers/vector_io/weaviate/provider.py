@@ -1,0 +1,70 @@
+"""remote::weaviate: makes and opens the collections of vector DBs on one server or cluster."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from corral.api.errors import CorralError
+from corral.api.provider import Health, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.weaviate.collection import Collection
+from corral.providers.vector_io.weaviate.config import WeaviateConfig
+from corral.providers.vector_io.weaviate.connection import Connection
+from corral.providers.vector_io.weaviate.index import WeaviateIndex
+
+
+class WeaviateProvider(VectorIOProvider):
+    """Holds one collection a vector DB; its indexes share one connection."""
+
+    def __init__(self, provider_id: str, config: WeaviateConfig) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._connection = Connection(provider_id, config)
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> WeaviateIndex:
+        """Return the index of a vector DB; see the contract.
+
+        Raises:
+            ConfigError: The server is too old.
+        """
+        name = collection_name(vector_db, self._config.collection_prefix)
+        collection = Collection(vector_db, name, self._connection)
+        try:
+            index = WeaviateIndex(vector_db, collection, undo_seconds=self._config.timeout_seconds)
+            if not create:
+                await collection.require()
+            if not create or not await collection.make():  # nothing can fail behind the making
+                await index.reindex()
+        except BaseException:
+            await collection.leave()
+            raise
+        return index
+
+    async def health(self) -> Health:
+        """Say whether the server answers."""
+        try:
+            await self._connection.call(lambda client: client.get_meta())
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+
+def collection_name(vector_db: VectorDB, prefix: str) -> str:
+    """Return the name of a vector DB's collection: the prefix and 40 hex digits.
+
+    The id is hashed, so that any id is a usable name and different ids never share one. The time
+    of registration is hashed with it: an id that is registered anew gets a new collection, and a
+    process that still holds the old one cannot touch it.
+    """
+    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
+    return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
+
+
+def create(provider_id: str, config: WeaviateConfig, home: Path) -> WeaviateProvider:
+    """Build the provider (its spec's factory)."""
+    return WeaviateProvider(provider_id, config)

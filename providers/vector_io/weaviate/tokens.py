@@ -1,0 +1,122 @@
+"""Metadata as tokens of one property, so that filters need one operator of the engine: ContainsAny.
+
+A token is 96 bits of BLAKE2b over kind, key and value, in hex. So any key and any value of any
+length can be filtered on, no tokenizer changes anything, and no text of a user stands in a filter.
+
+Orderings become tokens too. A number, or the beginning of a string, is written as hex digits whose
+order is that of the values, and a chunk holds a token for every prefix of these digits. The values
+above a given one then are those with one of a few prefixes: the given one's digits up to some
+place, and there a larger digit. (A prefix tree cut into ranges, as Lucene's trie-encoded numbers
+were: Schindler and Diepenbroek, "Generic XML-based framework for metadata portals", Computers &
+Geosciences 34(12), 2008.) The collection's schema so never grows with the metadata's keys.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+
+from corral.api.chunks import Chunk
+from corral.api.filters import Scalar, elements
+
+TEXT_BYTES = 10
+"""Strings are ordered natively by their first 10 bytes of UTF-8, whose order is that of code
+points; 10 hold an ISO 8601 date. What lies behind them is compared by `filters.matches`."""
+
+_DIGITS = "0123456789abcdef"
+_EXACT = 2.0**53  # below it no two integers share a double
+_SIGN = 1 << 63
+
+
+def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
+    """Return the tokens of a chunk, each once: never none, because its version is one.
+
+    Args:
+        chunk: It is not changed.
+        version: Of the analyzer that found its terms.
+    """
+    found = {version_token(version): None}
+    if chunk.document_id is not None:
+        found[document_token(chunk.document_id)] = None
+    for key, value in chunk.metadata.items():
+        for element in elements(value):
+            found[value_token(key, element)] = None
+            found.update(dict.fromkeys(_prefixes(key, element)))
+    return list(found)
+
+
+def value_token(key: str, value: Scalar) -> str:
+    """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
+    if isinstance(value, bool):
+        return _token("b", key, str(value))
+    if isinstance(value, str):
+        return _token("s", key, value)
+    whole = isinstance(value, int) or value.is_integer()
+    return _token("n", key, str(int(value)) if whole else repr(value))
+
+
+def document_token(document_id: str) -> str:
+    """Return the token of a document's chunks."""
+    return _token("d", "", document_id)
+
+
+def version_token(version: int) -> str:
+    """Return the token of an analyzer's version."""
+    return _token("v", "", str(version))
+
+
+def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
+    """Return tokens of which a chunk that passes a gt, gte, lt or lte has at least one; never none.
+
+    Nothing else has one, but for strings that share their first `TEXT_BYTES` bytes with the value
+    and integers beyond 2^53 whose double is the value's: there gt and lt stand for gte and lte.
+
+    Args:
+        kind: gt, gte, lt or lte.
+        key: The metadata key.
+        value: A string or a number.
+    """
+    letter, code = _code(value)
+    above = kind.startswith("g")
+    found = [
+        _token(letter, key, code[:place] + other)
+        for place, digit in enumerate(code)
+        for other in _DIGITS
+        if (other > digit if above else other < digit)
+    ]
+    if kind.endswith("e") or not _is_exact(value):
+        found.append(_token(letter, key, code))
+    return found or [_token("nothing", "", "")]
+
+
+def _prefixes(key: str, value: Scalar) -> Iterator[str]:
+    if isinstance(value, bool):
+        return
+    letter, code = _code(value)
+    for place in range(1, len(code) + 1):
+        yield _token(letter, key, code[:place])
+
+
+def _code(value: Scalar) -> tuple[str, str]:
+    """Return a kind and hex digits in the order of the values of that kind.
+
+    A string that is not cut ends with a NUL, which none holds: so "a" comes before "ab".
+    """
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass")[:TEXT_BYTES]
+        return "t", (data + b"\0" if len(data) < TEXT_BYTES else data).hex()
+    # Doubles are ordered as their bits are, once those of negative numbers are turned around.
+    [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))  # -0.0 becomes 0.0
+    return "o", f"{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
+
+
+def _is_exact(value: Scalar) -> bool:
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass")) < TEXT_BYTES
+    return abs(float(value)) < _EXACT
+
+
+def _token(kind: str, key: str, value: str) -> str:
+    data = f"{kind}:{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=12).hexdigest()

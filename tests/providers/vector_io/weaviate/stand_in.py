@@ -1,0 +1,462 @@
+"""A stand-in for a Weaviate server: the part of its REST and gRPC interface that Corral uses.
+
+The real client talks to it over sockets, so requests and replies are the messages of the client's
+own `weaviate.proto`. Searches are computed: vectors with numpy in single precision, words by a
+BM25 as Weaviate's documentation describes it, filters as sets. What a real server refuses is
+refused here as well: filters on a property without an index, answers beyond 10,000 objects. What
+it does unasked, this does too: an object of an unknown collection makes one up.
+
+It is no Weaviate. It was written from documentation and from the client's source, so it shares its
+author's mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+from weaviate.proto.v1 import (
+    aggregate_pb2,
+    base_pb2,
+    batch_delete_pb2,
+    batch_pb2,
+    properties_pb2,
+    search_get_pb2,
+    weaviate_pb2_grpc,
+)
+
+MOST_RESULTS = 10_000
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Stored:
+    """One object."""
+
+    properties: Json
+    vectors: dict[str, NDArray[np.float32]]
+
+
+@dataclass
+class Class:
+    """One collection: what it was made with, its objects by id, and what searches derive."""
+
+    config: Json
+    objects: dict[str, Stored] = field(default_factory=dict)
+    matrices: dict[str, tuple[list[str], NDArray[np.float32]]] = field(default_factory=dict)
+    tokens: dict[str, dict[str, set[str]]] = field(default_factory=dict)
+    words: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
+
+    def changed(self) -> None:
+        """Forget what was derived."""
+        self.matrices.clear()
+        self.tokens.clear()
+        self.words.clear()
+
+    def property(self, name: str) -> Json:
+        """Return the schema of a property."""
+        for one in self.config.get("properties", []):
+            if one["name"] == name:
+                found: Json = one
+                return found
+        raise Refused(f"no such prop with name '{name}' found")
+
+    def matrix(self, name: str) -> tuple[list[str], NDArray[np.float32]]:
+        """Return the ids and the vectors of a name."""
+        if name not in self.matrices:
+            if name not in self.config.get("vectorConfig", {}):
+                raise Refused(f"vector {name} is not configured")
+            pairs = [(i, o.vectors[name]) for i, o in self.objects.items() if name in o.vectors]
+            rows = np.array([row for _, row in pairs], dtype=np.float32)
+            self.matrices[name] = [i for i, _ in pairs], rows
+        return self.matrices[name]
+
+    def index(self, name: str) -> dict[str, set[str]]:
+        """Return the filterable index of a property: ids by token."""
+        if name not in self.tokens:
+            schema = self.property(name)
+            if not schema.get("indexFilterable", True):
+                raise Refused(f"property {name} has no filterable index")
+            found: dict[str, set[str]] = {}
+            for i, one in self.objects.items():
+                for token in tokens_of(one.properties.get(name), schema["tokenization"]):
+                    found.setdefault(token, set()).add(i)
+            self.tokens[name] = found
+        return self.tokens[name]
+
+    def counts(self, name: str) -> dict[str, Counter[str]]:
+        """Return the searchable index of a property: how often each object holds a token."""
+        if name not in self.words:
+            schema = self.property(name)
+            if not schema.get("indexSearchable", True):
+                raise Refused(f"property {name} has no searchable index")
+            self.words[name] = {
+                i: Counter(tokens_of(one.properties.get(name), schema["tokenization"]))
+                for i, one in self.objects.items()
+            }
+        return self.words[name]
+
+
+class Refused(Exception):
+    """What a server would answer with an error."""
+
+
+def tokens_of(value: Any, tokenization: str) -> list[str]:
+    """Return the tokens of a text or of a list of texts."""
+    texts = value if isinstance(value, list) else [value or ""]
+    if tokenization == "whitespace":
+        return [token for text in texts for token in text.split()]
+    assert tokenization == "field"
+    return [text.strip() for text in texts]
+
+
+class StandIn:
+    """A server on two free ports of 127.0.0.1; `stop` and `start` keep ports and objects.
+
+    Attributes:
+        version: What it says of itself.
+        api_key: What it wants in each request; "" for nothing.
+        delay_seconds: How long it waits before each answer over gRPC.
+        refuse_after: Number of objects that are stored before each further one is refused; None
+            refuses none.
+        requests: The gRPC methods called so far, each with its message.
+    """
+
+    def __init__(self) -> None:
+        self.version = "1.33.0"
+        self.api_key = ""
+        self.delay_seconds = 0.0
+        self.refuse_after: int | None = None
+        self.requests: list[tuple[str, Any]] = []
+        self.classes: dict[str, Class] = {}
+        self.lock = threading.RLock()
+        self.http_port = self.grpc_port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Listen."""
+        handler = type("Handler", (RestHandler,), {"stand_in": self})
+        self._http = RestServer(("127.0.0.1", self.http_port), handler)
+        self.http_port = self._http.server_address[1]
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+        self._pool = ThreadPoolExecutor(8)
+        self._grpc = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
+        register: Any = weaviate_pb2_grpc.add_WeaviateServicer_to_server
+        register(Servicer(self), self._grpc)
+        self.grpc_port = self._grpc.add_insecure_port(f"127.0.0.1:{self.grpc_port}")
+        self._grpc.start()
+
+    def stop(self) -> None:
+        """Go away, connections and all; the objects stay."""
+        self._http.shutdown()
+        self._http.hang_up()
+        self._http.server_close()
+        self._thread.join()
+        self._grpc.stop(None).wait()
+        self._pool.shutdown()
+
+
+# --- REST: meta and schema --------------------------------------------------------------------
+
+
+class RestServer(ThreadingHTTPServer):
+    """A server that can close its connections."""
+
+    def __init__(self, address: tuple[str, int], handler: Any) -> None:
+        super().__init__(address, handler)
+        self._connections: list[socket.socket] = []
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Remember the connection."""
+        connection, address = super().get_request()
+        self._connections.append(connection)
+        return connection, address
+
+    def hang_up(self) -> None:
+        """Close all connections; their threads end by it."""
+        for connection in self._connections:
+            with suppress(OSError):  # closed by the client
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class RestHandler(BaseHTTPRequestHandler):
+    """The few routes of the schema."""
+
+    stand_in: StandIn
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # one packet an answer; two would wait for each other
+
+    def do_GET(self) -> None:
+        """Answer meta and one collection's schema."""
+        if self.path == "/v1/meta":
+            return self._answer(200, {"version": self.stand_in.version, "modules": {}})
+        found = self.stand_in.classes.get(self.path.removeprefix("/v1/schema/"))
+        return self._answer(200, found.config) if found else self._answer(404, {})
+
+    def do_POST(self) -> None:
+        """Make a collection."""
+        config = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.stand_in.lock:
+            if config["class"] in self.stand_in.classes:
+                return self._answer(422, {"error": [{"message": "class name already exists"}]})
+            self.stand_in.classes[config["class"]] = Class(config)
+        return self._answer(200, config)
+
+    def do_DELETE(self) -> None:
+        """Delete a collection; one that is gone is fine."""
+        with self.stand_in.lock:
+            self.stand_in.classes.pop(self.path.removeprefix("/v1/schema/"), None)
+        self._answer(200, {})
+
+    def _answer(self, status: int, body: Json) -> None:
+        key = self.stand_in.api_key
+        if key and self.headers["Authorization"] != f"Bearer {key}":
+            status, body = 401, {"code": 401, "message": "anonymous access not enabled"}
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay quiet."""
+
+
+# --- gRPC: objects, searches and counts ----------------------------------------------------------
+
+
+class Servicer(weaviate_pb2_grpc.WeaviateServicer):
+    """The methods of the service that Corral calls."""
+
+    def __init__(self, stand_in: StandIn) -> None:
+        self._stand_in = stand_in
+
+    def BatchObjects(self, request: Any, context: Any) -> Any:
+        """Store objects, each in place of one with its id."""
+        return self._served("BatchObjects", self._insert, request, context)
+
+    def BatchDelete(self, request: Any, context: Any) -> Any:
+        """Delete the objects that pass."""
+        return self._served("BatchDelete", self._delete, request, context)
+
+    def Search(self, request: Any, context: Any) -> Any:
+        """Search by vector or by words, or list."""
+        return self._served("Search", self._search, request, context)
+
+    def Aggregate(self, request: Any, context: Any) -> Any:
+        """Count objects and add up an integer property."""
+        return self._served("Aggregate", self._aggregate, request, context)
+
+    def _served(self, name: str, method: Any, request: Any, context: Any) -> Any:
+        stand_in = self._stand_in
+        stand_in.requests.append((name, request))
+        headers = dict(context.invocation_metadata())
+        if stand_in.api_key and headers.get("authorization") != f"Bearer {stand_in.api_key}":
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
+        time.sleep(stand_in.delay_seconds)
+        with stand_in.lock:
+            try:
+                return method(request)
+            except Refused as error:
+                context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+    def _class(self, name: str) -> Class:
+        if name not in self._stand_in.classes:
+            raise Refused(f"could not find class {name} in schema")
+        return self._stand_in.classes[name]
+
+    def _insert(self, request: batch_pb2.BatchObjectsRequest) -> batch_pb2.BatchObjectsReply:
+        stand_in, errors = self._stand_in, []
+        for number, one in enumerate(request.objects):
+            if stand_in.refuse_after == 0:
+                errors.append(
+                    batch_pb2.BatchObjectsReply.BatchError(index=number, error="disk is full")
+                )
+                continue
+            if stand_in.refuse_after is not None:
+                stand_in.refuse_after -= 1
+            target = stand_in.classes.setdefault(one.collection, Class({"class": one.collection}))
+            target.objects[str(uuid.UUID(one.uuid))] = _stored(one)
+            target.changed()
+        return batch_pb2.BatchObjectsReply(errors=errors)
+
+    def _delete(
+        self, request: batch_delete_pb2.BatchDeleteRequest
+    ) -> batch_delete_pb2.BatchDeleteReply:
+        target = self._class(request.collection)
+        found = sorted(passing(target, request.filters))[:MOST_RESULTS]
+        for i in found:
+            del target.objects[i]
+        target.changed()
+        return batch_delete_pb2.BatchDeleteReply(matches=len(found), successful=len(found))
+
+    def _search(self, request: search_get_pb2.SearchRequest) -> search_get_pb2.SearchReply:
+        target = self._class(request.collection)
+        if request.limit + request.offset > MOST_RESULTS:
+            raise Refused("query maximum results exceeded")
+        if request.after and request.HasField("filters"):
+            raise Refused("where cannot be set with after")
+        chosen = passing(target, request.filters) if request.HasField("filters") else None
+        if request.HasField("near_vector"):
+            ranked = nearest(target, request.near_vector, chosen)
+        elif request.HasField("bm25_search"):
+            ranked = matching(target, request.bm25_search, chosen)
+        else:
+            ids = sorted(i for i in target.objects if i > request.after)
+            ranked = [(i, 0.0) for i in ids if chosen is None or i in chosen]
+        ranked = ranked[request.offset :][: request.limit or 10]
+        return search_get_pb2.SearchReply(
+            results=[_result(target, i, score, request) for i, score in ranked]
+        )
+
+    def _aggregate(self, request: aggregate_pb2.AggregateRequest) -> aggregate_pb2.AggregateReply:
+        target = self._class(request.collection)
+        chosen: Iterable[str] = target.objects
+        if request.HasField("filters"):
+            chosen = passing(target, request.filters)
+        objects = [target.objects[i] for i in chosen]
+        reply = aggregate_pb2.AggregateReply.Aggregations.Aggregation
+        sums = [
+            reply(
+                property=one.property,
+                int=reply.Integer(sum=sum(int(o.properties[one.property]) for o in objects)),
+            )
+            for one in request.aggregations
+        ]
+        return aggregate_pb2.AggregateReply(
+            single_result=aggregate_pb2.AggregateReply.Single(
+                objects_count=len(objects),
+                aggregations=aggregate_pb2.AggregateReply.Aggregations(aggregations=sums),
+            )
+        )
+
+
+def _stored(one: batch_pb2.BatchObject) -> Stored:
+    properties: Json = {}
+    for name, value in one.properties.non_ref_properties.fields.items():
+        kind = value.WhichOneof("kind")
+        properties[name] = value.string_value if kind == "string_value" else value.number_value
+    for texts in one.properties.text_array_properties:
+        properties[texts.prop_name] = list(texts.values)
+    vectors = {v.name: np.frombuffer(v.vector_bytes, dtype="<f4") for v in one.vectors}
+    return Stored(properties, vectors)
+
+
+def _result(
+    target: Class, i: str, score: float, request: search_get_pb2.SearchRequest
+) -> search_get_pb2.SearchResult:
+    stored, wanted = target.objects[i], request.metadata
+    fields = {
+        name: _value(stored.properties[name], target.property(name)["dataType"][0])
+        for name in request.properties.non_ref_properties
+        if name in stored.properties
+    }
+    vectors = [
+        base_pb2.Vectors(
+            name=name,
+            vector_bytes=stored.vectors[name].tobytes(),
+            type=base_pb2.Vectors.VECTOR_TYPE_SINGLE_FP32,
+        )
+        for name in wanted.vectors
+    ]
+    return search_get_pb2.SearchResult(
+        properties=search_get_pb2.PropertiesResult(
+            non_ref_props=properties_pb2.Properties(fields=fields)
+        ),
+        metadata=search_get_pb2.MetadataResult(
+            id_as_bytes=uuid.UUID(i).bytes,
+            vectors=vectors,
+            score=score,
+            score_present=wanted.score,
+        ),
+    )
+
+
+def _value(value: Any, data_type: str) -> properties_pb2.Value:
+    if data_type == "text[]":
+        texts = properties_pb2.TextValues(values=value)
+        return properties_pb2.Value(list_value=properties_pb2.ListValue(text_values=texts))
+    if data_type == "int":
+        return properties_pb2.Value(int_value=int(value))
+    return properties_pb2.Value(text_value=value)
+
+
+# --- searching ----------------------------------------------------------------------------------
+
+
+def passing(target: Class, filters: base_pb2.Filters) -> set[str]:
+    """Return the ids of the objects that pass."""
+    kinds = base_pb2.Filters
+    if filters.operator in (kinds.OPERATOR_AND, kinds.OPERATOR_OR, kinds.OPERATOR_NOT):
+        sets = [passing(target, part) for part in filters.filters]
+        if filters.operator == kinds.OPERATOR_AND:
+            return set.intersection(*sets)
+        if filters.operator == kinds.OPERATOR_OR:
+            return set.union(*sets)
+        [found] = sets
+        return target.objects.keys() - found
+    if filters.operator != kinds.OPERATOR_CONTAINS_ANY:
+        raise Refused("operator not known here")
+    values, name = filters.value_text_array.values, filters.target.property
+    if not values:
+        raise Refused("ContainsAny wants values")
+    if name == "_id":
+        return target.objects.keys() & set(values)
+    index = target.index(name)
+    return set().union(*(index.get(value, ()) for value in values))
+
+
+def nearest(target: Class, near: Any, chosen: set[str] | None) -> list[tuple[str, float]]:
+    """Return ids by ascending distance; ties in no order that means anything."""
+    [name] = near.targets.target_vectors
+    [vector] = near.vectors
+    query = np.frombuffer(vector.vector_bytes, dtype="<f4")
+    ids, matrix = target.matrix(name)
+    if not ids:
+        return []
+    kind = target.config["vectorConfig"][name]["vectorIndexConfig"]["distance"]
+    if kind == "l2-squared":
+        distances = ((matrix - query) ** 2).sum(axis=1)
+    elif kind == "dot":
+        distances = -(matrix @ query)
+    else:
+        unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+        distances = 1 - unit @ (query / np.linalg.norm(query))
+    order = sorted(range(len(ids)), key=lambda row: (float(distances[row]), ids[row]))
+    return [(ids[row], 0.0) for row in order if chosen is None or ids[row] in chosen]
+
+
+def matching(target: Class, bm25: Any, chosen: set[str] | None) -> list[tuple[str, float]]:
+    """Return ids by descending BM25, with it; each search term counts as often as it is given."""
+    [name] = bm25.properties
+    settings = target.config["invertedIndexConfig"]
+    assert settings["stopwords"]["preset"] == "none"
+    k1, b = settings["bm25"]["k1"], settings["bm25"]["b"]
+    counts, holders = target.counts(name), target.index(name)
+    lengths = {i: sum(one.values()) for i, one in counts.items()}
+    average = sum(lengths.values()) / max(1, len(lengths))
+    scores: dict[str, float] = {}
+    for term, times in Counter(bm25.query.split()).items():
+        held = holders.get(term, set())
+        idf = np.log(1 + (len(counts) - len(held) + 0.5) / (len(held) + 0.5))
+        for i in held if chosen is None else held & chosen:
+            f = counts[i][term]
+            part = times * idf * f / (f + k1 * (1 - b + b * lengths[i] / average))
+            scores[i] = scores.get(i, 0.0) + float(part)
+    return sorted(scores.items(), key=lambda pair: (-np.float32(pair[1]), pair[0]))
