@@ -173,6 +173,27 @@ def query(target: Target, /, db: str, text: str, **options: Any) -> None:
     _run(target, "query", db, text, **options)
 
 
+@main.command()
+@click.argument("source", metavar="SRC_DB")
+@click.argument("target", metavar="DST_DB")
+@click.option("--to", "provider_id", help="Where DST_DB is registered. [default: as SRC_DB]")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    help="Chunks of a step. [default: a hundredth of them, 500 to 10000]",
+)
+@click.pass_obj
+def copy(
+    target_: Target, /, source: str, target: str, provider_id: str | None, batch: int | None
+) -> None:
+    """Copy a vector DB with its embeddings and settings, to any provider.
+
+    Nothing is embedded anew. Interrupted, the same command goes on. At the end both sides are
+    compared: their chunks, and their answers to a sample of queries.
+    """
+    _run(target_, "copy", source, target, provider_id=provider_id, batch=batch)
+
+
 @main.group()
 def dbs() -> None:
     """List, create, show and delete vector DBs."""

@@ -88,6 +88,23 @@ class Client:
         """Delete a vector DB with everything in it."""
         await self._call("DELETE", _vector_db_path(vector_db_id))
 
+    async def copy(
+        self, source_id: str, target_id: str, provider_id: str | None, after: str, limit: int
+    ) -> JSON:
+        """Copy the next chunks and return what was done and where to go on."""
+        body = {
+            "target_id": target_id,
+            "provider_id": provider_id,
+            "after": after,
+            "limit": limit,
+        }
+        return _object(await self._call("POST", f"{_vector_db_path(source_id)}/copy", body))
+
+    async def verify_copy(self, source_id: str, target_id: str) -> JSON:
+        """Compare a copy with its source and return what was compared."""
+        path = f"{_vector_db_path(source_id)}/copy/verify"
+        return _object(await self._call("POST", path, {"target_id": target_id}))
+
     async def insert(
         self, vector_db_id: str, documents: Sequence[JSON], chunk_size_in_tokens: int
     ) -> None:

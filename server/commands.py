@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -14,6 +16,7 @@ import yaml
 
 from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
+from corral.providers.copying import WRITTEN_AT_ONCE, batch_size
 from corral.providers.registry import check_config
 from corral.server import display
 from corral.server.client import BAD_INPUT, JSON, Client, CommandError, connect
@@ -143,6 +146,43 @@ def show_reply(
     parts = [display.context(reply)] if with_context else []
     parts.append(display.hits_table(hits, texts=texts))
     display.show(*parts, *([display.why_table(hits)] if explain else []))
+
+
+async def copy(
+    client: Client, source: str, target: str, *, provider_id: str | None, batch: int | None
+) -> None:
+    """Copy a vector DB step by step, verify the copy and print what was done."""
+    started = time.monotonic()
+    step = await client.copy(source, target, provider_id, "", batch or WRITTEN_AT_ONCE)
+    limit = batch or batch_size(step["total"])
+    seen = copied = 0
+    with (
+        _resumable(),
+        progress(step["total"], step["total"], work="Copying", things="chunks") as advance,
+    ):
+        while True:
+            seen, copied = seen + step["seen"], copied + step["copied"]
+            advance(step["seen"], step["seen"])
+            if step["done"]:
+                break
+            step = await client.copy(source, target, provider_id, step["last_id"], limit)
+    try:
+        checks = await client.verify_copy(source, target)
+    except CommandError as error:  # the copy is to blame and not the command
+        raise CommandError(error.message, hint=error.hint, status=error.status) from None
+    report = {**checks, "seen": seen, "copied": copied, "seconds": time.monotonic() - started}
+    display.show(display.copy_table(report))
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Say, when the work in a context does not come to its end, how it goes on."""
+    try:
+        yield
+    except (CommandError, asyncio.CancelledError):
+        note = "What is copied stays: the same command again goes on from there."
+        display.console(stderr=True).print(note)
+        raise
 
 
 async def list_dbs(client: Client) -> None:

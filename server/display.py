@@ -191,6 +191,18 @@ def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
     return table
 
 
+def copy_table(report: JSON) -> RenderableType:
+    """Return the table of a finished copy: chunks, seconds, and what was verified."""
+    table = _table("chunks>", "copied>", "seconds>", "compared>", "vector hits>", "keyword hits>")
+    cells = [f"{report[key]:,}" for key in ("seen", "copied")]
+    cells += [f"{report['seconds']:.1f}", report["sampled"]]
+    for leg in LEGS:
+        overlap = report[f"{leg}_overlap"]
+        cells.append("-" if overlap is None else "same" if overlap == 1 else f"{overlap:.1%} same")
+    _row(table, *cells)
+    return table
+
+
 def settings_table(values: Mapping[str, Any]) -> RenderableType:
     """Return settings, one a line, nested ones by dotted name."""
     table = Table(box=None, show_header=False, pad_edge=False)

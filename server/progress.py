@@ -1,4 +1,4 @@
-"""How far an ingest is: a bar on a terminal, a line now and then elsewhere; always on stderr."""
+"""How far work is: a bar on a terminal, a line now and then elsewhere; always on stderr."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ SECONDS_BETWEEN_LINES = 2.0
 
 
 @contextmanager
-def progress(documents: int, size: int) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of an ingest on stderr; yield what to call after each step.
+def progress(
+    number: int, size: int, *, work: str = "Ingesting", things: str = "documents"
+) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of some work on stderr; yield what to call after each step.
 
-    It takes the documents and the bytes of the step.
+    It takes the number and the size of what the step did.
 
     A bar with count and estimate on a terminal, otherwise a line every two seconds.
 
     Args:
-        documents: How many there are.
-        size: Their bytes together; what the estimate is made from.
+        number: How many things there are.
+        size: Their size together; what the estimate is made from.
+        work: What is done.
+        things: With what.
     """
     screen = console(stderr=True)
     if not screen.is_terminal:
-        yield _lines(screen, documents, size)
+        yield _lines(screen, number, size, work, things)
         return
     columns = (
-        TextColumn("Ingesting"),
+        TextColumn(work),
         BarColumn(),
-        TextColumn("{task.fields[done]}/{task.fields[documents]} documents"),
+        TextColumn("{task.fields[done]}/{task.fields[number]} " + things),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("", total=max(size, 1), done=0, documents=documents)
+        task = bar.add_task("", total=max(size, 1), done=0, number=number)
 
         def advance(more: int, more_size: int) -> None:
             bar.update(task, advance=more_size, done=bar.tasks[0].fields["done"] + more)
@@ -46,17 +50,19 @@ def progress(documents: int, size: int) -> Iterator[Callable[[int, int], None]]:
         yield advance
 
 
-def _lines(screen: Console, documents: int, size: int) -> Callable[[int, int], None]:
+def _lines(
+    screen: Console, number: int, size: int, work: str, things: str
+) -> Callable[[int, int], None]:
     started = said = time.monotonic()
     done = done_size = 0
 
     def advance(more: int, more_size: int) -> None:
         nonlocal said, done, done_size
         done, done_size, now = done + more, done_size + more_size, time.monotonic()
-        if now - said < SECONDS_BETWEEN_LINES or done == documents:
+        if now - said < SECONDS_BETWEEN_LINES or done == number:
             return
         said = now
         left = (now - started) * (size - done_size) / max(done_size, 1)
-        screen.print(f"Ingesting: {done}/{documents} documents, about {left:.0f} s left")
+        screen.print(f"{work}: {done}/{number} {things}, about {left:.0f} s left")
 
     return advance

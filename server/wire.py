@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from corral.api.chunks import (
+    MAX_ID_LENGTH,
     Chunk,
     Identifier,
     InterleavedText,
@@ -19,6 +20,7 @@ from corral.api.embedding_index import MAX_K, QueryChunksResponse
 from corral.api.fusion import Explanation, Ranker
 from corral.api.rag import RAGDocument, RAGQueryConfig
 from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE
 
 KNOWLEDGE_SEARCH = "knowledge_search"
 """The tool's name, as agents of Llama Stack know it."""
@@ -83,6 +85,48 @@ class VectorDBList(BaseModel):
     """All registered vector DBs, by identifier."""
 
     data: list[VectorDB]
+
+
+class CopyRequest(Strict):
+    """One step of a copy. The first one, without `after`, registers the target."""
+
+    target_id: Identifier = Field(description="The copy; registered like the source.")
+    provider_id: str | None = Field(
+        None, description="Where the target is, or is to be; null: the source's own provider."
+    )
+    after: str = Field(
+        "", max_length=MAX_ID_LENGTH, description="`last_id` of the step before; empty: begin."
+    )
+    limit: int = Field(WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through.")
+
+
+class CopyReply(BaseModel):
+    """What a step did, and where the next one begins."""
+
+    seen: int = Field(description="Chunks that the step went through.")
+    copied: int = Field(description="Those of them that were not in the target as they are.")
+    last_id: str = Field(description="`after` of the next step.")
+    done: bool = Field(description="Whether there is no next step.")
+    total: int = Field(description="Chunks in the source, now.")
+
+
+class VerifyCopyRequest(Strict):
+    """A copy to be compared with its source."""
+
+    target_id: Identifier
+
+
+class VerifyCopyReply(BaseModel):
+    """A copy that is good: what was compared."""
+
+    source_count: int
+    target_count: int
+    sampled: int = Field(description="Chunks that were compared and searched for.")
+    exact: bool = Field(description="Whether both sides search vectors exactly, always.")
+    vector_overlap: float | None = Field(
+        description="Mean share of the hits that both sides found, of vector queries."
+    )
+    keyword_overlap: float | None = Field(description="The same of keyword queries.")
 
 
 class InsertedChunk(Chunk):

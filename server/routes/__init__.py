@@ -4,6 +4,7 @@ from corral.server.routes import inspect, tool_runtime, vector_dbs, vector_io
 
 ROUTERS = (
     vector_dbs.router,
+    vector_dbs.copies,
     vector_io.inserts,
     vector_io.router,
     tool_runtime.inserts,

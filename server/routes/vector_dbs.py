@@ -1,15 +1,33 @@
-"""Vector DBs: register, list, show, unregister."""
+"""Vector DBs: register, list, show, copy, unregister."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
 
 from fastapi import APIRouter
 
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
-from corral.server.wire import VectorDBList
+from corral.providers.copying import copy_batch, verify_copy
+from corral.server.routes.contract import (
+    ERRORS,
+    ContractRoute,
+    InsertRoute,
+    PathId,
+    StackOf,
+)
+from corral.server.wire import (
+    CopyReply,
+    CopyRequest,
+    VectorDBList,
+    VerifyCopyReply,
+    VerifyCopyRequest,
+)
 
 router = APIRouter(
     prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=ContractRoute, responses=ERRORS
+)
+copies = APIRouter(
+    prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=InsertRoute, responses=ERRORS
 )
 
 
@@ -33,6 +51,38 @@ async def list_vector_dbs(stack: StackOf) -> VectorDBList:
 async def retrieve(vector_db_id: PathId, stack: StackOf) -> VectorDB:
     """Return a registered vector DB with all its settings."""
     return stack.vector_db(vector_db_id)
+
+
+@copies.post("/{vector_db_id:id}/copy", summary="Copy the next chunks to another vector DB")
+async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> CopyReply:
+    """Copy chunks with their embeddings, in the order of their ids, and say where to go on.
+
+    Repeat it with `last_id` as `after` until `done`, then verify. A copy that was interrupted is
+    started again from the beginning and passes over what the target holds. Each step counts as an
+    insert: `server.limits.max_concurrent_inserts` of them work at once.
+    """
+    step = await copy_batch(
+        stack,
+        vector_db_id,
+        request.target_id,
+        provider_id=request.provider_id,
+        after=request.after,
+        limit=request.limit,
+    )
+    return CopyReply(**asdict(step))
+
+
+@router.post("/{vector_db_id:id}/copy/verify", summary="Compare a copy with its source")
+async def verify(
+    vector_db_id: PathId, request: VerifyCopyRequest, stack: StackOf
+) -> VerifyCopyReply:
+    """Compare settings and ids, and for a sample of chunks their contents and answers to queries.
+
+    Where they differ it is a 409 that says in what.
+    """
+    checks = asdict(await verify_copy(stack, vector_db_id, request.target_id))
+    del checks["differences"]
+    return VerifyCopyReply(**checks)
 
 
 @router.delete("/{vector_db_id:id}", summary="Unregister a vector DB")

@@ -1,0 +1,197 @@
+"""Whether two indexes hold the same chunks and give the same answers: by counts and by a sample."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import MAX_IDS, EmbeddingIndex, QueryChunksResponse
+
+SAMPLED = 20
+"""Chunks that are compared and searched for; the same ones for the same number of chunks."""
+COMPARED_HITS = 10
+"""Hits of a query that are compared."""
+QUERY_WORDS = 5
+"""Words of a text that are searched for."""
+
+SCORE_SLACK = 1e-5
+"""Difference of two scores that may come from rounding in single precision. Hits so near to each
+other may change places between two engines."""
+EMBEDDING_SLACK = 1e-6
+"""The same of two stored numbers, relative or absolute."""
+LEAST_OVERLAP = 0.8
+"""Least mean share of common hits of two approximate searches: each may miss one hit of ten."""
+
+_WORD_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class CopyChecks:
+    """What a comparison found.
+
+    Attributes:
+        source_count, target_count: Chunks on both sides.
+        sampled: Chunks that were compared and searched for.
+        exact: Whether both sides search vectors exactly, so that their answers have to be equal.
+        vector_overlap: Mean share of the hits that both sides found, of vector queries by the
+            sampled embeddings; None where there were none.
+        keyword_overlap: That of keyword queries by words of the sampled texts.
+        differences: What differs, a sentence each; none where all is well.
+    """
+
+    source_count: int
+    target_count: int
+    sampled: int
+    exact: bool
+    vector_overlap: float | None
+    keyword_overlap: float | None
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How alike the answers of both sides to one query are.
+
+    Attributes:
+        chunk_id: The chunk that the query was made of.
+        overlap: Share of the hits that both have.
+        same: Whether they are equal.
+    """
+
+    chunk_id: str
+    overlap: float
+    same: bool
+
+
+async def compare(
+    source: EmbeddingIndex, target: EmbeddingIndex, *, modes: Collection[str], exact: bool
+) -> CopyChecks:
+    """Compare two indexes and return what was found.
+
+    Args:
+        source, target: Registered alike.
+        modes: The search modes that both support.
+        exact: Whether both search vectors exactly.
+    """
+    counts = await source.count(), await target.count()
+    ids, differences = await _compare_ids(source, target, counts[0])
+    if counts[0] != counts[1]:
+        differences.insert(0, f"The source has {counts[0]} chunks, the target {counts[1]}.")
+    chunks = await source.get_chunks(ids, include_embeddings=True)
+    there = {c.chunk_id: c for c in await target.get_chunks(ids, include_embeddings=True)}
+    both = ((chunk, there[chunk.chunk_id]) for chunk in chunks if chunk.chunk_id in there)
+    unlike = [(difference(one, other), one.chunk_id) for one, other in both]
+    differences += [f"The {part} of {chunk_id!r} differs." for part, chunk_id in unlike if part][:1]
+    overlaps: dict[str, float | None] = {}
+    for mode, must_agree in (("vector", exact), ("keyword", True)):
+        asked = chunks if mode in modes else []
+        answers = [await _ask_both(source, target, chunk, mode) for chunk in asked]
+        overlaps[mode] = sum(a.overlap for a in answers) / len(answers) if answers else None
+        differences += _verdict(mode, answers, must_agree)
+    return CopyChecks(
+        *counts, len(chunks), exact, overlaps["vector"], overlaps["keyword"], tuple(differences)
+    )
+
+
+def difference(one: Chunk, other: Chunk) -> str:
+    """Return the first part in which two stored chunks of one id differ, "" where they are equal.
+
+    Metadata is equal where it is the same JSON: 1, 1.0 and true are three values.
+    """
+    if one.content != other.content:
+        return "content"
+    if _json(one.metadata) != _json(other.metadata):
+        return "metadata"
+    if _record(one) != _record(other):
+        return "chunk_metadata"
+    rows = np.array([one.embedding, other.embedding], dtype=np.float64)
+    near = np.allclose(rows[0], rows[1], rtol=EMBEDDING_SLACK, atol=EMBEDDING_SLACK)
+    return "" if near else "embedding"
+
+
+def agreement(chunk_id: str, one: QueryChunksResponse, other: QueryChunksResponse) -> Agreement:
+    """Return how alike two answers to the query of a chunk are.
+
+    They are the same where they have the same ids in the same order. Hits whose scores are within
+    `SCORE_SLACK` of each other may stand in another order, and at the end for each other.
+    """
+    mine = {hit.chunk.chunk_id: hit.score for hit in one.hits}
+    theirs = {hit.chunk.chunk_id: hit.score for hit in other.hits}
+    common = mine.keys() & theirs.keys()
+    overlap = len(common) / max(len(mine), len(theirs)) if mine or theirs else 1.0
+    pairs = [*zip(one.scores, other.scores, strict=False), *((mine[i], theirs[i]) for i in common)]
+    alone = [(mine | theirs)[i] for i in mine.keys() ^ theirs.keys()]
+    last = min([*one.scores[-1:], *other.scores[-1:]], default=0.0)
+    same = (
+        len(mine) == len(theirs)
+        and all(abs(a - b) <= SCORE_SLACK for a, b in pairs)
+        and all(score - last <= SCORE_SLACK for score in alone)
+    )
+    return Agreement(chunk_id, overlap, same)
+
+
+def _verdict(mode: str, answers: Sequence[Agreement], must_agree: bool) -> list[str]:
+    others = [one.chunk_id for one in answers if not one.same]
+    if must_agree and others:
+        return [
+            f"{len(others)} of {len(answers)} {mode} queries are answered differently, "
+            f"the first by {others[0]!r}."
+        ]
+    overlap = sum(one.overlap for one in answers) / len(answers) if answers else 1.0
+    if overlap < LEAST_OVERLAP:
+        return [f"Only {overlap:.0%} of the hits of {mode} queries are common to both."]
+    return []
+
+
+async def _ask_both(
+    source: EmbeddingIndex, target: EmbeddingIndex, chunk: Chunk, mode: str
+) -> Agreement:
+    """Search both sides for a chunk: by its embedding, or by some of its words."""
+    words = chunk.content.split()
+    some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311
+    text = " ".join(word[:_WORD_CHARACTERS] for word in some)
+    one, other = [
+        await index.query(chunk.embedding, text, COMPARED_HITS, mode=mode)
+        for index in (source, target)
+    ]
+    return agreement(chunk.chunk_id, one, other)
+
+
+async def _compare_ids(
+    source: EmbeddingIndex, target: EmbeddingIndex, count: int
+) -> tuple[list[str], list[str]]:
+    """Go through all ids of both sides.
+
+    Returns:
+        Ids from all over the source, chosen by a fixed seed; and what differs, in sentences.
+    """
+    places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311
+    sample: list[str] = []
+    seen, alone, first = 0, [0, 0], ["", ""]
+    after, is_last = "", False
+    while not is_last:
+        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
+        full = [page[-1] for page in pages if len(page) == MAX_IDS]
+        after, is_last = min(full, default=""), not full
+        mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
+        sample += [chunk_id for place, chunk_id in enumerate(mine, seen) if place in places]
+        seen += len(mine)
+        for side, ids in enumerate((set(mine).difference(theirs), set(theirs).difference(mine))):
+            alone[side] += len(ids)
+            first[side] = first[side] or min(ids, default="")
+    said = ("The target lacks {} chunks, the first {!r}.", "It has {} of its own, the first {!r}.")
+    return sample, [said[n].format(alone[n], first[n]) for n in (0, 1) if alone[n]]
+
+
+def _json(metadata: dict[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True)
+
+
+def _record(chunk: Chunk) -> dict[str, Any]:
+    return chunk.chunk_metadata.model_dump(exclude_none=True) if chunk.chunk_metadata else {}

@@ -1,0 +1,246 @@
+"""Copying a vector DB to another backend: chunks, embeddings, settings; nothing is embedded anew.
+
+A copy goes through the source's ids in order. Of each batch it reads both sides, and writes to the
+target what is missing there or differs. So a step may be repeated, and a copy that was interrupted
+is simply started again: it passes over what is done.
+
+While others write to the source, a chunk that they add or change ahead of the copy comes along; one
+behind it does not, and one that they delete behind it stays in the target. `verify_copy` tells, and
+the same copy again brings the rest. It never deletes: what only the target holds is named instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Conflict, InvalidRequest, NotFound
+from corral.api.provider import Api, Capabilities
+from corral.api.vector_dbs import SearchSettings, VectorDB, VectorDBRegistration
+from corral.providers.copy_checks import CopyChecks, compare, difference
+from corral.providers.registry import find_spec
+from corral.providers.stack import Stack
+
+MAX_BATCH = 10_000
+"""Most chunks of one step."""
+WRITTEN_AT_ONCE = 500
+"""Most chunks of one write, whatever the batch: engines bound the size of a request."""
+
+_SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """What one step of a copy did.
+
+    Attributes:
+        seen: Chunks that it went through.
+        copied: Those of them that it wrote; the others were in the target, equal.
+        last_id: The id after which the next step begins.
+        done: Whether there is no next step.
+        total: Chunks in the source, now.
+    """
+
+    seen: int
+    copied: int
+    last_id: str
+    done: bool
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReport:
+    """A finished copy: chunks gone through, chunks written, seconds, and its verification."""
+
+    seen: int
+    copied: int
+    seconds: float
+    checks: CopyChecks
+
+
+async def copy_vector_db(
+    stack: Stack,
+    source_id: str,
+    target_id: str,
+    *,
+    provider_id: str | None = None,
+    batch: int | None = None,
+    after: str = "",
+    progress: Callable[[CopyStep], object] | None = None,
+) -> CopyReport:
+    """Copy a vector DB step by step, verify the copy, and return what was done.
+
+    Args:
+        stack: Where both are.
+        source_id: The vector DB to copy.
+        target_id: The copy; registered where it does not exist.
+        provider_id: Where to register it; None for the source's own provider.
+        batch: Chunks of a step, 1 to 10,000; None as `batch_size` says.
+        after: The id after which to begin. "" is always right; with the last id of an interrupted
+            copy its chunks are not compared again.
+        progress: Called after each step.
+
+    Raises:
+        NotFound, InvalidRequest, Conflict, ProviderError: As `copy_batch` and `verify_copy` say.
+    """
+    started = time.monotonic()
+    seen = copied = 0
+    total = await (await stack.index(source_id)).count()
+    while True:
+        step = await copy_batch(
+            stack,
+            source_id,
+            target_id,
+            provider_id=provider_id,
+            after=after,
+            limit=batch_size(total) if batch is None else batch,
+        )
+        seen, copied, after = seen + step.seen, copied + step.copied, step.last_id
+        if progress is not None:
+            progress(step)
+        if step.done:
+            break
+    checks = await verify_copy(stack, source_id, target_id)
+    return CopyReport(seen, copied, time.monotonic() - started, checks)
+
+
+def batch_size(total: int) -> int:
+    """Return how many chunks a step takes: a hundredth of all, within 500 and 10,000.
+
+    Engines that cannot order by id read all ids for each step, so their number is bounded.
+    """
+    return min(max(total // 100, WRITTEN_AT_ONCE), MAX_BATCH)
+
+
+async def copy_batch(
+    stack: Stack,
+    source_id: str,
+    target_id: str,
+    *,
+    provider_id: str | None = None,
+    after: str = "",
+    limit: int = WRITTEN_AT_ONCE,
+) -> CopyStep:
+    """Copy the next chunks by id and say where to go on; the first step registers the target.
+
+    Args:
+        stack, source_id, target_id, provider_id: As `copy_vector_db` takes them.
+        after: The id after which to begin; "" for the first step.
+        limit: Chunks to go through, 1 to 10,000.
+
+    Raises:
+        NotFound: No such source; or, after the first step, no such target.
+        InvalidRequest: Both are the same, a bad limit, or the provider cannot hold the target.
+        UnknownProvider: There is no such provider.
+        Conflict: The target has other settings; the message names them.
+        ProviderError: A backend failed; what was copied stays, and the step can be repeated.
+    """
+    if not 1 <= limit <= MAX_BATCH:
+        raise InvalidRequest(
+            f"limit is {limit}.", hint=f"Use an integer from 1 to {MAX_BATCH}.", field="limit"
+        )
+    await _target(stack, source_id, target_id, provider_id, register=not after)
+    source, target = await stack.index(source_id), await stack.index(target_id)
+    ids = await source.chunk_ids(after, limit)
+    copied = 0
+    for start in range(0, len(ids), WRITTEN_AT_ONCE):
+        copied += await _copy(source, target, ids[start : start + WRITTEN_AT_ONCE])
+    return CopyStep(
+        seen=len(ids),
+        copied=copied,
+        last_id=ids[-1] if ids else after,
+        done=len(ids) < limit,
+        total=await source.count(),
+    )
+
+
+async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
+    """Compare a copy with its source and return what was compared.
+
+    Compared are the settings, the numbers of chunks and all their ids; and for a sample of chunks
+    all that is stored of them, the answers to a vector query by their own embedding, and those to a
+    keyword query by words of their text: the same ids in the same order, except for hits whose
+    scores differ by rounding. Where one side searches vectors approximately, the share of common
+    hits is measured instead.
+
+    Raises:
+        NotFound: One of them does not exist.
+        Conflict: They differ; the message says in what.
+        ProviderError: A backend failed.
+    """
+    vector_dbs = stack.vector_db(source_id), stack.vector_db(target_id)
+    _check_settings(*vector_dbs, None)
+    source, target = await stack.index(source_id), await stack.index(target_id)
+    able = [_capabilities(stack, one) for one in vector_dbs]
+    checks = await compare(
+        source,
+        target,
+        modes=set(able[0].modes) & set(able[1].modes),
+        exact=all(one.exact for one in able),
+    )
+    if checks.differences:
+        raise Conflict(
+            f"{target_id!r} is no copy of {source_id!r}: {' '.join(checks.differences)}",
+            hint="If others wrote to the source meanwhile, copy again: that brings the rest, but "
+            "deletes nothing. Words are ranked alike unless a provider is configured otherwise.",
+            field="target_id",
+        )
+    return checks
+
+
+# --- the target -----------------------------------------------------------------------------------
+
+
+async def _target(
+    stack: Stack, source_id: str, target_id: str, provider_id: str | None, *, register: bool
+) -> None:
+    """See that the target is there, registered like the source."""
+    source = stack.vector_db(source_id)
+    try:
+        target = stack.vector_db(target_id)
+    except NotFound:
+        if not register:
+            raise
+    else:
+        _check_settings(source, target, provider_id)
+        return
+    settings = source.model_dump(include={*_SETTINGS, "vector_db_name"})
+    chosen = {"vector_db_id": target_id, "provider_id": provider_id or source.provider_id}
+    await stack.register(VectorDBRegistration.model_validate({**settings, **chosen}))
+
+
+def _check_settings(source: VectorDB, target: VectorDB, provider_id: str | None) -> None:
+    if source.identifier == target.identifier:
+        raise InvalidRequest("Source and target are the same.", field="target_id")
+    differing = [name for name in _SETTINGS if getattr(source, name) != getattr(target, name)]
+    if provider_id not in (None, target.provider_id):
+        differing.append("provider_id")
+    if differing:
+        raise Conflict(
+            f"Vector DB {target.identifier!r} is registered with another {', '.join(differing)}.",
+            hint="Copy to a new id, or delete that vector DB first.",
+            field="target_id",
+        )
+
+
+def _capabilities(stack: Stack, vector_db: VectorDB) -> Capabilities:
+    entries = stack.config.providers.of(Api.VECTOR_IO)
+    [entry] = [one for one in entries if one.provider_id == vector_db.provider_id]
+    return find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
+
+
+# --- copying --------------------------------------------------------------------------------------
+
+
+async def _copy(source: EmbeddingIndex, target: EmbeddingIndex, ids: Sequence[str]) -> int:
+    """Bring some chunks to the target and return how many were not there as they are."""
+    there = {c.chunk_id: c for c in await target.get_chunks(ids, include_embeddings=True)}
+    chunks = [
+        chunk
+        for chunk in await source.get_chunks(ids, include_embeddings=True)
+        if chunk.chunk_id not in there or difference(chunk, there[chunk.chunk_id])
+    ]
+    await target.add_chunks(chunks)
+    return len(chunks)
