@@ -72,17 +72,26 @@ def written_since(collection: Collection, seen: Iterable[str], head: Head) -> It
         head: The version that it wants to reach.
     """
     seen = frozenset(seen)
-    reached: dict[str, int] = {}
-    for marker in seen:
-        writer, number = _parse(marker)
-        reached[writer] = max(number, reached.get(writer, 0))
+    reached = _last_of_each(seen)
+    for writer, last in sorted(_last_of_each(head.markers - seen).items()):
+        if last > reached.get(writer, 0):
+            yield _written(collection, writer, {"$gt": reached.get(writer, 0)})
     for writer, number in sorted(map(_parse, head.markers - seen)):
-        # A number below what was reached was written late, after a timeout: nothing before it is.
-        operator = "$gt" if number > reached.get(writer, 0) else "$eq"
-        bound = reached.get(writer, 0) if operator == "$gt" else number
-        where = {"$and": [{"writer": writer}, {"number": {operator: bound}}]}
-        yield [row_id for row_id in collection.get(where=where).ids if not is_marker(row_id)]
-        reached[writer] = max(number, reached.get(writer, 0))
+        if number < reached.get(writer, 0):  # it arrived late, after a timeout
+            yield _written(collection, writer, {"$eq": number})
+
+
+def _written(collection: Collection, writer: str, numbers: dict[str, int]) -> list[str]:
+    where = {"$and": [{"writer": writer}, {"number": numbers}]}
+    return [row_id for row_id in collection.get(where=where).ids if not is_marker(row_id)]
+
+
+def _last_of_each(markers: Iterable[str]) -> dict[str, int]:
+    """Return the largest number of each writer."""
+    last: dict[str, int] = {}
+    for writer, number in map(_parse, markers):
+        last[writer] = max(number, last.get(writer, 0))
+    return last
 
 
 class Writer:

@@ -165,11 +165,12 @@ class Mirror:
     def passing(self, connection: apsw.Connection, filter_: Filter | None) -> list[str]:
         """Return the ids of the chunks that pass a filter, in the order of their rows."""
         found = self._filters.passing(connection, filter_)
-        table = connection.execute("SELECT row, chunk_id FROM chunks ORDER BY row").fetchall()
-        if found is None:
-            return [str(chunk_id) for _, chunk_id in table]
-        mask = found.mask(np.array([row for row, _ in table], dtype=np.int64))
-        return [str(table[place][1]) for place in np.flatnonzero(mask)]
+        if found is None or found.negated:
+            table = connection.execute("SELECT row, chunk_id FROM chunks ORDER BY row").fetchall()
+            everyone = np.array([row for row, _ in table], dtype=np.int64)
+            mask = np.full(len(table), True) if found is None else found.mask(everyone)
+            return [str(table[place][1]) for place in np.flatnonzero(mask)]
+        return _ids_of(connection, found.rows.tolist())
 
     def search(
         self, connection: apsw.Connection, text: str, k: int, filter_: Filter | None
@@ -183,13 +184,18 @@ class Mirror:
             version=state(connection, "version"),
             allowed=self._filters.passing(connection, filter_),
         )
-        find = "SELECT chunk_id FROM chunks WHERE row = ?"
-        ids = [str(i) for (i,) in connection.executemany(find, ((hit.row,) for hit in hits))]
+        ids = _ids_of(connection, [hit.row for hit in hits])
         found = [
             Candidate(chunk_id, hit.score, matched_terms=hit.terms)
             for chunk_id, hit in zip(ids, hits, strict=True)
         ]
         return sorted(found, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+
+
+def _ids_of(connection: apsw.Connection, numbers: Iterable[int]) -> list[str]:
+    """Return the ids of the chunks in these rows, which exist, in their order."""
+    find = "SELECT chunk_id FROM chunks WHERE row = ?"
+    return [str(i) for (i,) in connection.executemany(find, ((n,) for n in numbers))]
 
 
 def _head(connection: apsw.Connection) -> Head:

@@ -159,9 +159,12 @@ def test_a_file_that_has_slept_for_weeks_starts_anew(
 
 
 def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> None:
-    """Without news a search asks for markers and count; with news, for the new rows alone."""
+    """A new mirror fetches each row once, one without news none, one with news the new rows."""
+    writer = Writer(collection)
+    for number in range(5):
+        chunk = Chunk(chunk_id=f"d{number}", content="lion")
+        writer.upsert(rows.records([chunk], np.array([[1, 0]], dtype=np.float32)))
     mirror = opened(tmp_path / "m.db", collection)
-    found(mirror, "zebra")
     fetched: list[list[str]] = []
     real = rows.chunks_of
 
@@ -171,6 +174,11 @@ def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "chunks_of", spy)
+        found(mirror, "zebra")
+        assert sorted(chunk_id for ids in fetched for chunk_id in ids) == [
+            "a", "b", "d0", "d1", "d2", "d3", "d4"
+        ]  # fmt: skip
+        fetched.clear()
         found(mirror, "zebra")
         assert fetched == []
         write(collection, {"c": "zebra"})
