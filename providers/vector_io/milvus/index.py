@@ -6,7 +6,6 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,26 +21,18 @@ from corral.providers.vector_io.exact import (
     effective_metric,
     exact_scores,
 )
-from corral.providers.vector_io.fields import chunk_terms
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.engine import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import CHUNKS
-from corral.providers.vector_io.milvus.rows import Entry, lexemes, row_key
+from corral.providers.vector_io.milvus.keywords import Keywords
+from corral.providers.vector_io.milvus.rows import Entry, Row, entry_of, row_key
 from corral.providers.vector_io.milvus.schema import stored_dimension
 from corral.providers.vector_io.milvus.store import Store
-from corral.providers.vector_io.milvus.tally import Tally
-from corral.providers.vector_io.sparse import (
-    Proposal,
-    SparseQuery,
-    Statistics,
-    best_matches,
-    query_vector,
-    sparse_chunk,
-)
-from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
+from corral.providers.vector_io.text import ANALYZER_VERSION
 
 _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
 _GROWTH = 4
+_COUNTERS = 8  # requests at once that count the chunks which hold a term
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
@@ -60,13 +51,8 @@ class MilvusIndex(EmbeddingIndex):
         super().__init__(vector_db)
         self._store = store
         self._metric = effective_metric(vector_db)
-        self._analyzer = analyzer(vector_db.language)
-        self._in_memory = not store.layout.arrays  # how many chunks hold each term
-        self._tally: Tally | None = None
-        self._others: dict[str, str] = {}  # other writers, as the tally knows them
-        self._holding: dict[int, int] = {}  # chunks by term key, as counted by the server
         self._writing = threading.RLock()
-        self._counting = threading.RLock()
+        self._keywords = Keywords(vector_db, store, self._writing)
         self._open = True
         store.engine.enter()
 
@@ -111,18 +97,8 @@ class MilvusIndex(EmbeddingIndex):
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        query = SparseQuery(query_string, self._analyzer)
-        if not query.terms:
-            return []
-        statistics, holding = await asyncio.to_thread(self._statistics, query.keys)
-        weights = query.weights(holding, statistics.count)
         expression = await asyncio.to_thread(self._expression, filters)
-
-        async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
-            return await asyncio.to_thread(self._propose, weights, expression, references, limit)
-
-        found = await best_matches(query, weights, statistics, k, fetch)
-        return [Candidate(one.chunk_id, one.score, matched_terms=one.terms) for one in found]
+        return await self._keywords.search(query_string, k, expression)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
@@ -189,30 +165,6 @@ class MilvusIndex(EmbeddingIndex):
             return float(np.sqrt(SINGLE_PRECISION_SLACK)) * (longest + length)
         return SINGLE_PRECISION_SLACK * max(1.0, longest * length)
 
-    def _propose(
-        self,
-        weights: dict[int, float],
-        expression: str,
-        references: Sequence[int] | None,
-        limit: int,
-    ) -> list[Proposal]:
-        if references is not None:
-            expression += f" and reference in {list(references)}"
-        vector = dict(zip(*query_vector(weights), strict=True))
-        output = ("pk", "chunk_id", "lexemes", "length")
-        hits = self._store.search("terms", vector, expression, min(limit, MOST_ROWS), output)
-        long = [hit["entity"]["pk"] for hit in hits if not hit["entity"]["lexemes"]]
-        texts = self._store.payloads_of(long) if long else {}
-        proposals = []
-        for hit in hits:
-            row = hit["entity"]
-            if row["lexemes"] or row["pk"] in texts:
-                keys, frequencies = lexemes(row["lexemes"], texts.get(row["pk"], ""))
-                proposals.append(
-                    Proposal(row["chunk_id"], hit["distance"], keys, frequencies, row["length"])
-                )
-        return proposals
-
     def _expression(self, filter_: Filter | None) -> str:
         return expressions.expression(
             filter_, arrays=self._store.layout.arrays, resolve=self._resolve
@@ -233,45 +185,9 @@ class MilvusIndex(EmbeddingIndex):
             return heapq.nsmallest(limit, (i for i in self._store.chunk_ids() if i > after))
 
     def _count_chunks(self) -> int:
-        if self._in_memory:
-            return self._statistics(())[0].count
+        if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them
+            return self._keywords.statistics().count
         return self._store.count(CHUNKS)
-
-    # --- statistics --------------------------------------------------------------------------
-
-    def _statistics(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
-        """Return the statistics of now, and for each key the number of chunks that hold it."""
-        with self._store.engine.alone(), self._counting:
-            tally = self._current_tally()
-            held = tally.holding(keys)
-            if held is None:
-                missing = [key for key in dict.fromkeys(keys) if key not in self._holding]
-                self._count_holding(missing)
-                held = [self._holding[key] for key in keys]
-            return tally.statistics(), held
-
-    def _current_tally(self) -> Tally:
-        others = {} if self._in_memory else self._store.other_writers()
-        if self._tally is None or others != self._others:
-            with self._writing:
-                others = {} if self._in_memory else self._store.other_writers()
-                entries = self._store.entries(with_keys=self._in_memory)
-                self._tally = Tally(entries, with_keys=self._in_memory)
-                self._others, self._holding = others, {}
-        return self._tally
-
-    def _count_holding(self, keys: Sequence[int]) -> None:
-        """Count the chunks that hold each key; many keys at once, since most of many are unused."""
-        if not keys:
-            return
-        if len(keys) == 1:
-            self._holding[keys[0]] = self._store.count(f"array_contains(keys, {keys[0]})")
-        elif len(keys) > 16 and not self._store.count(f"array_contains_any(keys, {list(keys)})"):
-            self._holding.update(dict.fromkeys(keys, 0))
-        else:
-            half = len(keys) // 2
-            self._count_holding(keys[:half])
-            self._count_holding(keys[half:])
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -281,49 +197,38 @@ class MilvusIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        weights = self.vector_db.field_weights
-        terms = [chunk_terms(chunk, weights, self._analyzer) for chunk in chunks]
         with self._store.engine.alone(), self._writing:
-            reference = self._statistics(())[0].reference_with([one.length for one in terms])
-            rows: list[dict[str, Any]] = []
+            rows: list[Row] = []
             come: list[Entry] = []
-            for chunk, embedding, term in zip(chunks, embeddings, terms, strict=True):
-                sparse = sparse_chunk(term, reference)
-                made = self._store.maker.chunk(chunk, embedding, sparse)
+            encoded = self._keywords.encode(chunks)
+            for chunk, embedding, words in zip(chunks, embeddings, encoded, strict=True):
+                made = self._store.maker.chunk(chunk, embedding, words)
                 rows.extend(made)
-                first = made[0]
-                come.append(
-                    Entry(first["pk"], first["parts"], sparse.length, reference, sparse.keys)
-                )
-            old = self._store.entries_of(
-                [one.pk for one in come], replace_documents, with_keys=self._in_memory
-            )
-            self._replace(rows, list(old.values()), come)
+                come.append(entry_of(made[0], words if self._keywords.in_memory else None))
+            gone = self._stored([one.pk for one in come], replace_documents)
+            self._replace(rows, gone, come)
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._store.engine.alone(), self._writing:
-            self._statistics(())
-            pks = dict.fromkeys(map(row_key, chunk_ids))
-            old = self._store.entries_of(pks, (), with_keys=self._in_memory)
-            self._replace([], list(old.values()), [])
+            gone = self._stored(list(dict.fromkeys(map(row_key, chunk_ids))), frozenset())
+            self._keywords.statistics()  # counted before, they can follow the deletion
+            self._replace([], gone, [])
 
-    def _replace(
-        self, rows: Sequence[dict[str, Any]], gone: Sequence[Entry], come: Sequence[Entry]
-    ) -> None:
-        """Write and remove rows, and follow in the tally; read it anew after a failure."""
+    def _stored(self, pks: Sequence[str], documents: frozenset[str]) -> list[Entry]:
+        with_keys = self._keywords.in_memory
+        return list(self._store.entries_of(pks, documents, with_keys=with_keys).values())
+
+    def _replace(self, rows: Sequence[Row], gone: Sequence[Entry], come: Sequence[Entry]) -> None:
+        """Write and remove rows, the statistics following."""
         if not rows and not gone:
             return
         written = {row["pk"] for row in rows}
         try:
             self._store.write(rows, [pk for one in gone for pk in one.pks if pk not in written])
         except ProviderError:
-            with self._counting:
-                self._tally = None
+            self._keywords.forget()
             raise
-        with self._counting:
-            self._holding = {}
-            if self._tally is not None:
-                self._tally.change(gone=gone, come=come)
+        self._keywords.follow(gone=gone, come=come)
 
     def _drop_collection(self) -> None:
         with self._store.engine.using():

@@ -170,6 +170,12 @@ def entry(row: Mapping[str, Any]) -> Entry:
     return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
 
 
+def entry_of(row: Mapping[str, Any], words: SparseChunk | None) -> Entry:
+    """Return what a new row means to the statistics; with its words where they are counted."""
+    keys = words.keys if words else []
+    return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
+
+
 def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
     """Return the chunk of a row.
 

@@ -35,6 +35,7 @@ from corral.providers.vector_io.text import ANALYZER_VERSION
 _BATCH = 1000
 _FLUSHED_ROWS = 500  # Milvus Lite searches what it has not flushed row by row, 30 us each
 _ABOUT = "about"
+_DEAD = f"kind == {Kind.DEAD:d}"
 
 
 class Store:
@@ -89,7 +90,7 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what a killed process has marked and not yet deleted."""
-        self._delete([row["pk"] for row in self._scan(f"kind == {Kind.DEAD:d}", ("pk",))])
+        self._bury([row["pk"] for row in self._scan(_DEAD, ("pk",))])
 
     def analyzer_version(self) -> int:
         """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
@@ -221,7 +222,7 @@ class Store:
             self._upsert_all(requests, [row["pk"] for row in marked])
         elif requests:
             self._call("upsert", data=requests[0])
-        self._delete(gone)
+        self._bury(gone)
         self._flush(len(rows) + len(gone))
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
@@ -250,10 +251,17 @@ class Store:
         if request:
             yield request
 
+    def _bury(self, pks: Sequence[str]) -> None:
+        """Delete rows that are to go; not one that another client has since written anew."""
+        if self.engine.embedded:
+            self._delete(pks)
+            return
+        for some in _runs(pks, 10 * _BATCH):
+            self._call("delete", filter=f"{_DEAD} and pk in {quoted(some)}")
+
     def _delete(self, pks: Sequence[str]) -> None:
-        for some in [pks] if self.engine.embedded else _runs(pks, 10 * _BATCH):
-            if some:
-                self._call("delete", ids=list(some))
+        if pks:
+            self._call("delete", ids=list(pks))
 
     def _flush(self, rows: int) -> None:
         if not self.engine.embedded:  # a server flushes when it wants to

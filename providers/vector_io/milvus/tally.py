@@ -17,14 +17,13 @@ class Tally:
     """Counts of the chunks of a vector DB. Not safe to use from two threads at once.
 
     Args:
-        entries: Every chunk stored.
-        with_keys: Whether to count by term key as well; memory grows with the vocabulary.
+        entries: Every chunk stored; without keys where the terms are counted elsewhere.
     """
 
-    def __init__(self, entries: Iterable[Entry], *, with_keys: bool) -> None:
+    def __init__(self, entries: Iterable[Entry]) -> None:
         self._lengths: Counter[int] = Counter()
         self._references: Counter[int] = Counter()
-        self._holding: Counter[int] | None = Counter() if with_keys else None
+        self._holding: Counter[int] = Counter()
         for one in entries:
             self._count(one, 1)
 
@@ -39,16 +38,15 @@ class Tally:
         """Return a copy of the counts."""
         return Statistics(dict(self._lengths), dict(self._references))
 
-    def holding(self, keys: Iterable[int]) -> list[int] | None:
-        """Return for each key how many chunks hold it; None where that is not counted."""
-        return None if self._holding is None else [self._holding.get(key, 0) for key in keys]
+    def holding(self, keys: Iterable[int]) -> list[int]:
+        """Return for each key how many chunks hold it, if they are counted by key."""
+        return [self._holding[key] for key in keys]
 
     def _count(self, one: Entry, by: int) -> None:
         _add(self._lengths, one.length, by)
         _add(self._references, one.reference, by)
-        if self._holding is not None:
-            for key in one.keys:
-                _add(self._holding, key, by)
+        for key in one.keys:
+            _add(self._holding, key, by)
 
 
 def _add(counter: Counter[int], value: int, by: int) -> None:

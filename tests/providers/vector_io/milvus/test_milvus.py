@@ -21,6 +21,7 @@ from corral.api.errors import ConfigError, InvalidRequest, NotFound, ProviderErr
 from corral.api.testing.oracle import Oracle, bm25
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.milvus import index as index_module
+from corral.providers.vector_io.milvus import keywords as keywords_module
 from corral.providers.vector_io.milvus import store as store_module
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.index import MilvusIndex
@@ -209,7 +210,7 @@ def test_terms_of_another_analyzer_are_made_anew(
 
     async def run() -> None:
         vector_db = registered(language="english")
-        monkeypatch.setattr(index_module, "analyzer", lambda _: Reversed())
+        monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
         monkeypatch.setattr(store_module, "ANALYZER_VERSION", 1)
         monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
         index = await lite(tmp_path).open_index(vector_db, create=True)
@@ -468,6 +469,67 @@ def test_other_clients_change_the_statistics(milvus_server: Server) -> None:
                 found = await keyword(client, "zebra lion quagga")
                 assert found == pytest.approx(expected, abs=1e-9)
                 assert await client.count() == len(texts)
+        await two.close()
+        await one.delete()
+
+    asyncio.run(run())
+
+
+def test_a_deletion_spares_what_another_client_has_written_anew(
+    milvus_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One client has marked a chunk as dead; another one adds it again before the first deletes.
+    The chunk stays: its writer was told that it is stored."""
+
+    async def run() -> None:
+        vector_db = registered()
+        one = await remote(milvus_server.uri).open_index(vector_db, create=True)
+        two = await remote(milvus_server.uri).open_index(vector_db)
+        await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
+        bury, anew = store_module.Store._bury, words({"a": "quagga"})
+
+        def late(store: store_module.Store, pks: Any) -> None:
+            monkeypatch.undo()
+            asyncio.run(two.add_chunks(anew, [[0, 1]]))
+            bury(store, pks)
+
+        monkeypatch.setattr(store_module.Store, "_bury", late)
+        await one.add_chunks([], replace_documents={"d"})
+        for client in (one, two):
+            assert await client.get_chunks(["a", "b"]) == anew
+            assert list(await keyword(client, "zebra quagga")) == ["a"]
+        await two.close()
+        await one.delete()
+
+    asyncio.run(run())
+
+
+def test_reading_and_writing_with_another_client_never_stops(milvus_server: Server) -> None:
+    """One client writes and asks at once while another one writes: all of it ends, and the last
+    scores are the definition's.
+
+    If this fails by time: a query that counts anew and a write wait for each other.
+    """
+
+    async def write(index: MilvusIndex, names: str) -> None:
+        for name in names:
+            await index.add_chunks(words({name: f"zebra {name}"}), [[1, 0]])
+
+    async def ask(index: MilvusIndex) -> None:
+        for _ in range(12):
+            await keyword(index, "zebra lion")
+
+    async def run() -> None:
+        vector_db = registered()
+        one = await remote(milvus_server.uri).open_index(vector_db, create=True)
+        two = await remote(milvus_server.uri).open_index(vector_db)
+        work = asyncio.gather(
+            write(one, "abcdefgh"), write(two, "ijklmnop"), ask(one), ask(one), ask(two)
+        )
+        await asyncio.wait_for(work, timeout=60)
+        expected = expected_scores("zebra c", {i: f"zebra {i}" for i in "abcdefghijklmnop"})
+        for client in (one, two):
+            assert await keyword(client, "zebra c") == pytest.approx(expected, abs=1e-9)
         await two.close()
         await one.delete()
 

@@ -1,0 +1,155 @@
+"""Keyword search in one collection: Milvus proposes chunks, and the definition ranks them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.fields import chunk_terms
+from corral.providers.vector_io.milvus.engine import MOST_ROWS
+from corral.providers.vector_io.milvus.rows import Entry, lexemes
+from corral.providers.vector_io.milvus.store import Store
+from corral.providers.vector_io.milvus.tally import Tally
+from corral.providers.vector_io.sparse import (
+    Proposal,
+    SparseChunk,
+    SparseQuery,
+    Statistics,
+    best_matches,
+    query_vector,
+    sparse_chunk,
+)
+from corral.providers.vector_io.text import analyzer
+
+T = TypeVar("T")
+
+_COUNTERS = 8  # requests at once that count the chunks which hold a term
+
+
+class Keywords:
+    """The words of one vector DB. Safe to use from many threads.
+
+    Args:
+        vector_db: The registration; its language and field weights decide the terms.
+        store: Its collection.
+        writing: Held by every write of this process, so that counting all rows meets none.
+    """
+
+    def __init__(self, vector_db: VectorDB, store: Store, writing: threading.RLock) -> None:
+        self._weights = vector_db.field_weights
+        self._analyzer = analyzer(vector_db.language)
+        self._store = store
+        self.in_memory = not store.layout.arrays  # how many chunks hold each term
+        self._tally: Tally | None = None
+        self._others: dict[str, str] = {}  # other writers, as the tally knows them
+        self._known: dict[int, int] = {}  # chunks by term key, as counted by the server
+        self._writing = writing
+        self._counting = threading.RLock()
+
+    def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
+        """Return what is stored of the words of new chunks."""
+        terms = [chunk_terms(chunk, self._weights, self._analyzer) for chunk in chunks]
+        reference = self.statistics().reference_with([one.length for one in terms])
+        return [sparse_chunk(one, reference) for one in terms]
+
+    async def search(self, query_string: str, k: int, expression: str) -> list[Candidate]:
+        """Return the k best chunks that pass an expression, best first."""
+        query = SparseQuery(query_string, self._analyzer)
+        if not query.terms:
+            return []
+        statistics = await asyncio.to_thread(self.statistics)
+        weights = query.weights(await self._holding(query.keys), statistics.count)
+
+        async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
+            return await asyncio.to_thread(self._propose, weights, expression, references, limit)
+
+        found = await best_matches(query, weights, statistics, k, fetch)
+        return [Candidate(one.chunk_id, one.score, matched_terms=one.terms) for one in found]
+
+    def statistics(self) -> Statistics:
+        """Return the statistics of now."""
+        return self._read(Tally.statistics)
+
+    def follow(self, *, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
+        """Change the statistics as a write of this process has changed the rows."""
+        with self._counting:
+            self._known = {}
+            if self._tally is not None:
+                self._tally.change(gone=gone, come=come)
+
+    def forget(self) -> None:
+        """Count anew at the next opportunity: a write failed, and nobody knows how far it came."""
+        with self._counting:
+            self._tally = None
+
+    def _read(self, read: Callable[[Tally], T]) -> T:
+        """Read the tally, after counting anew where another client has written.
+
+        Whoever needs both locks takes `_writing` first, as a write does that asks for statistics.
+        """
+        with self._store.engine.alone():
+            others = self._other_writers()
+            with self._counting:
+                if self._tally is not None and others == self._others:
+                    return read(self._tally)
+            with self._writing, self._counting:
+                others = self._other_writers()  # before the rows: a later write shows next time
+                if self._tally is None or others != self._others:
+                    self._tally = Tally(self._store.entries(with_keys=self.in_memory))
+                    self._others, self._known = others, {}
+                return read(self._tally)
+
+    def _other_writers(self) -> dict[str, str]:
+        return {} if self._store.engine.embedded else self._store.other_writers()
+
+    async def _holding(self, keys: Sequence[int]) -> list[int]:
+        """Return for each term key how many chunks hold it."""
+        if self.in_memory:
+            return await asyncio.to_thread(self._read, lambda tally: tally.holding(keys))
+        known = self._known  # another dictionary takes its place when a write changes the counts
+        missing = [key for key in keys if key not in known]
+        shares = [missing[start::_COUNTERS] for start in range(_COUNTERS)]
+        await asyncio.gather(
+            *(asyncio.to_thread(self._count, share, known) for share in shares if share)
+        )
+        return [known[key] for key in keys]
+
+    def _count(self, keys: Sequence[int], known: dict[int, int]) -> None:
+        """Count the chunks that hold each key; many at once, since most of many are unused."""
+        if len(keys) == 1:
+            known[keys[0]] = self._store.count(f"array_contains(keys, {keys[0]})")
+        elif len(keys) > 4 and not self._store.count(f"array_contains_any(keys, {list(keys)})"):
+            known.update(dict.fromkeys(keys, 0))
+        else:
+            half = len(keys) // 2
+            self._count(keys[:half], known)
+            self._count(keys[half:], known)
+
+    def _propose(
+        self,
+        weights: dict[int, float],
+        expression: str,
+        references: Sequence[int] | None,
+        limit: int,
+    ) -> list[Proposal]:
+        if references is not None:
+            expression += f" and reference in {list(references)}"
+        vector = dict(zip(*query_vector(weights), strict=True))
+        output = ("pk", "chunk_id", "lexemes", "length")
+        hits = self._store.search("terms", vector, expression, min(limit, MOST_ROWS), output)
+        long = [hit["entity"]["pk"] for hit in hits if not hit["entity"]["lexemes"]]
+        texts = self._store.payloads_of(long) if long else {}
+        proposals = []
+        for hit in hits:
+            row = hit["entity"]
+            if row["lexemes"] or row["pk"] in texts:
+                keys, frequencies = lexemes(row["lexemes"], texts.get(row["pk"], ""))
+                proposals.append(
+                    Proposal(row["chunk_id"], hit["distance"], keys, frequencies, row["length"])
+                )
+        return proposals
