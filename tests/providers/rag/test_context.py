@@ -242,7 +242,7 @@ TEMPLATES = st.one_of(
 )
 
 
-@settings(derandomize=True, max_examples=400, deadline=None)
+@settings(derandomize=True, max_examples=250, deadline=None)
 @given(ANY_TEXT, CONTENTS, TEMPLATES, ANY_TEXT, st.integers(1, 400), st.sampled_from(TOKENIZERS))
 def test_the_budget_is_never_exceeded(
     query: str, contents: list[str], template: str, note: str, budget: int, name: str
@@ -270,7 +270,7 @@ def test_the_budget_is_never_exceeded(
     text_of(assembled).encode()
 
 
-@settings(derandomize=True, max_examples=200, deadline=None)
+@settings(derandomize=True, max_examples=120, deadline=None)
 @given(CONTENTS, st.integers(60, 300))
 def test_no_chunk_is_dropped_that_would_fit_at_the_end(contents: list[str], budget: int) -> None:
     """Behind the last chunk in the content no dropped one fits, but for two tokens of estimate.

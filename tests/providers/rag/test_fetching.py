@@ -50,14 +50,21 @@ class Site:
             self.heads.append(head)
             found = self.answers.get(path, answer(b"", status="404 Not Found"))
             if found is None:
-                writer.write(b"HTTP/1.1 200 OK\r\n\r\nfirst bytes")
-                await reader.read()  # until the client has had enough
+                await self.trickle(reader, writer)
             else:
                 writer.write(found.replace(b"PORT", str(self.port).encode()))
         finally:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+    async def trickle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Send a byte now and then, until the client has had enough."""
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        closed = asyncio.create_task(reader.read())
+        while not closed.done():
+            writer.write(b"x")
+            await asyncio.wait([closed], timeout=0.02)
 
     def url(self, path: str, host: str = HOST) -> str:
         """Return the URL of a path, by a name that the tests resolve to this site."""

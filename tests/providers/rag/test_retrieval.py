@@ -343,6 +343,6 @@ def test_searches_run_at_once_and_a_failure_ends_them() -> None:
         with pytest.raises(Unavailable):
             await Retrieval(library).search_many(["slow", "broken"], "hay", k=5, mode="vector")
         await asyncio.sleep(0)
+        assert events == ["started", "cancelled"]
 
     asyncio.run(run())
-    assert events == ["started", "cancelled"]

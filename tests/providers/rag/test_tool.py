@@ -157,6 +157,17 @@ def test_markdown_gets_its_title() -> None:
     assert titles == {"a": "Grazing plan", "b": "Mine", "c": None}
 
 
+@pytest.mark.parametrize("mime_type", ["text/markdown", "text/plain"])
+def test_markdown_is_split_at_its_headings(mime_type: str) -> None:
+    """A heading stays with its section, which the same lines as plain text do not know."""
+    library = FakeLibrary()
+    sections = ["# One\n\nfirst", "# Three\n\nthird", "# Two\n\nsecond"]
+    text = "\n\n".join([sections[0], sections[2], sections[1]])
+    given = document("a", text, mime_type=mime_type)
+    insert(library, given, chunk_size_in_tokens=8, overlap=0)
+    assert (contents(library) == sections) == (mime_type == "text/markdown")
+
+
 def test_the_text_is_embedded_as_it_is_stored() -> None:
     """Content only: no title, no metadata."""
     library = FakeLibrary()
