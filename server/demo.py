@@ -27,7 +27,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 """The project's folder, where this package runs from one."""
 
 VECTOR_DB = "demo"
-QUESTION = "Why does a score threshold of 0.1 not empty hybrid results?"
+QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
 _OWN_OUTPUT = re.compile("<!-- demo:begin -->.*?<!-- demo:end -->", re.DOTALL)
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
