@@ -125,7 +125,7 @@ class Ivf(ApproximateIndex):
     def _search(
         self, queries: NDArray[np.float32], k: int, selector: Any, share: float
     ) -> NDArray[np.int64]:
-        probes = self._config.ivf_nprobe or max(MIN_PROBES, self.engine.nlist // 8)
+        probes = self._config.ivf_nprobe or max(MIN_PROBES, self.engine.nlist // 4)
         return self._probe(queries, k, selector, int(probes / share))
 
     def _compare_all(

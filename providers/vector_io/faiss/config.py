@@ -36,7 +36,7 @@ class FaissConfig(ChunkFileConfig):
         None,
         ge=1,
         le=1_000_000,
-        description="Lists of a query; an eighth of them, 16 at least, when absent.",
+        description="Lists of a query; a quarter of them, 16 at least, when absent.",
     )
     build_threads: int = Field(
         1,

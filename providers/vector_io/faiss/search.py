@@ -74,6 +74,9 @@ class FaissSearch:
         config: The provider's settings.
         file: Where the base is kept.
         lend: Lends a connection to the chunk file, outside of a transaction.
+
+    Attributes:
+        stopping: Set once it is being closed.
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class FaissSearch:
         self._file = BaseFile(file, settings, config)
         self._parts: tuple[Base | None, MemoryCopy] = (None, self._copy_after(0))
         self._building = threading.Lock()
-        self._stop = threading.Event()
+        self.stopping = threading.Event()
 
     # --- searching ---------------------------------------------------------------------------
 
@@ -136,7 +139,7 @@ class FaissSearch:
         """Start to build a new base in a thread, if one is due and none is being built."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
             return
-        if self._stop.is_set():
+        if self.stopping.is_set():
             self._building.release()
             return
         threading.Thread(target=self._build, name="faiss-build", daemon=True).start()
@@ -160,7 +163,7 @@ class FaissSearch:
 
     def close(self) -> None:
         """Stop building, and wait until it has stopped."""
-        self._stop.set()
+        self.stopping.set()
         self.settle()
 
     def delete_file(self) -> None:
@@ -208,7 +211,7 @@ class FaissSearch:
         """Return a base over all rows of the file; the old one is not changed."""
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row):
-            if self._stop.is_set():
+            if self.stopping.is_set():
                 raise _Abandoned
             base.extend(batch)
         if not len(base):

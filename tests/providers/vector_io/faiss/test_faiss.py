@@ -24,10 +24,12 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chunk_filters import FilterMemory
 from corral.providers.vector_io.chunk_provider import file_name
 from corral.providers.vector_io.faiss import base_file as base_file_module
+from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import FaissSearch, index_kind
+from corral.providers.vector_io.memory_copy import EmbeddingBatch
 
 T = TypeVar("T")
 DIMENSION = 16
@@ -314,12 +316,17 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     fold = folds()
     fold.add(0, 600)
     passing = FilterMemory.passing
-    steps = [lambda: fold.recall(queries=1), lambda: fold.add(0, 600, seed=1)]
+    steps = [
+        lambda: fold.add(0, 600, seed=1),
+        lambda: fold.recall(queries=1),  # sees that all of the index is gone
+        lambda: fold.index.vectors.settle(),  # and now there is another one
+    ]
 
     def overtaken(self: FilterMemory, connection: Any, filter_: Filter | None) -> Any:
         found = passing(self, connection, filter_)
-        while steps:
-            thread = threading.Thread(target=steps.pop())
+        due, steps[:] = list(steps), []
+        for step in due:
+            thread = threading.Thread(target=step)
             thread.start()
             thread.join()
         return found
@@ -530,19 +537,53 @@ def test_leftovers_of_killed_processes_are_removed(
 # --- building ---------------------------------------------------------------------------------
 
 
-def test_closing_stops_a_build(folds: Any) -> None:
-    """close() and delete() return soon, and no thread goes on or writes a file afterwards."""
-    fold = folds(settings={"embedding_dimension": 256}, hnsw_ef_construction=2000)
-    fold.add(0, 6000, settle=False)
-    assert any(thread.name == "faiss-build" for thread in threading.enumerate())
-    run(fold.index.delete())
+class SlowBuild:
+    """Holds every build at its first slice until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.slices = 0
+        self.started, self.go_on = threading.Event(), threading.Event()
+        extend = Base.extend
+
+        def slow(base: Base, batch: EmbeddingBatch) -> None:
+            self.slices += 1
+            self.started.set()
+            assert self.go_on.wait(30)
+            extend(base, batch)
+
+        monkeypatch.setattr(Base, "extend", slow)
+
+
+def test_queries_and_writes_do_not_wait_for_a_build(
+    folds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While an index is being built everything is found, exactly; what was written then, too."""
+    build = SlowBuild(monkeypatch)
+    fold = folds()
+    fold.add(0, 1200, settle=False)
+    assert build.started.wait(30)
+    assert fold.recall() == 1.0
+    fold.add(1200, 30, seed=1, settle=False)
+    fold.delete(0, 100)
+    assert fold.recall() == 1.0
+    assert not fold.cache.exists()
+    build.go_on.set()
+    fold.index.vectors.settle()
+    assert fold.cache.exists()
+    assert fold.recall() >= 0.95
+
+
+def test_closing_stops_a_build(folds: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """delete() waits for one slice and not for the build; nothing is written afterwards."""
+    build = SlowBuild(monkeypatch)
+    fold = folds()
+    fold.add(0, 5000, settle=False)
+    assert build.started.wait(30)
+    deletion = threading.Thread(target=asyncio.run, args=(fold.index.delete(),))
+    deletion.start()
+    assert fold.index.vectors.stopping.wait(30)
+    build.go_on.set()
+    deletion.join()
+    assert build.slices == 1
     assert list(fold.path.parent.iterdir()) == []
     assert not any(thread.name == "faiss-build" for thread in threading.enumerate())
-
-
-def test_queries_do_not_wait_for_a_build(folds: Any) -> None:
-    """While an index is being built, everything is found, exactly."""
-    fold = folds(settings={"embedding_dimension": 128}, hnsw_ef_construction=1000)
-    fold.add(0, 5000, settle=False)
-    assert fold.recall(queries=5) == 1.0
-    assert not fold.cache.exists()
