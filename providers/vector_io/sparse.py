@@ -27,11 +27,12 @@ import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import ChunkTerms
@@ -159,14 +160,15 @@ class Proposal:
     Attributes:
         chunk_id: The chunk.
         score: The inner product as the engine computed it.
-        keys, frequencies, length: As stored, see `SparseChunk`.
+        keys, frequencies, length: As stored, see `SparseChunk`; lists, or arrays of int64 and
+            float64, which are quicker.
         passes: Whether it may be in the answer; for filters that an engine can only narrow down.
     """
 
     chunk_id: str
     score: float
-    keys: Sequence[int]
-    frequencies: Sequence[float]
+    keys: Sequence[int] | NDArray[np.int64]
+    frequencies: Sequence[float] | NDArray[np.float64]
     length: int
     passes: bool = True
 
@@ -212,7 +214,7 @@ class SparseQuery:
             if number > 0 and count > 0
         }
 
-    def held(self, keys: frozenset[int]) -> tuple[str, ...]:
+    def held(self, keys: Collection[int]) -> tuple[str, ...]:
         """Return the terms among these keys."""
         pairs = zip(self.terms, self.keys, strict=True)
         return tuple(term for term, key in pairs if key in keys)
@@ -254,13 +256,15 @@ async def best_matches(
     if not weights or not average > 0:
         return []
     open_bands, limit = _bands(statistics), 2 * k + 20
-    found: dict[str, Match] = {}
+    scores: dict[str, float] = {}
+    seen: dict[str, Proposal] = {}
     while open_bands:
         answers = await asyncio.gather(*(fetch(band, limit) for band in open_bands))
-        for match in _scored(query, weights, average, [p for one in answers for p in one]):
-            found[match.chunk_id] = match
-        best = sorted(found.values(), key=lambda match: (-match.score, match.chunk_id))[:k]
-        last = best[-1].score if len(best) == k else 0.0
+        proposals = [proposal for answer in answers for proposal in answer if proposal.passes]
+        scores |= _scored(weights, average, proposals)
+        seen |= {proposal.chunk_id: proposal for proposal in proposals}
+        best = sorted(scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))[:k]
+        last = scores[best[-1]] if len(best) == k else 0.0
         open_bands = [
             band
             for band, answer in zip(open_bands, answers, strict=True)
@@ -268,7 +272,9 @@ async def best_matches(
             and answer[-1].score * _most(band or statistics.references, average) >= last
         ]
         limit *= _GROWTH
-    return best
+    return [
+        Match(i, scores[i], query.held(frozenset(np.asarray(seen[i].keys).tolist()))) for i in best
+    ]
 
 
 def _bands(statistics: Statistics) -> list[Sequence[int] | None]:
@@ -293,32 +299,24 @@ def _most(references: Sequence[int] | Mapping[int, int], average: float) -> floa
 
 
 def _scored(
-    query: SparseQuery,
-    weights: Mapping[int, float],
-    average: float,
-    proposals: Sequence[Proposal],
-) -> list[Match]:
-    """Compute the scores of those proposals that pass and hold a term.
+    weights: Mapping[int, float], average: float, proposals: Sequence[Proposal]
+) -> dict[str, float]:
+    """Return by chunk_id the score of each proposal that holds a term.
 
     Terms are added in the order of keys, so that chunks with equal terms have equal scores.
     """
-    rows, factors, frequencies, lengths = [], [], [], []
-    held: list[frozenset[int]] = []
-    for row, proposal in enumerate(proposals):
-        pairs = zip(proposal.keys, proposal.frequencies, strict=True)
-        here = [(key, f) for key, f in pairs if key in weights] if proposal.passes else []
-        held.append(frozenset(key for key, _ in here))
-        for key, frequency in here:
-            rows.append(row)
-            factors.append(weights[key])
-            frequencies.append(frequency)
-            lengths.append(proposal.length)
-    if not rows:
-        return []
-    parts = term_weight(np.array(frequencies, np.float64), np.array(lengths), average) * factors
+    if not proposals:
+        return {}
+    rows = np.repeat(np.arange(len(proposals)), [len(proposal.keys) for proposal in proposals])
+    keys = np.concatenate([np.asarray(proposal.keys, np.int64) for proposal in proposals])
+    frequencies = np.concatenate([np.asarray(p.frequencies, np.float64) for p in proposals])
+    lengths = np.array([proposal.length for proposal in proposals])
+    wanted = np.array(sorted(weights), np.int64)
+    places = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
+    held = wanted[places] == keys
+    rows, places = rows[held], places[held]
+    factors = np.array([weights[key] for key in wanted.tolist()])[places]
+    parts = term_weight(frequencies[held], lengths[rows], average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
-    return [
-        Match(proposal.chunk_id, total, query.held(keys))
-        for proposal, total, keys in zip(proposals, totals, held, strict=True)
-        if keys
-    ]
+    pairs = zip(proposals, totals, strict=True)
+    return {proposal.chunk_id: total for proposal, total in pairs if total > 0}

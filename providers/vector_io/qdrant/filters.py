@@ -51,7 +51,8 @@ def ordered_fields(filter_: Filter | None) -> list[str]:
     fields: dict[str, None] = {}
     for comparison in orderings(filter_):
         if isinstance(comparison.value, str):
-            fields.update(dict.fromkeys(text_field(comparison.key, n) for n in range(LEVELS)))
+            used = range(len(text_levels(comparison.value)))
+            fields.update(dict.fromkeys(text_field(comparison.key, level) for level in used))
         else:
             fields[number_field(comparison.key)] = None
     return list(fields)

@@ -27,6 +27,7 @@ from corral.providers.vector_io.qdrant.points import (
     point_id,
     read_chunk,
     read_embedding,
+    unpack_words,
 )
 from corral.providers.vector_io.sparse import (
     Proposal,
@@ -118,7 +119,7 @@ class QdrantIndex(EmbeddingIndex):
         weights = query.weights(numbers, statistics.count)
         vector = query_vector(weights)
         unsure = _unsure(filters)
-        fields = ["chunk_id", "terms", "frequencies", "length", *(["metadata"] if unsure else [])]
+        fields = ["chunk_id", "words", "length", *(["metadata"] if unsure else [])]
 
         async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
             band = None if references is None else native.of_references(list(references))
@@ -239,11 +240,5 @@ def _unsure(filters: Filter | None) -> bool:
 def _proposal(row: Row, filters: Filter | None) -> Proposal:
     payload = row.payload
     passes = filters is None or matches(filters, json.loads(payload["metadata"]))
-    return Proposal(
-        payload["chunk_id"],
-        row.score,
-        payload["terms"],
-        payload["frequencies"],
-        payload["length"],
-        passes,
-    )
+    keys, frequencies = unpack_words(payload["words"])
+    return Proposal(payload["chunk_id"], row.score, keys, frequencies, payload["length"], passes)

@@ -31,6 +31,9 @@ BATCH_POINTS = 1_000
 BATCH_BYTES = 16 * 2**20
 """Most of one request, about; a server refuses more than 32 MiB unless it is told otherwise."""
 
+UNDO_POINTS = 100
+"""Points of one request that brings stored ones back; their sizes are not known."""
+
 SCROLL_BATCH = 5_000
 
 _MOST_VALUES = 10_000_000  # of a facet
@@ -256,10 +259,10 @@ class ServerCollection(Collection):
         """Bring back the points that were there before; a server that is gone keeps what it has."""
         old = {str(record.id) for record in before}
         with suppress(CorralError):
-            for start in range(0, len(before), BATCH_POINTS // 10):
+            for start in range(0, len(before), UNDO_POINTS):
                 batch = [
                     models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload)
-                    for one in before[start : start + BATCH_POINTS // 10]
+                    for one in before[start : start + UNDO_POINTS]
                 ]
                 await self._call(self._client.upsert, points=batch)
             await self._delete(sorted(set(ids) - old))

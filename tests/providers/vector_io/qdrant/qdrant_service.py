@@ -1,0 +1,231 @@
+"""A service on 127.0.0.1 that speaks those parts of Qdrant's REST interface that Corral uses.
+
+No Qdrant server can be installed from a package registry. What this one answers comes from the
+client's own local mode; what is tested with it is the way there and back, and what happens when
+the service is slow, refuses, or is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import BaseModel
+from qdrant_client import QdrantClient, models
+
+Body = dict[str, Any]
+_ROUTE = re.compile(r"/collections/([^/?]+)(/[^?]*)?")
+
+
+@dataclass
+class Service:
+    """The service: what it stores, what it got, and how it shall misbehave.
+
+    `broken` maps a route such as `PUT /points` to a status, or to 0 for hanging up.
+    """
+
+    port: int = 0
+    store: QdrantClient = field(default_factory=lambda: QdrantClient(":memory:"))
+    requests: list[str] = field(default_factory=list)
+    api_keys: set[str | None] = field(default_factory=set)
+    broken: dict[str, int] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    server: ThreadingHTTPServer | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Listen, on the same port as before."""
+        self.server = _Server(("127.0.0.1", self.port), _handler(self))
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def kill(self) -> None:
+        """Close every connection, in the middle of a request too; what is stored stays."""
+        server, self.server = self.server, None
+        if isinstance(server, _Server):
+            server.shutdown()
+            server.server_close()
+            server.hang_up()
+
+    def answer(self, route: str, name: str, body: Body) -> Any:
+        """Return what the store says to a request."""
+        with self.lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _ROUTES[route](self.store, name, body)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self.connections: set[socket.socket] = set()
+        super().__init__(*arguments)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        self.connections.add(connection)
+        return connection, address
+
+    def hang_up(self) -> None:
+        for connection in self.connections:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it has gone by itself
+
+
+def _query(store: QdrantClient, name: str, body: Body) -> Any:
+    asked = models.QueryRequest.model_validate(body)
+    return store.query_points(
+        name,
+        query=asked.query,
+        using=asked.using,
+        query_filter=asked.filter,
+        limit=asked.limit or 10,
+        with_payload=asked.with_payload or False,
+        with_vectors=asked.with_vector or False,
+    )
+
+
+def _scroll(store: QdrantClient, name: str, body: Body) -> Any:
+    asked = models.ScrollRequest.model_validate(body)
+    records, following = store.scroll(
+        name,
+        scroll_filter=asked.filter,
+        limit=asked.limit or 10,
+        offset=asked.offset,
+        with_payload=asked.with_payload or False,
+        with_vectors=asked.with_vector or False,
+    )
+    return {"points": _plain(records), "next_page_offset": following}
+
+
+def _retrieve(store: QdrantClient, name: str, body: Body) -> Any:
+    asked = models.PointRequest.model_validate(body)
+    return store.retrieve(name, asked.ids, asked.with_payload or False, asked.with_vector or False)
+
+
+def _create(store: QdrantClient, name: str, body: Body) -> Any:
+    asked = models.CreateCollection.model_validate(body)
+    return store.create_collection(
+        name,
+        vectors_config=asked.vectors or {},
+        sparse_vectors_config=asked.sparse_vectors,
+    )
+
+
+def _count(store: QdrantClient, name: str, body: Body) -> Any:
+    return store.count(name, models.CountRequest.model_validate(body).filter)
+
+
+def _facet(store: QdrantClient, name: str, body: Body) -> Any:
+    return store.facet(name, body["key"], limit=body["limit"], exact=body["exact"])
+
+
+def _upsert(store: QdrantClient, name: str, body: Body) -> Any:
+    return store.upsert(name, models.PointsList.model_validate(body).points)
+
+
+def _delete(store: QdrantClient, name: str, body: Body) -> Any:
+    return store.delete(name, models.PointIdsList.model_validate(body))
+
+
+_ROUTES: dict[str, Callable[[QdrantClient, str, Body], Any]] = {
+    "GET /exists": lambda store, name, _: {"exists": store.collection_exists(name)},
+    "PUT ": _create,
+    "DELETE ": lambda store, name, _: store.delete_collection(name),
+    "PUT /index": lambda *_: {"operation_id": 0, "status": "completed"},
+    "PUT /points": _upsert,
+    "POST /points": _retrieve,
+    "POST /points/query": _query,
+    "POST /points/scroll": _scroll,
+    "POST /points/count": _count,
+    "POST /points/delete": _delete,
+    "POST /facet": _facet,
+}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def respond(self) -> None:
+            data = self.rfile.read(int(self.headers.get("content-length") or 0))
+            found = _ROUTE.match(self.path)
+            name, rest = (found[1], found[2] or "") if found else ("", "?")
+            route = f"{self.command} {rest}"
+            service.requests.append(route)
+            service.api_keys.add(self.headers.get("api-key"))
+            time.sleep(service.delay_seconds)
+            status = service.broken.get(route, 200)
+            if status == 0:
+                self.close_connection = True
+                return
+            self.reply(status, route, name, json.loads(data) if data else {})
+
+        def reply(self, status: int, route: str, name: str, body: Body) -> None:
+            answer: Body = {"status": {"error": f"no, because of {name}"}, "time": 0.0}
+            if status == 200:
+                try:
+                    result = _plain(service.answer(route, name, body))
+                    answer = {"status": "ok", "time": 0.0, "result": result}
+                except ValueError:  # how the local mode says that a collection is not there
+                    status = 404
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = respond
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except OSError:
+                return  # killed in the middle
+
+        def finish(self) -> None:
+            try:
+                super().finish()
+            except OSError:
+                return
+
+    return Handler
+
+
+@contextmanager
+def running_service() -> Iterator[Service]:
+    """Run a service for the length of a block."""
+    service = Service()
+    service.start()
+    try:
+        yield service
+    finally:
+        service.kill()
+        service.store.close()

@@ -1,0 +1,145 @@
+"""Filters in Qdrant's form: tokens, orders of strings, and hostile keys; no engine needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corral.api.filters import Comparison, matches, parse_filter
+from corral.providers.vector_io.qdrant.filters import ordered_fields, translate
+from corral.providers.vector_io.qdrant.points import (
+    LEVELS,
+    document_token,
+    number_field,
+    pack_words,
+    point_id,
+    text_field,
+    text_levels,
+    unpack_words,
+    value_token,
+)
+
+
+def passes(native: dict[str, Any], fields: dict[str, list[float]]) -> bool:
+    """Evaluate a native filter of ranges: a field passes if one of its numbers does."""
+    if "key" in native:
+        bounds = native["range"]
+        tests = {"gt": float.__gt__, "gte": float.__ge__, "lt": float.__lt__, "lte": float.__le__}
+        return any(
+            all(tests[kind](float(number), float(bound)) for kind, bound in bounds.items())
+            for number in fields.get(native["key"], [])
+        )
+    assert set(native) <= {"must", "should"}
+    return all(passes(part, fields) for part in native.get("must", [])) and (
+        "should" not in native or any(passes(part, fields) for part in native["should"])
+    )
+
+
+def random_text(rng: np.random.Generator) -> str:
+    """Return a text of 0 to 32 bytes out of few letters, so that many share a beginning."""
+    return "".join(rng.choice(["a", "b", "é", "天", "🙂", "\x01"], rng.integers(0, 12)))
+
+
+@pytest.mark.parametrize("kind", ["gt", "gte", "lt", "lte"])
+def test_strings_are_ordered_by_their_levels(kind: str) -> None:
+    """For 3,000 pairs: everything that is right passes, and what else passes shares 24 bytes.
+
+    If this fails: a string that ends where a level ends is taken for a shorter or longer one.
+    """
+    rng = np.random.default_rng(12)
+    for _ in range(3000):
+        value, stored = random_text(rng), random_text(rng)
+        if rng.random() < 0.5:
+            stored = value[: rng.integers(0, len(value) + 1)] + stored
+        comparison = parse_filter({"type": kind, "key": "x", "value": value})
+        assert comparison is not None
+        levels = text_levels(stored)
+        assert len(levels) <= LEVELS
+        fields = {text_field("x", level): [float(n)] for level, n in enumerate(levels)}
+        exact = matches(comparison, {"x": stored})
+        native = passes(translate(comparison), fields)
+        same_start = value.encode()[:24] == stored.encode()[:24]
+        assert native == exact or (native and same_start), (value, stored)
+
+
+@pytest.mark.parametrize("kind", ["gt", "gte", "lt", "lte"])
+def test_numbers_that_no_double_holds_pass_when_in_doubt(kind: str) -> None:
+    """Integers beyond 2^53 and fractions: nothing right is left out; small integers are exact."""
+    edge = 2**53
+    values = [0, 1, -1, 0.1, 0.5, edge - 1, edge, edge + 1, edge + 3, 2**63 - 1, -edge - 1, 1e300]
+    for value in values:
+        for stored in values:
+            comparison = Comparison(kind, "x", value)  # type: ignore[arg-type]
+            fields = {number_field("x"): [float(stored)]}
+            exact, native = (
+                matches(comparison, {"x": stored}),
+                passes(translate(comparison), fields),
+            )
+            assert native or not exact, (value, stored)
+            if float(value).is_integer() and abs(value) < edge:
+                assert native == exact, (value, stored)
+
+
+def test_tokens_tell_kinds_keys_and_values_apart() -> None:
+    """1 and 1.0 are one value; "1", true, other keys and a document of that name are others."""
+    assert value_token("x", 1) == value_token("x", 1.0)
+    assert value_token("x", 2**63) == value_token("x", float(2**63))
+    assert value_token("x", 0) == value_token("x", -0.0)
+    different = [
+        value_token("x", 1),
+        value_token("x", "1"),
+        value_token("x", True),
+        value_token("x", "True"),
+        value_token("x1", ""),
+        value_token("", "x1"),
+        value_token("x", 2**53),
+        value_token("x", 2**53 + 1),
+        value_token("x", 0.1),
+        document_token("1"),
+    ]
+    assert len(set(different)) == len(different)
+    assert all(re.fullmatch("[A-Za-z0-9_-]{22}", token) for token in different)
+
+
+def test_no_key_or_value_appears_in_a_native_filter() -> None:
+    """Whatever stands in a filter, its translation holds hashes and numbers only."""
+    hostile = ["a.b[0]", '"; DROP', "$x", "天气", "x" * 1000]
+    for key in hostile:
+        parts: list[dict[str, Any]] = []
+        parts += [{"type": "eq", "key": key, "value": value} for value in hostile]
+        parts += [{"type": "gt", "key": key, "value": value} for value in hostile]
+        parts.append({"type": "nin", "key": key, "value": hostile})
+        parsed = parse_filter({"type": "or", "filters": parts})
+        assert parsed is not None
+        text = json.dumps(translate(parsed), ensure_ascii=False)
+        assert not any(one in text for one in hostile)
+
+
+def test_only_what_an_ordering_compares_needs_an_index() -> None:
+    """Equality needs none; a short string needs its first level, a long one each of its levels."""
+
+    def fields(value: Any, kind: str = "gt") -> list[str]:
+        return ordered_fields(parse_filter({"type": kind, "key": "x", "value": value}))
+
+    assert fields("a", "eq") == []
+    assert fields(5) == [number_field("x")]
+    assert fields("2024") == [text_field("x", 0)]
+    assert fields("2024-05-01") == [text_field("x", 0), text_field("x", 1)]
+    assert len(fields("x" * 100)) == LEVELS
+
+
+def test_words_are_packed_and_unpacked_exactly() -> None:
+    """53-bit keys and fractional frequencies, and none at all."""
+    for keys, frequencies in (([], []), ([0, 5, 2**53 - 1], [1.0, 0.1 + 0.2, 100.0])):
+        found, weights = unpack_words(pack_words(keys, frequencies))
+        assert (found.tolist(), weights.tolist()) == (keys, frequencies)
+
+
+def test_point_ids_are_uuids_that_never_change() -> None:
+    """Qdrant takes nothing else; a stored point is found again under the same one."""
+    assert point_id("a") == "f8316299-b91b-54f8-8ef7-1b23245cc221"
+    assert len({point_id(one) for one in ("a", "A", "a ", "天气", "x" * 255)}) == 5
