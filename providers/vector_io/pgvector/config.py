@@ -12,6 +12,43 @@ from corral.api.provider import ProviderConfig
 _ADDRESS = {"host", "port", "database", "user", "password", "ssl_mode", "ssl_root_certificate"}
 
 
+class Attachment(ProviderConfig):
+    """A table that exists already, and what its columns are; it is only read."""
+
+    table: str = Field(min_length=1, max_length=63)
+    schema_name: str = Field("public", min_length=1, max_length=63)
+    id_column: str = Field("id", min_length=1, max_length=63)
+    content_column: str = Field("content", min_length=1, max_length=63)
+    embedding_column: str = Field("embedding", min_length=1, max_length=63)
+    metadata_column: str | None = Field(
+        None, min_length=1, max_length=63, description="Of type jsonb or json; for filters."
+    )
+    words_column: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description="A tsvector; without one, keyword search reads all texts.",
+    )
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The column of each role that has one."""
+        named = {
+            "id": self.id_column,
+            "content": self.content_column,
+            "embedding": self.embedding_column,
+            "metadata": self.metadata_column,
+            "words": self.words_column,
+        }
+        return {role: column for role, column in named.items() if column is not None}
+
+    @model_validator(mode="after")
+    def _names(self) -> Attachment:
+        if any("%" in name for name in (self.table, self.schema_name, *self.roles.values())):
+            raise ValueError("names hold no percent sign")
+        return self
+
+
 class PgvectorConfig(ProviderConfig):
     """Where the database is and how it is used; RFC 0009 says why."""
 
@@ -70,6 +107,11 @@ class PgvectorConfig(ProviderConfig):
     )
     hnsw_max_scan_tuples: int = Field(
         20_000, ge=1, description="Where a filtered search of the HNSW index ends."
+    )
+    attach: dict[str, Attachment] = Field(
+        default_factory=dict,
+        description="By id of a vector DB, the existing table that it reads instead of one made "
+        "for it.",
     )
 
     @model_validator(mode="before")

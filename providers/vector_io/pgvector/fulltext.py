@@ -35,8 +35,8 @@ ALTER TABLE {chunks} ADD COLUMN text_search tsvector GENERATED ALWAYS AS ({field
 CREATE INDEX ON {chunks} USING gin (text_search);
 """
 
-_SEARCH = """
-WITH words AS (
+ASKED = """
+words AS (
     SELECT string_agg('(' || q::text || ')', ' | ') FILTER (WHERE a.wanted)::tsquery AS wanted,
         string_agg('(' || q::text || ')', ' | ') FILTER (WHERE NOT a.wanted)::tsquery AS unwanted
     FROM unnest(%(words)s::text[], %(wanted)s::boolean[]) a(word, wanted)
@@ -47,6 +47,10 @@ WITH words AS (
               FROM regexp_matches(wanted::text, '''((?:[^'']|'''')*)''', 'g') m) AS lexemes
     FROM words
 )
+"""
+"""Two common table expressions; `asked` has the query, its positive part and the words of that."""
+
+_SEARCH = """
 SELECT * FROM (
     SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
         ARRAY(SELECT t.lexeme FROM unnest(c.text_search) t
@@ -136,15 +140,24 @@ class FullText:
         So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
         what a minus precedes must be absent.
         """
-        pieces = _PIECE.findall(query)[:MOST_WORDS]
-        words = [piece.removeprefix("-") for piece in pieces]
-        statement = self._tables.sql(
-            _SEARCH,
-            where=where or sql.SQL("true"),
-            language=sql.SQL(
-                "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
-                " 'simple'::regconfig)"
-            ).format(sql.Literal(self._wanted)),
-        )
-        wanted = [not piece.startswith("-") for piece in pieces]
-        return statement, {"words": words, "wanted": wanted, "weights": self._weights}
+        statement = sql.SQL("WITH ") + asked(self._wanted)
+        statement += self._tables.sql(_SEARCH, where=where or sql.SQL("true"))
+        return statement, {**words_of(query), "weights": self._weights}
+
+
+def asked(configuration: str) -> sql.Composed:
+    """Return `ASKED` for a text search configuration, or `simple` where there is none so named."""
+    language = sql.SQL(
+        "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
+        " 'simple'::regconfig)"
+    ).format(sql.Literal(configuration))
+    return sql.SQL(ASKED).format(language=language)
+
+
+def words_of(query: str) -> dict[str, list[Any]]:
+    """Return the parameters of `ASKED`: words and quoted phrases, and which have no minus."""
+    pieces = _PIECE.findall(query)[:MOST_WORDS]
+    return {
+        "words": [piece.removeprefix("-") for piece in pieces],
+        "wanted": [not piece.startswith("-") for piece in pieces],
+    }

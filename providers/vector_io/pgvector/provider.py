@@ -7,6 +7,7 @@ from pathlib import Path
 from corral.api.errors import CorralError
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
@@ -21,14 +22,21 @@ class PgvectorProvider(VectorIOProvider):
         super().__init__(provider_id)
         self._database = Database(provider_id, config)
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> PgvectorIndex:
+    async def open_index(
+        self, vector_db: VectorDB, *, create: bool = False
+    ) -> PgvectorIndex | AttachedIndex:
         """Return the index of a vector DB; see the contract.
 
         Raises:
             ConfigError: The extension, the schema or a right is missing; the hint says how to mend
                 it.
         """
-        index = PgvectorIndex(vector_db, self._database)
+        attachment = self._database.config.attach.get(vector_db.identifier)
+        index: PgvectorIndex | AttachedIndex
+        if attachment is None:
+            index = PgvectorIndex(vector_db, self._database)
+        else:
+            index = AttachedIndex(vector_db, self._database, attachment)
         try:
             await index.prepare(create=create)
         except BaseException:

@@ -51,8 +51,9 @@ CREATE TABLE {chunks} (
     chunk_metadata json,
     length int NOT NULL,
     terms int[] NOT NULL,
-    embedding vector({dimension}) STORAGE MAIN NOT NULL
+    embedding vector({dimension}) NOT NULL
 ) WITH (toast_tuple_target = {target});
+ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};

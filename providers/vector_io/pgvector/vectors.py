@@ -23,7 +23,7 @@ MARGIN = 20
 """Nearest chunks that HNSW is asked for beyond k, since its order is that of half precision or of
 relaxed scans; they are ordered anew by the exact distance."""
 
-_METRICS: dict[Metric, Operator] = {Metric.COSINE: "<=>", Metric.L2: "<->", Metric.DOT: "<#>"}
+METRICS: dict[Metric, Operator] = {Metric.COSINE: "<=>", Metric.L2: "<->", Metric.DOT: "<#>"}
 _CLASSES: dict[Operator, LiteralString] = {
     "<=>": "vector_cosine_ops",
     "<->": "vector_l2_ops",
@@ -64,7 +64,7 @@ class VectorSearch:
         self._exact_below = exact_below_rows
         vector_db = tables.vector_db
         # Unit vectors have the cosine for inner product: the cheapest operator serves all metrics.
-        self._operator: Operator = "<#>" if vector_db.normalize else _METRICS[vector_db.metric]
+        self._operator: Operator = "<#>" if vector_db.normalize else METRICS[vector_db.metric]
         self.key = hnsw_key(vector_db, self._operator)
 
     def raw_score(self, distance: float) -> float:

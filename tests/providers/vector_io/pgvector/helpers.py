@@ -53,6 +53,7 @@ async def opened(
 ) -> AsyncIterator[PgvectorIndex]:
     """Open an index as another process would; drop or close it at the end."""
     index = await provider(server, **settings).open_index(db, create=True)
+    assert isinstance(index, PgvectorIndex)
     try:
         yield index
     finally:

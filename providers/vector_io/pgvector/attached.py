@@ -1,0 +1,235 @@
+"""A vector DB that reads a table which exists already, and leaves it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import numpy as np
+from numpy.typing import NDArray
+from psycopg import sql
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.errors import ConfigError, InvalidRequest
+from corral.api.filters import Filter
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.pgvector import filters as conditions
+from corral.providers.vector_io.pgvector.config import Attachment
+from corral.providers.vector_io.pgvector.database import Database
+from corral.providers.vector_io.pgvector.fulltext import MOST_CHARACTERS, asked, words_of
+from corral.providers.vector_io.pgvector.pool import Connection, Row
+from corral.providers.vector_io.pgvector.schema import check_database
+from corral.providers.vector_io.pgvector.vectors import MARGIN, METRICS
+
+# The table in the form of Corral's own, whose filters want every value of the metadata as a list.
+_CHUNKS = """
+(SELECT {id}::text COLLATE "C" AS chunk_id, {content}::text AS content, {embedding} AS embedding,
+    coalesce({metadata}, '{{}}')::json AS metadata, {words} AS words, (
+        SELECT coalesce(jsonb_object_agg(key, CASE jsonb_typeof(value) WHEN 'array' THEN value
+            ELSE jsonb_build_array(value) END), '{{}}')
+        FROM jsonb_each({metadata}::jsonb)) AS attributes
+FROM {table} WHERE {content} IS NOT NULL) c
+"""
+
+_NEAREST = """
+SELECT * FROM (
+    SELECT c.embedding {operator} {query} AS distance, NULL::text[],
+        c.chunk_id, c.content, c.metadata
+    FROM {chunks} WHERE c.embedding IS NOT NULL AND {where}
+    ORDER BY c.embedding {operator} {query} LIMIT %(candidates)s) near
+WHERE distance <> 'NaN'
+"""
+
+_MATCHING = """
+WITH {asked}
+SELECT ts_rank_cd(c.words, a.wanted)::float8 AS score, ARRAY(SELECT t.lexeme FROM unnest(c.words) t
+    WHERE t.lexeme = ANY (a.lexemes)), c.chunk_id, c.content, c.metadata
+FROM asked a JOIN {chunks} ON c.words @@ a.query WHERE {where}
+ORDER BY score DESC, c.chunk_id LIMIT %(k)s
+"""
+
+_TYPES = """
+SELECT attname::text, typname::text, atttypmod FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+"""
+
+
+class AttachedIndex(EmbeddingIndex):
+    """Searches the rows of someone's table. Keywords are PostgreSQL's full text search.
+
+    Whether vector search is exact is up to the table: an index on its embeddings is used.
+
+    Args:
+        vector_db: The registration; its dimension and metric are those of the table.
+        database: The provider's connections.
+        attachment: The table and its columns.
+    """
+
+    def __init__(self, vector_db: VectorDB, database: Database, attachment: Attachment) -> None:
+        super().__init__(vector_db)
+        self._database = database
+        self._attachment = attachment
+        self._table = sql.Identifier(attachment.schema_name, attachment.table)
+        # Nobody promises unit vectors here: the cosine has to be computed.
+        metric = Metric.COSINE if vector_db.normalize else vector_db.metric
+        self._operator = METRICS[metric]
+        self._embedding_type: LiteralString = "vector"
+        self._closed = False
+        database.use()
+
+    async def prepare(self, *, create: bool) -> None:
+        """Look at the table.
+
+        Raises:
+            ConfigError: It is absent, or a column is.
+            InvalidRequest: Its embeddings have another dimension.
+        """
+
+        async def work(connection: Connection) -> list[Row]:
+            await check_database(connection)
+            return await (
+                await connection.execute(_TYPES, (self._table.as_string(connection),))
+            ).fetchall()
+
+        columns = {name: (kind, size) for name, kind, size in await self._database.run(work)}
+        name = f"{self._attachment.schema_name}.{self._attachment.table}"
+        for column in self._attachment.roles.values():
+            if column not in columns:
+                found = ", ".join(columns) or "no table of this name, or none that may be seen"
+                raise ConfigError(f"{name} has no column {column!r}.", hint=f"Found: {found}.")
+        kind, size = columns[self._attachment.embedding_column]
+        if kind not in ("vector", "halfvec"):
+            raise ConfigError(f"The embeddings of {name} are of type {kind}, not vector.")
+        self._embedding_type = "halfvec" if kind == "halfvec" else "vector"
+        if size not in (-1, self.vector_db.embedding_dimension):
+            raise InvalidRequest(
+                f"The embeddings of {name} have {size} dimensions.",
+                hint="Register the vector DB with the model that made them.",
+                field="embedding_dimension",
+            )
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        parameters = {"embedding": embedding, "candidates": k + MARGIN}
+        found = await self._find(
+            _NEAREST,
+            parameters,
+            filters,
+            operator=sql.SQL(self._operator),
+            query=sql.SQL("%(embedding)s::vector::") + sql.SQL(self._embedding_type),
+        )
+        base = 1.0 if self._operator == "<=>" else 0.0
+        candidates = [_candidate(row, base - row[0]) for row in found]
+        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        parameters = {"k": k, **words_of(query_string)}
+        words = asked(self._language)
+        found = await self._find(_MATCHING, parameters, filters, asked=words)
+        return [_candidate(row, row[0]) for row in found if row[0] > 0]
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        found = await self._find(
+            "SELECT {embedding}, NULL, c.chunk_id, c.content, c.metadata FROM {chunks}"
+            " WHERE c.chunk_id = ANY (%(ids)s::text[]) AND {where}",
+            {"ids": list(chunk_ids)},
+            None,
+            embedding=sql.SQL("c.embedding::vector" if include_embeddings else "NULL"),
+        )
+        return [_chunk(row, None if row[0] is None else row[0].to_list()) for row in found]
+
+    async def _count(self) -> int:
+        [(count, *_)] = await self._find("SELECT count(*) FROM {chunks} WHERE {where}", {}, None)
+        return int(count)
+
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        found = await self._find(
+            "SELECT c.chunk_id FROM {chunks} WHERE c.chunk_id > %(after)s AND {where}"
+            " ORDER BY c.chunk_id LIMIT %(limit)s",
+            {"after": after, "limit": limit},
+            None,
+        )
+        return [str(chunk_id) for (chunk_id,) in found]
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        raise self._only_read()
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        raise self._only_read()
+
+    async def _drop(self) -> None:
+        """Forget the table, which stays as it is."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if not self._closed:
+            self._closed = True
+            await self._database.release()
+
+    # --- the table ---------------------------------------------------------------------------
+
+    @property
+    def _language(self) -> str:
+        return self._database.config.text_search_configuration or self.vector_db.language
+
+    def _chunks(self) -> sql.Composed:
+        columns = {role: sql.Identifier(column) for role, column in self._attachment.roles.items()}
+        words: sql.Composable = sql.SQL("to_tsvector({}::regconfig, left({}::text, {}))").format(
+            sql.Literal(self._language), columns["content"], sql.Literal(MOST_CHARACTERS)
+        )
+        return sql.SQL(_CHUNKS).format(
+            **{"words": words, "metadata": sql.SQL("NULL"), **columns}, table=self._table
+        )
+
+    async def _find(
+        self,
+        template: LiteralString,
+        parameters: Mapping[str, Any],
+        filters: Filter | None,
+        **parts: sql.Composable,
+    ) -> list[Row]:
+        bound = dict(parameters)
+        where = sql.SQL("true") if filters is None else conditions.condition(filters, bound)
+        statement = sql.SQL(template).format(chunks=self._chunks(), where=where, **parts)
+
+        async def work(connection: Connection) -> list[Row]:
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(statement, bound)
+                return await cursor.fetchall()
+
+        return await self._database.run(work)
+
+    def _only_read(self) -> InvalidRequest:
+        return InvalidRequest(
+            f"Vector DB {self.vector_db.identifier!r} is attached to a table, which is only read.",
+            hint="Write to the table itself.",
+            field="vector_db_id",
+        )
+
+
+def _candidate(row: Row, score: float) -> Candidate:
+    return Candidate(row[2], score, _chunk(row, None), tuple(row[1] or ()))
+
+
+def _chunk(row: Row, embedding: list[float] | None) -> Chunk:
+    chunk_id, content, metadata = row[2:]
+    return Chunk.model_construct(
+        chunk_id=chunk_id,
+        content=content,
+        metadata=metadata,
+        chunk_metadata=None,
+        embedding=embedding,
+    )

@@ -1,0 +1,189 @@
+"""remote::pgvector attached to a table that someone else owns and writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from corral.api.errors import ConfigError, InvalidRequest
+from corral.api.filters import matches, parse_filter
+from corral.providers.vector_io.pgvector.attached import AttachedIndex
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+
+from .conftest import Server
+from .helpers import ask, ids, provider, vector_db
+
+ROWS: list[tuple[int, str | None, str | None, str]] = [
+    (1, "the zebra sleeps", "[1,0,0]", '{"n": 1, "tags": ["a", "b"], "o": {"n": 1}}'),
+    (2, "a lion and a zebra", "[2,2,0]", '{"n": 2.5, "tags": "a"}'),
+    (3, "quaggas graze", "[0,3,0]", '{"n": "2", "tags": [["a"]], "yes": true}'),
+    (4, "nothing here", None, "{}"),
+    (5, None, "[1,0,0]", "{}"),
+    (6, "zero", "[0,0,0]", '{"n": null}'),
+]
+SETTINGS: dict[str, Any] = {
+    "table": "Their Docs",
+    "schema_name": "theirs",
+    "id_column": "key",
+    "content_column": "body",
+    "embedding_column": "vec",
+    "metadata_column": "meta",
+}
+
+
+@pytest.fixture(params=["vector(3)", "halfvec(3)", "vector"])
+def table(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Make a table as someone might have it."""
+    ask(server, "CREATE SCHEMA theirs")
+    ask(
+        server,
+        'CREATE TABLE theirs."Their Docs"'
+        f" (key int PRIMARY KEY, body text, vec {request.param}, meta jsonb)",
+    )
+    for row in ROWS:
+        ask(server, 'INSERT INTO theirs."Their Docs" VALUES (%s, %s, %s, %s)', *row)
+    yield request.param
+    ask(server, "DROP SCHEMA theirs CASCADE")
+
+
+async def attached(server: Server, *, dimension: int = 3, **settings: Any) -> AttachedIndex:
+    """Register a vector DB on the table."""
+    db = vector_db(dimension, **settings.pop("registration", {}))
+    attach = {db.identifier: {**SETTINGS, **settings}}
+    index = await provider(server, attach=attach).open_index(db, create=True)
+    assert isinstance(index, AttachedIndex)
+    return index
+
+
+@pytest.mark.usefixtures("table")
+def test_all_modes_search_the_table(server: Server) -> None:
+    """Vector by cosine although nothing is normalized, keyword by full text, hybrid of both."""
+
+    async def scenario() -> None:
+        index = await attached(server)
+        assert await index.count() == 5
+        answer = await index.query([5, 0, 0], k=9, mode="vector")
+        assert ids(answer) == ["1", "2", "3"]
+        assert answer.scores == pytest.approx([1.0, (1 + np.sqrt(0.5)) / 2, 0.5], abs=1e-3)
+        assert answer.chunks[1].content == "a lion and a zebra"
+        assert answer.chunks[1].metadata == {"n": 2.5, "tags": "a"}
+        found = await index.query(None, "do zebras sleep?", k=9, mode="keyword")
+        assert ids(found) == ["1", "2"]
+        assert found.hits[0].explanation.matched_terms == ("sleep", "zebra")
+        assert ids(await index.query([1, 0, 0], "zebra", k=1, mode="hybrid")) == ["1"]
+        assert await index.chunk_ids("2", limit=2) == ["3", "4"]
+        [chunk] = await index.get_chunks(["2", "nobody", "x'"], include_embeddings=True)
+        assert chunk.embedding == [2.0, 2.0, 0.0]
+        await index.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("table")
+def test_filters_equal_the_reference(server: Server) -> None:
+    """Scalars, lists, nested values, nulls and missing keys of their metadata."""
+
+    async def scenario() -> None:
+        index = await attached(server)
+        chunks = await index.get_chunks(["1", "2", "3", "4", "6"])
+        values: list[Any] = [1, 2.5, "2", "a", True, "b"]
+        for kind in ("eq", "ne", "in", "nin", "gt", "lte"):
+            for key in ("n", "tags", "yes", "o"):
+                for value in values:
+                    if kind in ("gt", "lte") and value is True:
+                        continue
+                    data = {"type": kind, "key": key, "value": value}
+                    if kind in ("in", "nin"):
+                        data["value"] = [value, *range(100, 120)]
+                    parsed = parse_filter(data)
+                    right = [c.chunk_id for c in chunks if matches(parsed, c.metadata)]
+                    answer = await index.query(
+                        None, "zebra quagga nothing zero", k=9, mode="keyword", filters=data
+                    )
+                    assert sorted(ids(answer)) == right, data
+        await index.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("metric", "order"), [("l2", ["1", "6", "2"]), ("dot", ["2", "1", "3"])])
+def test_the_registered_metric_is_used(
+    server: Server, table: str, metric: str, order: list[str]
+) -> None:
+    """With `normalize: false`, distances and products of the table's own vectors."""
+
+    async def scenario() -> None:
+        index = await attached(server, registration={"metric": metric, "normalize": False})
+        answer = await index.query([0.5, 0, 0], k=3, mode="vector")
+        assert ids(answer) == order, table
+        await index.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("table")
+def test_the_table_is_only_read(server: Server) -> None:
+    """Writes are refused, and deleting the vector DB leaves the table as it was."""
+
+    async def scenario() -> None:
+        index = await attached(server)
+        chunks = await index.get_chunks(["1"])
+        for work in (
+            index.add_chunks(chunks, [[1, 0, 0]]),
+            index.delete_chunks(["1"]),
+            index.add_chunks([], None, replace_documents={"d"}),
+        ):
+            with pytest.raises(InvalidRequest, match="only read"):
+                await work
+        await index.delete()
+        assert ask(server, 'SELECT count(*) FROM theirs."Their Docs"') == [(6,)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("table")
+def test_a_words_column_is_searched_where_there_is_one(server: Server) -> None:
+    """A tsvector of theirs decides what is found."""
+    ask(server, 'ALTER TABLE theirs."Their Docs" ADD words tsvector')
+    ask(server, "UPDATE theirs.\"Their Docs\" SET words = 'okapi'::tsvector WHERE key = 3")
+
+    async def scenario() -> None:
+        index = await attached(server, words_column="words")
+        assert ids(await index.query(None, "okapi zebra", mode="keyword")) == ["3"]
+        await index.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("table")
+def test_what_does_not_fit_is_named(server: Server) -> None:
+    """A missing table or column is the operator's, another dimension the registration's fault."""
+
+    async def scenario() -> None:
+        with pytest.raises(ConfigError, match=r"no column 'text'.*key, body, vec, meta"):
+            await attached(server, content_column="text")
+        with pytest.raises(ConfigError, match="no table of this name"):
+            await attached(server, table="nowhere")
+        with pytest.raises(ConfigError, match="are of type text"):
+            await attached(server, embedding_column="body")
+
+    asyncio.run(scenario())
+    with pytest.raises(ValidationError, match="percent"):
+        PgvectorConfig.model_validate({"attach": {"db": {**SETTINGS, "table": "100%"}}})
+
+
+def test_another_dimension_is_refused(server: Server, table: str) -> None:
+    """The registration's embedding model must be the one that made the table's embeddings."""
+
+    async def scenario() -> None:
+        if table == "vector":
+            return  # a column without a dimension says nothing
+        with pytest.raises(InvalidRequest, match="have 3 dimensions"):
+            await attached(server, dimension=4)
+
+    asyncio.run(scenario())
