@@ -37,6 +37,8 @@ DIMENSION = 64
 PROVIDERS = {
     "sqlite": "inline::sqlite",
     "memory": "inline::memory",
+    "faiss": "inline::faiss",
+    "qdrant": "inline::qdrant",
     "chroma": "inline::chroma",
     "milvus": "inline::milvus",
 }
@@ -144,7 +146,7 @@ def assert_equal(one: Sequence[Chunk], other: Sequence[Chunk]) -> None:
 # --- what a copy is -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["memory sqlite", "chroma memory", "milvus sqlite"])
+@pytest.mark.parametrize("way", ["memory faiss", "chroma qdrant", "milvus sqlite"])
 def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) -> None:
     """Chunks, embeddings and settings are the same after each of two moves.
 
