@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import COMPARISONS, COMPOUNDS
+from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.vector_dbs import VectorDB
 
 ENTRY_POINT_GROUP = "corral.providers"
@@ -89,6 +90,8 @@ class ProviderSpec:
         requires: Distributions that it imports, each looked for before the factory is imported.
         extra: The extra of corral-rag that installs them; "" where the core has all.
         capabilities: For vector_io.
+        default_ranker: For vector_io: how hybrid results are fused where a registration names no
+            ranker; None takes the contract's, reciprocal rank fusion.
     """
 
     api: Api
@@ -99,6 +102,7 @@ class ProviderSpec:
     requires: tuple[str, ...] = ()
     extra: str = ""
     capabilities: Capabilities = Capabilities()
+    default_ranker: RRFRanker | WeightedRanker | MaxRanker | None = None
 
     @property
     def name(self) -> str:

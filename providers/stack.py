@@ -30,6 +30,7 @@ from corral.api.provider import (
     EmbeddingProvider,
     Health,
     Provider,
+    ProviderSpec,
     VectorIOProvider,
 )
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
@@ -192,7 +193,7 @@ class Stack:
 
     def _resolve(self, registration: VectorDBRegistration) -> VectorDB:
         provider_id = registration.provider_id or self.config.providers.vector_io[0].provider_id
-        capabilities = self._capabilities(provider_id)
+        spec = self._spec(provider_id)
         _, info = self._model(registration.embedding_model)
         given = registration.embedding_dimension
         if given is not None and given != info.dimension:
@@ -204,6 +205,8 @@ class Stack:
         settings = registration.model_dump(
             exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
         )
+        if spec.default_ranker and "ranker" not in registration.model_fields_set:
+            settings["ranker"] = spec.default_ranker
         vector_db = VectorDB(
             identifier=registration.vector_db_id,
             provider_id=provider_id,
@@ -212,7 +215,7 @@ class Stack:
             created_at=time.time(),
             **settings,
         )
-        _check_capabilities(vector_db, capabilities)
+        _check_capabilities(vector_db, spec.capabilities)
         return vector_db
 
     def _model(self, model: str) -> tuple[str, ModelInfo]:
@@ -242,12 +245,12 @@ class Stack:
                     found += [(provider_id, info) for info in models]
         return found, failures
 
-    def _capabilities(self, provider_id: str) -> Capabilities:
+    def _spec(self, provider_id: str) -> ProviderSpec:
         entry = self._entries.get((Api.VECTOR_IO, provider_id))
         if entry is None:
             known = [name for api, name in self._entries if api is Api.VECTOR_IO]
             raise UnknownProvider(provider_id, known, field="provider_id")
-        return find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
+        return find_spec(Api.VECTOR_IO, entry.provider_type)
 
     def _vector_io(self, provider_id: str) -> VectorIOProvider:
         provider = self._provider(Api.VECTOR_IO, provider_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers import stack as stack_module
 from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.registry import build_provider
+from corral.providers.registry import build_provider, find_spec
 from corral.providers.stack import Stack
 
 CONFIG = RunConfig(
@@ -135,7 +136,8 @@ def test_a_provider_is_asked_only_for_what_it_can(
 ) -> None:
     """Mode, metric and dimension are held against the capabilities before the engine sees them."""
     weak = Capabilities(vector="native", metrics=("cosine",), max_dimension=256)
-    monkeypatch.setattr(Stack, "_capabilities", lambda *_: weak)
+    spec = replace(find_spec(Api.VECTOR_IO, "inline::sqlite"), capabilities=weak)
+    monkeypatch.setattr(Stack, "_spec", lambda *_: spec)
 
     async def work(stack: Stack) -> None:
         with pytest.raises(InvalidRequest, match="does not support search_mode hybrid"):
@@ -148,6 +150,25 @@ def test_a_provider_is_asked_only_for_what_it_can(
 
     run(tmp_path, work)
     assert files(tmp_path) == []
+
+
+def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
+    """Request > registration > provider default: the memory provider's is max, if none is named."""
+    config = CONFIG.model_copy(deep=True)
+    config.providers.vector_io[0] = ProviderEntry(
+        provider_id="memory", provider_type="inline::memory"
+    )
+
+    async def scenario() -> None:
+        stack = Stack(config, tmp_path)
+        assert (await stack.register(registration("its own"))).ranker.type == "max"
+        named = await stack.register(registration("named", ranker={"type": "rrf"}))
+        assert named.ranker.type == "rrf"
+        other = await stack.register(registration("other", provider_id="second"))
+        assert other.ranker.type == "rrf"
+        await stack.close()
+
+    asyncio.run(scenario())
 
 
 def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """inline::memory: plain numpy and dictionaries, gone with the process."""
 
+from corral.api.fusion import MaxRanker
 from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
 
 SPEC = ProviderSpec(
@@ -19,4 +20,5 @@ SPEC = ProviderSpec(
         exact=True,
         transactional=True,
     ),
+    default_ranker=MaxRanker(),
 )
