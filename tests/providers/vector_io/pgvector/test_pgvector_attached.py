@@ -150,7 +150,10 @@ def test_the_table_is_only_read(server: Server) -> None:
 def test_a_words_column_is_searched_where_there_is_one(server: Server) -> None:
     """A tsvector of theirs decides what is found."""
     ask(server, 'ALTER TABLE theirs."Their Docs" ADD words tsvector')
-    ask(server, "UPDATE theirs.\"Their Docs\" SET words = 'okapi'::tsvector WHERE key = 3")
+    ask(
+        server,
+        "UPDATE theirs.\"Their Docs\" SET words = to_tsvector('simple', 'okapi') WHERE key = 3",
+    )
 
     async def scenario() -> None:
         index = await attached(server, words_column="words")
