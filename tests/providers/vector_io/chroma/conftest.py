@@ -36,6 +36,7 @@ class Server:
         where = ["--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
         self.process = subprocess.Popen(
             [str(program), "run", *where],
+            env={**os.environ, "ANONYMIZED_TELEMETRY": "False"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )

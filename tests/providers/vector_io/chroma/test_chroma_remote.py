@@ -211,17 +211,21 @@ def scripted(*answers: tuple[int, str] | None) -> Iterator[tuple[str, list[dict[
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", seen
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
 def connected(url: str, **settings: Any) -> Iterator[ChromaServer]:
     """Lend a connection to a server."""
     server = ChromaServer("farm", RemoteChromaConfig(url=url, **settings)).hold()
-    yield server
-    server.release()
+    try:
+        yield server
+    finally:
+        server.release()
 
 
 @pytest.mark.parametrize(
