@@ -124,6 +124,7 @@ def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ProviderError, match="edge: cannot write"):
         run(provider_of(tmp_path / "file").open_index(registered(), create=True))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert run(provider_of(tmp_path / "file").health()).status == "Error"
     assert run(provider_of(tmp_path / "new").health()).status == "OK"
 
 
