@@ -53,7 +53,7 @@ class ChunkFileProvider(VectorIOProvider):
         folder = self._folder
         while not folder.exists():
             folder = folder.parent
-        if os.access(folder, os.W_OK):
+        if folder.is_dir() and os.access(folder, os.W_OK):
             return Health("OK")
         return Health("Error", f"{folder} cannot be written to")
 

@@ -557,3 +557,10 @@ def test_field_weights_count_in_keyword_mode(tmp_path: Path) -> None:
         await index.close()
 
     asyncio.run(scenario())
+
+
+def test_health_says_whether_the_folder_can_be_used(tmp_path: Path) -> None:
+    """A folder that is there or can be made is fine; a file in its place is not."""
+    assert asyncio.run(provider(tmp_path / "new" / "deep").health()).status == "OK"
+    (tmp_path / "file").write_text("in the way")
+    assert asyncio.run(provider(tmp_path / "file").health()).status == "Error"
