@@ -107,11 +107,11 @@ async def copy_vector_db(
 
 
 def batch_size(total: int) -> int:
-    """Return how many chunks a step takes: a hundredth of all, within 500 and 10,000.
+    """Return how many chunks a step takes: a fiftieth of all, within 500 and 10,000.
 
     Engines that cannot order by id read all ids for each step, so their number is bounded.
     """
-    return min(max(total // 100, WRITTEN_AT_ONCE), MAX_BATCH)
+    return min(max(total // 50, WRITTEN_AT_ONCE), MAX_BATCH)
 
 
 async def copy_batch(

@@ -180,7 +180,7 @@ def query(target: Target, /, db: str, text: str, **options: Any) -> None:
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
-    help="Chunks of a step. [default: a hundredth of them, 500 to 10000]",
+    help="Chunks of a step. [default: a fiftieth of them, 500 to 10000]",
 )
 @click.pass_obj
 def copy(

@@ -244,8 +244,8 @@ def test_progress_is_told_after_each_step(tmp_path: Path) -> None:
 
 
 def test_the_size_of_a_step_is_bounded() -> None:
-    """A hundredth of all, 500 to 10,000, so that there are 100 steps at most up to a million."""
-    assert [batch_size(n) for n in (0, 60_000, 10**6, 10**8)] == [500, 600, 10_000, 10_000]
+    """A fiftieth of all, 500 to 10,000, so that there are 50 steps up to half a million."""
+    assert [batch_size(n) for n in (0, 30_000, 500_000, 10**8)] == [500, 600, 10_000, 10_000]
 
 
 def test_a_copy_that_broke_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,7 +432,7 @@ def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> Non
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = {"vector_db_id": "target", "embedding_model": "hashing", "provider_id": "memory"}
-        other = {**asked, "language": "nb", "metric": "l2"}
+        other = {**asked, "language": "nb", "metric": "l2", "ranker": {"type": "rrf"}}
         await stack.register(VectorDBRegistration.model_validate(other))
         for copying in (copy_batch, copy_vector_db, verify_copy):
             with pytest.raises(Conflict, match="another language, metric") as raised:
