@@ -200,6 +200,7 @@ def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
 
     If this fails: Chroma's refusal of an unknown id reaches the caller.
     """
+    monkeypatch.setattr(index_module, "FEW", 0)
     write(collection, {"z": "zebra"})
     index = index_of(tmp_path, collection)
     real, calls = Mirror.passing, []
@@ -211,15 +212,21 @@ def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
         return answer
 
     monkeypatch.setattr(Mirror, "passing", passing)
-    response = asyncio.run(index.query([1, 0], mode="vector", filters=ONLY_ZEBRAS))
+    response = asyncio.run(index.query([1, 0], k=1, mode="vector", filters=ONLY_ZEBRAS))
     assert [chunk.chunk_id for chunk in response.chunks] == ["a"]
     assert calls == [["a", "z"], ["a"]]
     asyncio.run(index.close())
 
 
-@pytest.mark.parametrize("filters", [None, ONLY_ZEBRAS])
-def test_chunks_that_the_graph_has_lost_are_found(tmp_path: Path, filters: Filter | None) -> None:
-    """Chroma's graph reaches 3 of 10 chunks: a search for 5 compares all and finds the best."""
+@pytest.mark.parametrize(("filters", "few"), [(None, 0), (ONLY_ZEBRAS, 0), (ONLY_ZEBRAS, 100)])
+def test_chunks_that_the_graph_has_lost_are_found(
+    tmp_path: Path, filters: Filter | None, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chroma's graph reaches 3 of 10 chunks: a search for 5 compares all and finds the best.
+
+    So does one in which few chunks pass the filter; the graph is not asked at all.
+    """
+    monkeypatch.setattr(index_module, "FEW", few)
     collection = FakeCollection()
     write(collection, {f"c{number}": "zebra" for number in range(10)})
     for number in range(10):
