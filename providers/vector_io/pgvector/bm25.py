@@ -26,6 +26,9 @@ UNIT = 2.0**32
 """Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend
 on their order, so equal texts have equal scores under every plan of the server; 1e-10 is lost."""
 
+FEW_ROWS = 1000
+"""Where a filter lets no more rows pass, only these are scored."""
+
 POSTINGS_AT_ONCE = 200_000
 """Postings in one statement; about 4 MB."""
 
@@ -46,7 +49,7 @@ CREATE TABLE {postings} (
 """
 
 _SEARCH = """
-WITH asked AS MATERIALIZED (
+WITH {passing} asked AS MATERIALIZED (
     SELECT t.id, t.term, {unit}::float8 * a.times * {k1}::float8
             * ln(1 + (({count}) - t.chunks + 0.5::float8) / (t.chunks + 0.5::float8)) AS weight
     FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times) JOIN {terms} t USING (term)
@@ -58,15 +61,19 @@ WITH asked AS MATERIALIZED (
 ), scored AS MATERIALIZED (
     SELECT row, sum(greatest(1, round(
         weight * f / (f + {flat}::float8 + {slope}::float8 * length / ({average}))))) AS score
-    FROM posted WHERE {where} GROUP BY row
-), last AS (
-    SELECT score FROM scored ORDER BY score DESC OFFSET %(k)s - 1 LIMIT 1
+    FROM posted WHERE {among} GROUP BY row
 )
-SELECT row, score / {unit}::float8 AS score,
+-- From the best on, look whether a row passes, until k do; OFFSET 0 keeps this order of things.
+SELECT s.row, s.score / {unit}::float8 AS score,
     ARRAY(SELECT a.term FROM unnest(c.terms) t(id) JOIN asked a USING (id) ORDER BY 1) AS terms
-FROM scored JOIN {chunks} c USING (row)
-WHERE score >= coalesce((SELECT score FROM last), 0)
-ORDER BY score DESC, c.chunk_id LIMIT %(k)s
+FROM (SELECT * FROM scored ORDER BY score DESC) s CROSS JOIN LATERAL (
+    SELECT c.chunk_id, c.terms FROM {chunks} c WHERE c.row = s.row AND {where} OFFSET 0) c
+ORDER BY s.score DESC, c.chunk_id LIMIT %(k)s
+"""
+
+_FILTER = """
+passing AS MATERIALIZED (SELECT c.row FROM {chunks} c WHERE {where} LIMIT {few} + 1),
+few AS MATERIALIZED (SELECT count(*) <= {few} AS yes FROM passing),
 """
 
 
@@ -154,14 +161,17 @@ class Bm25:
         wanted = Counter(self._analyzer.terms(query))
         if not wanted:
             return None
-        condition: sql.Composable = sql.SQL("true")
+        passing: sql.Composable = sql.SQL("")
+        among: sql.Composable = sql.SQL("true")
         if where is not None:
-            condition = self._tables.sql(
-                "row IN (SELECT c.row FROM {chunks} c WHERE {where})", where=where
-            )
+            few = sql.Literal(FEW_ROWS)
+            passing = self._tables.sql(_FILTER, where=where, few=few)
+            among = sql.SQL("(NOT (SELECT yes FROM few) OR row IN (SELECT row FROM passing))")
         statement = self._tables.sql(
             _SEARCH,
-            where=condition,
+            passing=passing,
+            among=among,
+            where=where or sql.SQL("true"),
             unit=sql.Literal(UNIT),
             k1=sql.Literal(K1 + 1.0),
             flat=sql.Literal(K1 * (1.0 - B)),
