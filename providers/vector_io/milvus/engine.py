@@ -118,9 +118,11 @@ class Engine:
                 self._connected().load_collection(arguments[0], timeout=self._timeout)
                 return function(*arguments, timeout=self._timeout, **options)
 
-    def scan(self, collection: str, expression: str, fields: Sequence[str]) -> Iterator[Any]:
-        """Yield every row that passes, in parts."""
-        options = {"filter": expression, "output_fields": list(fields), "batch_size": 5000}
+    def scan(
+        self, collection: str, expression: str, fields: Sequence[str], step: int = MOST_ROWS
+    ) -> Iterator[Any]:
+        """Yield every row that passes, fetched so many at a time."""
+        options = {"filter": expression, "output_fields": list(fields), "batch_size": step}
         iterator = self.call("query_iterator", collection, **options)
         try:
             while True:

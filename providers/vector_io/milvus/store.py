@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from corral.api.chunks import Chunk
@@ -33,7 +34,10 @@ from corral.providers.vector_io.milvus.schema import (
 from corral.providers.vector_io.text import ANALYZER_VERSION
 
 _BATCH = 1000
-_FLUSHED_ROWS = 500  # Milvus Lite searches what it has not flushed row by row, 30 us each
+_LONG_ROWS = 500  # fetched at once where rows may be of 64 KiB
+# Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
+_UNFLUSHED_TERMS = 20_000
+_TERMS_OF_A_ROW = 20  # what a row costs beside its terms
 _ABOUT = "about"
 _DEAD = f"kind == {Kind.DEAD:d}"
 
@@ -152,9 +156,9 @@ class Store:
 
     def chunks_passing(self, expression: str) -> Iterator[Chunk]:
         """Yield the chunks that pass an expression."""
-        for rows in _runs(
-            list(self._scan(expression, ("pk", "chunk_id", "payload", "parts"))), 100
-        ):
+        output = ("pk", "chunk_id", "payload", "parts")
+        found = self.engine.scan(self._name, expression, output, _LONG_ROWS)
+        while rows := list(islice(found, _LONG_ROWS)):
             yield from self._decoded(rows)
 
     def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -223,7 +227,7 @@ class Store:
         elif requests:
             self._call("upsert", data=requests[0])
         self._bury(gone)
-        self._flush(len(rows) + len(gone))
+        self._flush(marked)
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
         """Send several requests; where one fails, bring back what there was before them."""
@@ -263,11 +267,11 @@ class Store:
         if pks:
             self._call("delete", ids=list(pks))
 
-    def _flush(self, rows: int) -> None:
+    def _flush(self, rows: Iterable[Row]) -> None:
         if not self.engine.embedded:  # a server flushes when it wants to
             return
-        self._unflushed += rows
-        if self._unflushed >= _FLUSHED_ROWS:
+        self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
+        if self._unflushed >= _UNFLUSHED_TERMS:
             self._call("flush")
             self._unflushed = 0
 

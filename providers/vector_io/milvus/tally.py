@@ -45,8 +45,11 @@ class Tally:
     def _count(self, one: Entry, by: int) -> None:
         _add(self._lengths, one.length, by)
         _add(self._references, one.reference, by)
-        for key in one.keys:
-            _add(self._holding, key, by)
+        if by > 0:
+            self._holding.update(one.keys)
+        else:
+            for key in one.keys:
+                _add(self._holding, key, by)
 
 
 def _add(counter: Counter[int], value: int, by: int) -> None:
