@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
-from psycopg.types.json import Json
 
-from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.chunks import Chunk
 from corral.api.embedding_index import Candidate, EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import ChunkTerms, field_texts
+from corral.providers.vector_io.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.bm25 import Bm25
 from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.fulltext import FullText
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
 from corral.providers.vector_io.pgvector.pool import Connection, Row
+from corral.providers.vector_io.pgvector.records import COLUMNS, TEXTS, TYPES, chunk_of, record
 from corral.providers.vector_io.pgvector.schema import build_hnsw, check_database, prepare
 from corral.providers.vector_io.pgvector.tables import Tables
 from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch
 
-_dumps = partial(json.dumps, ensure_ascii=False)
 logger = logging.getLogger(__name__)
-
-_COLUMNS = (
-    "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
-    "chunk_metadata", "length", "terms", "embedding",
-)  # fmt: skip
-_TYPES = (*("int8", *["text"] * 5), "json", "jsonb", "json", "int4", "int4[]", "vector")
-
-_TEXTS = "c.content, c.metadata, c.chunk_metadata"
 
 
 class PgvectorIndex(EmbeddingIndex):
@@ -132,10 +121,10 @@ class PgvectorIndex(EmbeddingIndex):
         statement = self._tables.sql(
             "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks} c"
             " WHERE c.chunk_id = ANY (%(ids)s::text[])",
-            texts=sql.SQL(_TEXTS),
+            texts=sql.SQL(TEXTS),
             embedding=sql.SQL("c.embedding" if include_embeddings else "NULL"),
         )
-        return [_chunk(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
+        return [chunk_of(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         async def work(connection: Connection) -> None:
@@ -194,7 +183,7 @@ class PgvectorIndex(EmbeddingIndex):
                 "SELECT {leg}, found.number, found.terms, c.chunk_id, {columns}"
                 " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
                 leg=sql.Literal(leg),
-                columns=sql.SQL(_TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
+                columns=sql.SQL(TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
                 statement=statement,
             )
             for leg, statement in enumerate(statements)
@@ -203,7 +192,7 @@ class PgvectorIndex(EmbeddingIndex):
         for leg, number, terms, chunk_id, *texts in await self._rows(
             sql.SQL(" UNION ALL ").join(parts), parameters
         ):
-            chunk = _chunk((chunk_id, *texts, None)) if whole else None
+            chunk = chunk_of((chunk_id, *texts, None)) if whole else None
             legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
         return legs
 
@@ -232,14 +221,14 @@ class PgvectorIndex(EmbeddingIndex):
         terms = await self._keyword.add(connection, rows, entries)
         copy = self._tables.sql(
             "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
-            columns=sql.SQL(", ").join(map(sql.Identifier, _COLUMNS)),
+            columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)),
         )
         async with connection.cursor() as cursor, cursor.copy(copy) as target:
-            target.set_types(_TYPES)
+            target.set_types(TYPES)
             for row, chunk, entry, held, embedding in zip(
                 rows, chunks, entries, terms, embeddings, strict=True
             ):
-                await target.write_row((row, *_record(chunk), entry.length, held, embedding))
+                await target.write_row((row, *record(chunk), entry.length, held, embedding))
         length = sum(entry.length for entry in entries)
         return await self._count_up(connection, len(chunks), length)
 
@@ -309,28 +298,3 @@ def _parameters(
 
 def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))
-
-
-def _record(chunk: Chunk) -> tuple[Any, ...]:
-    """Return a chunk's values for the columns from chunk_id to chunk_metadata."""
-    recorded = chunk.chunk_metadata
-    return (
-        chunk.chunk_id,
-        chunk.document_id,
-        chunk.content,
-        *field_texts(chunk, ("title", "categories")),
-        Json(chunk.metadata, _dumps),
-        Json(conditions.attributes(chunk.metadata), _dumps),
-        Json(recorded.model_dump(exclude_none=True), _dumps) if recorded else None,
-    )
-
-
-def _chunk(row: Sequence[Any]) -> Chunk:
-    chunk_id, content, metadata, recorded, embedding = row
-    return Chunk.model_construct(
-        chunk_id=chunk_id,
-        content=content,
-        metadata=metadata,
-        chunk_metadata=ChunkMetadata.model_validate(recorded) if recorded is not None else None,
-        embedding=None if embedding is None else embedding.to_list(),
-    )
