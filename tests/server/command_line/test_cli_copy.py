@@ -84,6 +84,8 @@ def test_it_is_the_same_by_url(invoke: Corral, server_url: str, documents: Path)
     assert figures(done)[:2] == ["5", "5"]
     shown = invoke("--url", server_url, "dbs", "show", "copy-by-url")
     assert re.search(r"provider_id +sqlite", shown.stdout)
+    for name in ("source-by-url", "copy-by-url"):  # other tests list what the server has
+        assert invoke("--url", server_url, "dbs", "delete", name, "--yes").exit_code == 0
 
 
 def test_progress_is_said(corral: Corral, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
