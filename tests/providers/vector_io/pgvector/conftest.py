@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import pwd
@@ -9,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +25,9 @@ ADDRESS = "CORRAL_TEST_PGVECTOR_DSN"
 PASSWORD = 'it\'s a "secret" %20'
 
 
+_LIBC = ctypes.CDLL(None)  # not loaded after the fork, where a lock may be held for ever
+
+
 def unprivileged() -> dict[str, Any]:
     """Return the arguments of Popen that run a program as nobody where we are root.
 
@@ -32,6 +37,13 @@ def unprivileged() -> dict[str, Any]:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def end_with_parent() -> None:
+    """Have this process ended when the one that started it is killed (Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        _LIBC.prctl(set_parent_death_signal, signal.SIGQUIT)
 
 
 def programs(folder: Path) -> Path:
@@ -120,6 +132,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call
                 **unprivileged(),
             )
         deadline = time.monotonic() + 30
