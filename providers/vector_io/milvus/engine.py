@@ -30,7 +30,7 @@ _STATUS_ERRORS: dict[grpc.StatusCode, tuple[type[ProviderError], str]] = {
 }
 
 # The driver logs whole requests where one fails, a user's text among them.
-for _name in ("pymilvus", "milvus_lite"):
+for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
