@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
+
+# A shell that runs the tests in the background ignores Ctrl-C for them, and what they start would
+# inherit that; tests that interrupt a process need it to listen.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
 
