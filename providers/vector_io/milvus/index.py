@@ -33,7 +33,6 @@ from corral.providers.vector_io.text import ANALYZER_VERSION
 
 _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
 _GROWTH = 4
-_COUNTERS = 8  # requests at once that count the chunks which hold a term
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
@@ -64,8 +63,6 @@ class MilvusIndex(EmbeddingIndex):
         Raises:
             ConfigError: A newer Corral wrote it.
         """
-        if is_new:
-            self._store.make()
         self._store.load()
         if not is_new:
             self._store.tidy()

@@ -73,13 +73,17 @@ class MilvusProvider(VectorIOProvider):
                     hint="Delete the vector DB and register it anew.",
                     field="vector_db_id",
                 )
+            if is_new:
+                store.make()
             index = MilvusIndex(vector_db, store)
             try:
                 index.prepare(is_new=is_new)
             except BaseException:
-                if is_new:
-                    store.drop()
-                self._engine.leave()
+                try:
+                    if is_new:
+                        store.drop()
+                finally:
+                    self._engine.leave()
                 raise
         return index
 

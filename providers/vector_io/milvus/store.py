@@ -11,7 +11,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest, ProviderError
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.milvus.engine import Engine
+from corral.providers.vector_io.milvus.engine import MOST_ROWS, Engine
 from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
 from corral.providers.vector_io.milvus.rows import (
     Entry,
@@ -33,8 +33,7 @@ from corral.providers.vector_io.milvus.schema import (
 )
 from corral.providers.vector_io.text import ANALYZER_VERSION
 
-_BATCH = 1000
-_LONG_ROWS = 500  # fetched at once where rows may be of 64 KiB
+_BATCH = 500  # rows fetched at once where they may be of 64 KiB
 # Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
 _UNFLUSHED_TERMS = 20_000
 _TERMS_OF_A_ROW = 20  # what a row costs beside its terms
@@ -79,7 +78,7 @@ class Store:
         """Make the collection searchable, as it must be after a start of the server."""
         missing = indexes(self._vector_db, self.layout, self.vectors)
         for field in self._call("list_indexes"):
-            del missing[field]
+            missing.pop(field, None)
         if self.layout.arrays and missing:
             version = str(self.engine.call("get_server_version"))
             if version.startswith("milvus_lite"):  # knows no index of arrays and reads the rows
@@ -157,8 +156,8 @@ class Store:
     def chunks_passing(self, expression: str) -> Iterator[Chunk]:
         """Yield the chunks that pass an expression."""
         output = ("pk", "chunk_id", "payload", "parts")
-        found = self.engine.scan(self._name, expression, output, _LONG_ROWS)
-        while rows := list(islice(found, _LONG_ROWS)):
+        found = self.engine.scan(self._name, expression, output, _BATCH)
+        while rows := list(islice(found, _BATCH)):
             yield from self._decoded(rows)
 
     def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -192,7 +191,9 @@ class Store:
     def other_writers(self) -> dict[str, str]:
         """Return how often each other process has written, as text, by its row's key."""
         writers = f"kind == {Kind.WRITER:d}"
-        found = self._call("query", filter=writers, output_fields=["pk", "payload"], limit=10_000)
+        found = self._call(
+            "query", filter=writers, output_fields=["pk", "payload"], limit=MOST_ROWS
+        )
         return {row["pk"]: row["payload"] for row in found if row["pk"] != self._writer}
 
     # --- writing -----------------------------------------------------------------------------
