@@ -24,8 +24,6 @@ from corral.providers.vector_io.exact import (
 
 MARGIN = 16
 """Rows asked for beyond k: markers, and ties with the last."""
-MOST_ROWS = 4000
-"""Rows asked for, at most, to bring all ties with the last; the largest k is 1000."""
 FEW = 100
 """Chunks that pass a filter and are compared one by one: in the graph they would be found only by
 walking through all others, 20 ms where this takes 2."""
@@ -179,17 +177,17 @@ class ChromaIndex(EmbeddingIndex):
     def _nearest(
         self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
     ) -> list[Candidate]:
-        """Search Chroma's graph; more rows are asked for until ties with the last have an end."""
+        """Search Chroma's graph, or all chunks where it cannot be relied on.
+
+        That is where more rows tie with the last than the margin holds: a graph with many
+        identical embeddings loses some of them, however many rows it is asked for.
+        """
         if passing is not None and len(passing) <= max(k, FEW):
             return self._scan(embedding, passing)[:k]
-        asked = k + MARGIN
-        while True:
-            found = self._collection.query(embedding, asked, passing)
-            scored = self._scored(embedding, found)
-            if len(found.ids) < asked or asked >= MOST_ROWS or _ends_apart(scored, k):
-                break
-            asked = min(4 * asked, MOST_ROWS)
-        if len(scored) < k and len(scored) < self._most(passing):
+        found = self._collection.query(embedding, k + MARGIN, passing)
+        scored = self._scored(embedding, found)
+        too_many_ties = len(found.ids) >= k + MARGIN and not _ends_apart(scored, k)
+        if too_many_ties or (len(scored) < k and len(scored) < self._most(passing)):
             scored = self._scan(embedding, passing)
         return scored[:k]
 
