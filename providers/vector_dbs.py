@@ -9,6 +9,7 @@ import apsw
 
 from corral.api.errors import ConfigError, Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
+from corral.providers.wal import use_wal
 
 SCHEMA_VERSION = 1
 BUSY_TIMEOUT_MS = 10_000
@@ -38,8 +39,8 @@ class VectorDBStore:
                 f"{path} has schema version {found}, this Corral knows {SCHEMA_VERSION}.",
                 hint="Upgrade Corral.",
             )
+        use_wal(self._connection, BUSY_TIMEOUT_MS / 1000)
         for statement in (
-            "PRAGMA journal_mode=WAL",
             "PRAGMA synchronous=FULL",
             "CREATE TABLE IF NOT EXISTS vector_dbs"
             " (identifier TEXT PRIMARY KEY, registration TEXT NOT NULL) STRICT",

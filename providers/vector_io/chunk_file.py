@@ -17,6 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, ProviderError, Unavailable
 from corral.providers.vector_io.lexical import LexicalIndex
 from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.wal import use_wal
 
 CACHE_KIB = 32 * 1024
 REINDEX_BATCH = 1000
@@ -72,8 +73,7 @@ def connect(
 ) -> apsw.Connection:
     """Open a connection to an existing file.
 
-    WAL lets readers and a writer of several processes work at once; synchronous=FULL makes a write
-    that returned outlive a loss of power.
+    synchronous=FULL makes a write that returned outlive a loss of power.
 
     Args:
         path: The file.
@@ -89,7 +89,8 @@ def connect(
         connection.enable_load_extension(True)
         connection.load_extension(extension)
         connection.enable_load_extension(False)
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
+    use_wal(connection, busy_timeout_seconds)
+    for pragma in ("synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
 

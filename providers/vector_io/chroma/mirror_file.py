@@ -13,6 +13,7 @@ from corral.api.errors import ProviderError, Unavailable
 from corral.providers.vector_io.chunk_file import state
 from corral.providers.vector_io.lexical import LexicalIndex
 from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.wal import use_wal
 
 LAYOUT = 1
 """Changes with the tables; a file of another layout is made anew."""
@@ -149,8 +150,8 @@ def _connect(path: Path) -> apsw.Connection:
     """Open the file. A loss of power may undo the last steps, which are then followed again."""
     connection = apsw.Connection(str(path))
     connection.set_busy_timeout(BUSY_SECONDS * 1000)
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
-        connection.execute(f"PRAGMA {pragma}")
+    use_wal(connection, BUSY_SECONDS)
+    connection.execute("PRAGMA synchronous=NORMAL")
     return connection
 
 
