@@ -17,36 +17,30 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import TypeAdapter, ValidationError
 
-from corral.api.chunks import Chunk, is_unicode, last_of_each, strip_nul
+from corral.api.checks import (
+    MAX_IDS,
+    AnyRanker,
+    check_after,
+    check_k,
+    check_matrix,
+    check_query_embedding,
+    check_query_text,
+    check_ranker,
+    check_threshold,
+)
+from corral.api.chunks import Chunk, last_of_each
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
     Explanation,
     FusedHit,
     LegName,
-    MaxRanker,
-    Ranker,
-    RRFRanker,
-    WeightedRanker,
     fuse,
     single_leg,
 )
-from corral.api.scoring import Metric, check_embeddings, keyword_score, vector_score
+from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.vector_dbs import SearchMode, VectorDB
-
-MAX_K = 1000
-"""Most hits of one query: what every engine can do; an agent's context holds far fewer."""
-
-MAX_IDS = 100_000
-"""Most ids of one page of `chunk_ids`: 10 MB or so."""
-
-MAX_QUERY_CHARACTERS = 200_000
-"""Longest query text; 20,000 words fit."""
-
-AnyRanker = RRFRanker | WeightedRanker | MaxRanker
-_RANKER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +132,7 @@ class EmbeddingIndex(ABC):
             )
         if not chunks and not replace_documents:
             return
-        matrix = self._check_matrix(chunks, embeddings)
+        matrix = check_matrix(self.vector_db, chunks, embeddings)
         latest = last_of_each(chunks)
         if len(latest) < len(chunks):
             rows = list(latest.values())
@@ -182,7 +176,11 @@ class EmbeddingIndex(ABC):
         text = check_query_text(query_string)
         fusion = check_ranker(ranker) or self.vector_db.ranker
         passing = parse_filter(filters)
-        vector = None if search is SearchMode.KEYWORD else self._check_query(embedding)
+        vector = (
+            None
+            if search is SearchMode.KEYWORD
+            else check_query_embedding(self.vector_db, embedding)
+        )
         ranked, found = await self._search(vector, text, k, search, passing, fusion)
         kept = [hit for hit in ranked if hit.score >= threshold]
         return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
@@ -367,141 +365,6 @@ class EmbeddingIndex(ABC):
             for hit in ranked
             if (chunk := chunks[hit.chunk_id]) is not None
         ]
-
-    def _check_matrix(
-        self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
-    ) -> NDArray[np.float32]:
-        dimension = self.vector_db.embedding_dimension
-        if not chunks:
-            return np.empty((0, dimension), dtype=np.float32)
-        if embeddings is None:
-            for number, chunk in enumerate(chunks):
-                if chunk.embedding is None:
-                    raise InvalidRequest(
-                        f"Chunk {number} has no embedding.",
-                        hint="Send one, or let the server embed the text.",
-                        field=f"chunks[{number}].embedding",
-                    )
-            embeddings = [chunk.embedding or [] for chunk in chunks]
-        matrix = check_embeddings(
-            embeddings,
-            dimension=dimension,
-            metric=self.vector_db.metric,
-            normalize=self.vector_db.normalize,
-            field="chunks.embedding",
-        )
-        if len(matrix) != len(chunks):
-            raise InvalidRequest(
-                f"{len(chunks)} chunks came with {len(matrix)} embeddings.", field="embeddings"
-            )
-        return matrix
-
-    def _check_query(self, embedding: ArrayLike | None) -> NDArray[np.float32]:
-        if embedding is None:
-            raise InvalidRequest(
-                "A vector or hybrid query needs an embedding.",
-                hint="Send one, or use mode keyword.",
-                field="embedding",
-            )
-        rows = check_embeddings(
-            embedding,
-            dimension=self.vector_db.embedding_dimension,
-            metric=self.vector_db.metric,
-            normalize=self.vector_db.normalize,
-        )
-        if len(rows) != 1:
-            raise InvalidRequest(
-                f"A query takes one embedding, found {len(rows)}.", field="embedding"
-            )
-        vector: NDArray[np.float32] = rows[0]
-        return vector
-
-
-def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
-    """Return k if it is an integer from 1 to `most`.
-
-    Raises:
-        InvalidRequest: It is not.
-    """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= most:
-        raise InvalidRequest(
-            f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
-        )
-    return int(k)
-
-
-def check_after(after: object) -> str:
-    """Return the id after which to begin, cut before a NUL: no id holds one, so none lies between.
-
-    Raises:
-        InvalidRequest: It is no string, or no valid Unicode.
-    """
-    if not isinstance(after, str) or not is_unicode(after):
-        raise InvalidRequest(
-            "after is no valid text.",
-            hint='Use the last id of the answer before, or "" to begin.',
-            field="after",
-        )
-    start: str = after.partition("\0")[0]
-    return start
-
-
-def check_threshold(threshold: object) -> float:
-    """Return a score threshold in [0, 1]; None is 0.
-
-    Raises:
-        InvalidRequest: It is not a number in [0, 1].
-    """
-    if threshold is None:
-        return 0.0
-    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not is_number or not 0.0 <= float(threshold) <= 1.0:  # type: ignore[arg-type]
-        raise InvalidRequest(
-            f"score_threshold is {threshold!r}.",
-            hint="Scores are in [0, 1]; use a number in that range.",
-            field="score_threshold",
-        )
-    return float(threshold)  # type: ignore[arg-type]
-
-
-def check_query_text(text: object) -> str:
-    """Return the query text without NUL.
-
-    Raises:
-        InvalidRequest: It is no string, or longer than 200,000 characters.
-    """
-    if not isinstance(text, str):
-        raise InvalidRequest(
-            f"The query text is {type(text).__name__}.", hint="Send text.", field="query_string"
-        )
-    if len(text) > MAX_QUERY_CHARACTERS:
-        raise InvalidRequest(
-            f"The query has {len(text)} characters.",
-            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
-            field="query_string",
-        )
-    clean: str = strip_nul(text)
-    return clean
-
-
-def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
-    """Return the ranker that a request describes, None for none.
-
-    Raises:
-        InvalidRequest: An unknown type, an unknown key or a value out of range.
-    """
-    if ranker is None or isinstance(ranker, RRFRanker | WeightedRanker | MaxRanker):
-        return ranker
-    try:
-        return _RANKER.validate_python(ranker)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(["ranker", *map(str, first["loc"])])
-        raise InvalidRequest(
-            f"Malformed ranker at {path}: {first['msg']}.",
-            hint="Valid types: rrf, weighted, max.",
-            field=path,
-        ) from None
 
 
 def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:

@@ -12,8 +12,8 @@ from pydantic import (
     model_validator,
 )
 
+from corral.api.checks import MAX_K
 from corral.api.chunks import Identifier, InterleavedText, Metadata, Strict, TextItem
-from corral.api.embedding_index import MAX_K
 from corral.api.fusion import Ranker
 from corral.api.vector_dbs import SearchMode
 

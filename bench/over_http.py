@@ -44,7 +44,7 @@ def running_server(home: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "corral.server.cli", "--home", str(home), "serve"]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "serve"]
     environment, quiet = {**os.environ, "CORRAL_HOME": str(home)}, subprocess.DEVNULL
     process = subprocess.Popen(
         [*command, "--port", str(port)], env=environment, stdout=quiet, stderr=quiet

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import MAX_IDS, EmbeddingIndex, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
 
 SAMPLED = 20
 """Chunks that are compared and searched for; the same ones for the same number of chunks."""

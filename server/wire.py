@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
+from corral.api.checks import MAX_K
 from corral.api.chunks import (
     MAX_ID_LENGTH,
     Chunk,
@@ -16,7 +17,7 @@ from corral.api.chunks import (
     content_text,
     strip_nul,
 )
-from corral.api.embedding_index import MAX_K, QueryChunksResponse
+from corral.api.embedding_index import QueryChunksResponse
 from corral.api.fusion import Explanation, Ranker
 from corral.api.rag import RAGDocument, RAGQueryConfig
 from corral.api.vector_dbs import SearchMode, VectorDB

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from corral.api.checks import MAX_K
 from corral.api.chunks import MAX_ID_LENGTH
-from corral.api.embedding_index import MAX_K
 from corral.api.testing.indexes import Indexes, chunk, ids
 from corral.api.testing.suite import Suite
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.api.embedding_index import MAX_K, MAX_QUERY_CHARACTERS
+from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
 from corral.api.testing.indexes import Indexes, chunk, ids
 from corral.api.testing.suite import Suite

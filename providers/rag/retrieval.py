@@ -9,18 +9,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from corral.api.checks import AnyRanker, check_k, check_query_text, check_ranker, check_threshold
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
-from corral.api.embedding_index import (
-    AnyRanker,
-    EmbeddingIndex,
-    Hit,
-    QueryChunksResponse,
-    check_k,
-    check_query_text,
-    check_ranker,
-    check_threshold,
-)
+from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse
 from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import merge_ranked

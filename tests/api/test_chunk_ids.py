@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.api.embedding_index import MAX_IDS
+from corral.api.checks import MAX_IDS
 from corral.api.errors import ContractViolation, InvalidRequest
 
 from .scripted_index import ScriptedIndex, candidates

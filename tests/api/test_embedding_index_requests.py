@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corral.api.chunks import Chunk
-from corral.api.embedding_index import (
+from corral.api.checks import (
     MAX_K,
     MAX_QUERY_CHARACTERS,
-    EmbeddingIndex,
     check_k,
     check_query_text,
     check_threshold,
 )
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
 from corral.api.filters import Comparison
 from corral.api.fusion import RRFRanker, WeightedRanker

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from corral.api.embedding_index import check_ranker
+from corral.api.checks import check_ranker
 from corral.api.errors import InvalidRequest
 from corral.api.fusion import (
     MAX_CANDIDATES,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corral.server.cli import main
+from corral.server.command_line.cli import main
 
 Corral = Callable[..., Result]
 """Runs `corral ARGUMENTS...` and returns what it printed and its exit code."""
@@ -55,7 +55,7 @@ def corral(home: Path, invoke: Corral) -> Corral:
 def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a real server, started by `corral serve` on a free port."""
     folder = make_home(tmp_path_factory.mktemp("server"))
-    command = [sys.executable, "-m", "corral.server.cli", "--home", str(folder)]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(folder)]
     process = subprocess.Popen(
         [*command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True, encoding="utf-8"
     )

@@ -20,7 +20,7 @@ from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.providers.stack import Stack
-from corral.server import cli
+from corral.server.command_line import cli
 
 Corral = Callable[..., Result]
 
@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy() -> None:
     If this fails: import the named package in `commands`, or where it is used.
     """
     code = (
-        "import sys, corral.server.cli;"
+        "import sys, corral.server.command_line.cli;"
         "print(*{'fastapi','httpx','numpy','pydantic','rich','onnxruntime','apsw','yaml','asyncio'}"
         "& set(sys.modules))"
     )
@@ -135,7 +135,7 @@ def test_deleting_on_a_terminal_asks(home: Path, corral: Corral, answer: str, le
     corral("dbs", "create", "farm")
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
-    command = [sys.executable, "-m", "corral.server.cli", "--home", str(home)]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
     subprocess.run(
         [*command, "dbs", "delete", "farm"], stdin=theirs, capture_output=True, check=left is False
     )
@@ -329,7 +329,14 @@ def test_a_port_that_is_taken_is_said(home: Path) -> None:
     """`serve` on a port in use: what and where, exit code 1, no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        command = [sys.executable, "-m", "corral.server.cli", "--home", str(home), "serve"]
+        command = [
+            sys.executable,
+            "-m",
+            "corral.server.command_line.cli",
+            "--home",
+            str(home),
+            "serve",
+        ]
         done = subprocess.run(
             [*command, "--port", port], capture_output=True, text=True, timeout=60, check=False
         )

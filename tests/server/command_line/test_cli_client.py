@@ -18,8 +18,8 @@ import httpx
 import pytest
 from click.testing import Result
 
-from corral.server.client import Client, CommandError
-from corral.server.ingest import BATCH_BYTES, BATCH_DOCUMENTS, Report, collect, ingest
+from corral.server.command_line.client import Client, CommandError
+from corral.server.command_line.ingest import BATCH_BYTES, BATCH_DOCUMENTS, Report, collect, ingest
 
 Corral = Callable[..., Result]
 
@@ -243,7 +243,7 @@ def test_a_server_that_goes_away_stops_the_ingest(tmp_path: Path) -> None:
 def test_ctrl_c_is_clean(deaf_server: tuple[str, threading.Event]) -> None:
     """An interrupted command says so in a word, without a traceback."""
     url, asked = deaf_server
-    command = [sys.executable, "-m", "corral.server.cli", "--url", url, "dbs", "list"]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--url", url, "dbs", "list"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
     assert asked.wait(20)
     process.send_signal(signal.SIGINT)

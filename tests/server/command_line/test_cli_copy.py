@@ -19,7 +19,7 @@ from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import load_config
 from corral.providers.stack import Stack
-from corral.server import progress as progress_module
+from corral.server.command_line import progress as progress_module
 
 Corral = Callable[..., Result]
 
@@ -104,7 +104,7 @@ def test_an_interrupted_copy_goes_on(corral: Corral, home: Path) -> None:
     If this fails: a step is not kept, or the copy begins with an empty target.
     """
     fill(home, MANY)
-    command = [sys.executable, "-m", "corral.server.cli", "--home", str(home), "copy"]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "copy"]
     process = subprocess.Popen(
         [*command, "farm", "barn", "--batch", "1"],
         stdout=subprocess.PIPE,

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from corral.server import display, progress
+from corral.server.command_line import display, progress
 
 HIT = {
     "legs": {

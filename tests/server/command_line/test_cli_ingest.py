@@ -10,7 +10,7 @@ import docx
 import pytest
 from click.testing import Result
 
-from corral.server.ingest import BINARY_TYPES, Report, collect, read_document
+from corral.server.command_line.ingest import BINARY_TYPES, Report, collect, read_document
 
 Corral = Callable[..., Result]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from corral.server import demo
+from corral.server.command_line import demo
 
 Corral = Callable[..., Result]
 
@@ -68,7 +68,14 @@ def test_it_repeats_itself_and_disturbs_nobody(
     """
     folder, scratch = tmp_path / "users", tmp_path / "scratch"
     scratch.mkdir()
-    command = [sys.executable, "-m", "corral.server.cli", "--config", str(run_yaml), "demo"]
+    command = [
+        sys.executable,
+        "-m",
+        "corral.server.command_line.cli",
+        "--config",
+        str(run_yaml),
+        "demo",
+    ]
     options = ["--path", str(documents), "--ask", QUESTION, "--max-tokens", "250"]
     environment = {**os.environ, "CORRAL_HOME": str(folder), "TMPDIR": str(scratch)}
     again = subprocess.run(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from corral.server.display import console
+from corral.server.command_line.display import console
 
 SECONDS_BETWEEN_LINES = 2.0
 """How often progress says something where it cannot draw a bar."""

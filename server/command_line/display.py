@@ -22,7 +22,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from corral.server.client import JSON
+from corral.server.command_line.client import JSON
 
 WIDTH = 100
 """Columns where the output is no terminal: what a README and a log can hold."""

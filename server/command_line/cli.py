@@ -136,7 +136,7 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
     target.local_only("demo")
     if target.home is not None:
         raise click.UsageError("demo makes a temporary data folder; it takes no --home.")
-    from corral.server.demo import run_demo  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.demo import run_demo  # noqa: PLC0415 - start-up time
 
     run_demo(target.config, path, questions, max_tokens)
 
@@ -294,7 +294,7 @@ def _field_weight(given: str) -> tuple[str, float]:
 
 
 def _commands() -> ModuleType:
-    from corral.server import commands  # noqa: PLC0415 - start-up time
+    from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
 
     return commands
 

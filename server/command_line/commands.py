@@ -18,11 +18,11 @@ from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
 from corral.providers.copying import WRITTEN_AT_ONCE, batch_size
 from corral.providers.registry import check_config
-from corral.server import display
-from corral.server.client import BAD_INPUT, JSON, Client, CommandError, connect
-from corral.server.ingest import Report, collect
-from corral.server.ingest import ingest as ingest_files
-from corral.server.progress import progress
+from corral.server.command_line import display
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, connect
+from corral.server.command_line.ingest import Report, collect
+from corral.server.command_line.ingest import ingest as ingest_files
+from corral.server.command_line.progress import progress
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -17,13 +17,13 @@ import click
 from rich.text import Text
 
 from corral.providers.config import RunConfig, load_config
-from corral.server import display
-from corral.server.client import BAD_INPUT, JSON, Client, CommandError, in_process
-from corral.server.commands import describe, say_passed_over, show_reply, summary
-from corral.server.ingest import Report, SourceFile, collect, ingest
-from corral.server.progress import progress
+from corral.server.command_line import display
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
+from corral.server.command_line.commands import describe, say_passed_over, show_reply, summary
+from corral.server.command_line.ingest import Report, SourceFile, collect, ingest
+from corral.server.command_line.progress import progress
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+CHECKOUT = Path(__file__).resolve().parents[2]
 """The project's folder, where this package runs from one."""
 
 VECTOR_DB = "demo"

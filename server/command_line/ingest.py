@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.server.client import BAD_INPUT, JSON, Client, CommandError
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
 
 TEXT_TYPES = {
     ".md": "text/markdown",

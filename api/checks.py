@@ -1,0 +1,183 @@
+"""The checks of what comes into an index: each returns the argument in its one form or refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from corral.api.chunks import Chunk, is_unicode, strip_nul
+from corral.api.errors import InvalidRequest
+from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker
+from corral.api.scoring import check_embeddings
+from corral.api.vector_dbs import VectorDB
+
+MAX_K = 1000
+"""Most hits of one query: what every engine can do; an agent's context holds far fewer."""
+
+MAX_IDS = 100_000
+"""Most ids of one page of `chunk_ids`: 10 MB or so."""
+
+MAX_QUERY_CHARACTERS = 200_000
+"""Longest query text; 20,000 words fit."""
+
+AnyRanker = RRFRanker | WeightedRanker | MaxRanker
+_RANKER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
+
+
+def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
+    """Return k if it is an integer from 1 to `most`.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= most:
+        raise InvalidRequest(
+            f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
+        )
+    return int(k)
+
+
+def check_after(after: object) -> str:
+    """Return the id after which to begin, cut before a NUL: no id holds one, so none lies between.
+
+    Raises:
+        InvalidRequest: It is no string, or no valid Unicode.
+    """
+    if not isinstance(after, str) or not is_unicode(after):
+        raise InvalidRequest(
+            "after is no valid text.",
+            hint='Use the last id of the answer before, or "" to begin.',
+            field="after",
+        )
+    start: str = after.partition("\0")[0]
+    return start
+
+
+def check_threshold(threshold: object) -> float:
+    """Return a score threshold in [0, 1]; None is 0.
+
+    Raises:
+        InvalidRequest: It is not a number in [0, 1].
+    """
+    if threshold is None:
+        return 0.0
+    is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not is_number or not 0.0 <= float(threshold) <= 1.0:  # type: ignore[arg-type]
+        raise InvalidRequest(
+            f"score_threshold is {threshold!r}.",
+            hint="Scores are in [0, 1]; use a number in that range.",
+            field="score_threshold",
+        )
+    return float(threshold)  # type: ignore[arg-type]
+
+
+def check_query_text(text: object) -> str:
+    """Return the query text without NUL.
+
+    Raises:
+        InvalidRequest: It is no string, or longer than 200,000 characters.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequest(
+            f"The query text is {type(text).__name__}.", hint="Send text.", field="query_string"
+        )
+    if len(text) > MAX_QUERY_CHARACTERS:
+        raise InvalidRequest(
+            f"The query has {len(text)} characters.",
+            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
+            field="query_string",
+        )
+    clean: str = strip_nul(text)
+    return clean
+
+
+def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
+    """Return the ranker that a request describes, None for none.
+
+    Raises:
+        InvalidRequest: An unknown type, an unknown key or a value out of range.
+    """
+    if ranker is None or isinstance(ranker, RRFRanker | WeightedRanker | MaxRanker):
+        return ranker
+    try:
+        return _RANKER.validate_python(ranker)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(["ranker", *map(str, first["loc"])])
+        raise InvalidRequest(
+            f"Malformed ranker at {path}: {first['msg']}.",
+            hint="Valid types: rrf, weighted, max.",
+            field=path,
+        ) from None
+
+
+def check_matrix(
+    vector_db: VectorDB, chunks: Sequence[Chunk], embeddings: ArrayLike | None
+) -> NDArray[np.float32]:
+    """Return the embeddings of chunks, checked and in the index's form.
+
+    Args:
+        vector_db: Where they are to be stored.
+        chunks: Each brings its own embedding where `embeddings` is None.
+        embeddings: Shape (len(chunks), dimension), or None.
+
+    Returns:
+        Shape (len(chunks), dimension), float32; length 1 each where the vector DB normalizes.
+
+    Raises:
+        InvalidEmbedding: As `check_embeddings` says.
+        InvalidRequest: A chunk has no embedding, or the numbers differ.
+    """
+    dimension = vector_db.embedding_dimension
+    if not chunks:
+        return np.empty((0, dimension), dtype=np.float32)
+    if embeddings is None:
+        for number, chunk in enumerate(chunks):
+            if chunk.embedding is None:
+                raise InvalidRequest(
+                    f"Chunk {number} has no embedding.",
+                    hint="Send one, or let the server embed the text.",
+                    field=f"chunks[{number}].embedding",
+                )
+        embeddings = [chunk.embedding or [] for chunk in chunks]
+    matrix = check_embeddings(
+        embeddings,
+        dimension=dimension,
+        metric=vector_db.metric,
+        normalize=vector_db.normalize,
+        field="chunks.embedding",
+    )
+    if len(matrix) != len(chunks):
+        raise InvalidRequest(
+            f"{len(chunks)} chunks came with {len(matrix)} embeddings.", field="embeddings"
+        )
+    return matrix
+
+
+def check_query_embedding(vector_db: VectorDB, embedding: ArrayLike | None) -> NDArray[np.float32]:
+    """Return the embedding of a query, checked and in the index's form, shape (dimension,).
+
+    Raises:
+        InvalidEmbedding: As `check_embeddings` says.
+        InvalidRequest: There is none, or more than one.
+    """
+    if embedding is None:
+        raise InvalidRequest(
+            "A vector or hybrid query needs an embedding.",
+            hint="Send one, or use mode keyword.",
+            field="embedding",
+        )
+    rows = check_embeddings(
+        embedding,
+        dimension=vector_db.embedding_dimension,
+        metric=vector_db.metric,
+        normalize=vector_db.normalize,
+    )
+    if len(rows) != 1:
+        raise InvalidRequest(f"A query takes one embedding, found {len(rows)}.", field="embedding")
+    vector: NDArray[np.float32] = rows[0]
+    return vector

@@ -1,0 +1,1 @@
+"""The command line: an HTTP client of the server, run in process where no URL is given."""
