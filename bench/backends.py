@@ -1,0 +1,264 @@
+"""What is measured: Corral's backends and foreign systems, in one shape, in a scratch folder.
+
+    backends = find_backends(["sqlite", "faiss", "lancedb"], config)
+    async with prepared(backend, folder, Collection("scifact", 384)) as system:
+        await system.add(chunks, embeddings)
+        hits = await system.search(SearchMode.HYBRID, "a question", embedding, k=10)
+
+A name is looked up in the `vector_io` section of `--config`, by provider id and then by type; then
+among the installed inline providers, which need no settings; then among the adapters. Remote
+providers are named like inline ones, with `-remote` where both exist (`chroma-remote`), and need an
+entry in the configuration, since only the user knows where the service is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest, MissingDependency, UnknownProvider
+from corral.api.filters import Filter
+from corral.api.provider import Api, ProviderSpec
+from corral.api.vector_dbs import SearchMode
+from corral.bench import adapters
+from corral.providers.config import ProviderEntry, RunConfig
+from corral.providers.registry import find_spec, provider_specs
+
+Ranked = list[tuple[str, float]]
+"""(chunk_id, score), best first; scores finite, higher better, never increasing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What is about to be stored: all that a system may need to know beforehand.
+
+    Attributes:
+        name: Of the data set; letters, digits and dashes.
+        dimension: Of its embeddings, which have length 1: cosine is the metric.
+        language: English name, as a registration takes it.
+    """
+
+    name: str
+    dimension: int
+    language: str = "english"
+
+
+class System(ABC):
+    """A retrieval system under measurement; extended by adapters of foreign systems.
+
+    Used as prepare, add (any number of times), build, search (any number, also at once), close.
+    The measurement embeds: a system gets texts and embeddings, so that none of them gains or loses
+    by its model. A class sets what differs from the defaults:
+
+    Attributes:
+        modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
+        own_fusion: Whether hybrid mode fuses by itself, so that `ranker` has no effect.
+        filters: Whether `search` honors filters on chunk metadata.
+        requires: Distributions that it needs.
+        service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
+
+    Args:
+        name: As it was asked for; names its rows.
+        folder: Its own empty scratch folder, removed after it is closed.
+        address: What stood behind `=`; None for a system in this process.
+    """
+
+    modes: ClassVar[tuple[SearchMode, ...]] = tuple(SearchMode)
+    own_fusion: ClassVar[bool] = True
+    filters: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ()
+    service: ClassVar[bool] = False
+
+    def __init__(self, name: str, folder: Path, address: str | None = None) -> None:
+        self.name = name
+        self.folder = folder
+        self.address = address
+
+    @abstractmethod
+    async def prepare(self, collection: Collection) -> None:
+        """Import the engine, connect, and make an empty collection.
+
+        Raises:
+            CorralError, OSError, RuntimeError: It cannot start; the message becomes its row.
+        """
+
+    @abstractmethod
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Store chunks, embeddings of shape (len(chunks), dimension) belonging to them row by row.
+
+        Every chunk_id is new. A system that wants strings of its own keeps the mapping.
+        """
+
+    async def build(self) -> None:  # noqa: B027 - most systems have nothing left to do
+        """Do what is left until queries are fast and see everything, such as building an index."""
+
+    @abstractmethod
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the k best chunks by id, best first.
+
+        Args:
+            mode: One of `modes`.
+            text: The question.
+            embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
+            k: Most hits, 1 to 1000.
+            ranker: The fusion in hybrid mode; None takes the system's default.
+            filters: As in Corral's contract; given only where `filters` is True.
+        """
+
+    async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
+        """Delete what was stored, and let go of connections and memory. Called once, always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A backend as it was named: an entry of the configuration, or (`entry` None) an adapter."""
+
+    name: str
+    entry: ProviderEntry | None = None
+    address: str | None = None
+
+    @property
+    def modes(self) -> tuple[SearchMode, ...]:
+        """The modes that it can be measured in."""
+        if self.entry is None:
+            return load_adapter(self.name).modes
+        spec = find_spec(Api.VECTOR_IO, self.entry.provider_type)
+        return tuple(SearchMode(mode) for mode in spec.capabilities.modes)
+
+    @property
+    def own_fusion(self) -> bool:
+        """Whether its hybrid mode fuses by itself, so that fusions make no difference."""
+        return self.entry is None and load_adapter(self.name).own_fusion
+
+    def open(self, folder: Path) -> System:
+        """Return the system, not yet prepared; nothing is imported or connected.
+
+        Raises:
+            MissingDependency: A package of a foreign system is not installed.
+        """
+        if self.entry is not None:
+            from corral.bench.corral_system import CorralSystem  # noqa: PLC0415 - it imports this
+
+            return CorralSystem(self.name, self.entry, folder)
+        kind = load_adapter(self.name)
+        for distribution in kind.requires:
+            try:
+                metadata.distribution(distribution)
+            except metadata.PackageNotFoundError:
+                command = f"pip install {distribution}"
+                raise MissingDependency(self.name, distribution, command) from None
+        return kind(self.name, folder, self.address)
+
+
+@asynccontextmanager
+async def prepared(backend: Backend, folder: Path, collection: Collection) -> AsyncIterator[System]:
+    """Open a backend in an existing folder, prepare it, and close it in the end.
+
+    Raises:
+        CorralError: The backend cannot start.
+    """
+    system = backend.open(folder)
+    try:
+        await system.prepare(collection)
+        yield system
+    finally:
+        await system.close()
+
+
+def find_backends(names: Sequence[str], config: RunConfig | None = None) -> list[Backend]:
+    """Return the backends of these names, in their order; nothing is opened.
+
+    Raises:
+        UnknownProvider: One is unknown; the message names the nearest, and all.
+        InvalidRequest: None is named, one twice, or one is a service and has no settings.
+    """
+    if not names:
+        raise InvalidRequest("No backend is named.", hint=f"Known: {', '.join(backend_names())}.")
+    found = [_find(name.strip(), config) for name in names]
+    known = [backend.name for backend in found]
+    twice = [name for name in known if known.count(name) > 1]
+    if twice:
+        raise InvalidRequest(f"Backend {twice[0]!r} is named twice.", field="backends")
+    return found
+
+
+def backend_names(config: RunConfig | None = None) -> list[str]:
+    """Return every name that `find_backends` knows."""
+    entries = config.providers.vector_io if config else []
+    return [*dict.fromkeys([*(e.provider_id for e in entries), *_types(), *adapter_names()])]
+
+
+def adapter_names() -> list[str]:
+    """Return the names of the foreign systems that have an adapter; none is imported."""
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(adapters.__path__))
+
+
+def load_adapter(name: str) -> type[System]:
+    """Return the adapter class of a name of `adapter_names`."""
+    module = importlib.import_module(f"{adapters.__name__}.{name.replace('-', '_')}")
+    kind: type[System] = module.ADAPTER
+    return kind
+
+
+def _find(given: str, config: RunConfig | None) -> Backend:
+    name, _, address = given.partition("=")
+    entries = config.providers.vector_io if config else []
+    types = _types()
+    kind = types[name].provider_type if name in types else None
+    for entry in [e for e in entries if e.provider_id == name] or [
+        e for e in entries if e.provider_type == kind
+    ]:
+        return _corral(name, entry, address)
+    if kind is not None and kind.startswith("inline::"):
+        return _corral(name, ProviderEntry(provider_id=name, provider_type=kind), address)
+    if kind is not None:
+        raise InvalidRequest(
+            f"{name} is a service, and nothing says where it is.",
+            hint=f"Give --config with a vector_io entry of provider_type {kind}.",
+            field="backends",
+        )
+    if name not in adapter_names():
+        raise UnknownProvider(name, backend_names(config), field="backends")
+    if load_adapter(name).service != bool(address):
+        wanted = f"{name}=ADDRESS" if not address else name
+        raise InvalidRequest(f"The backend is named as {wanted}.", field="backends")
+    return Backend(name, None, address or None)
+
+
+def _corral(name: str, entry: ProviderEntry, address: str) -> Backend:
+    if address:
+        raise InvalidRequest(
+            f"{name} takes no address here.",
+            hint="Put it into the run.yaml that --config names.",
+            field="backends",
+        )
+    return Backend(name, entry)
+
+
+def _types() -> dict[str, ProviderSpec]:
+    """The installed vector_io providers by short name, `-remote` where inline has that name."""
+    specs = [spec for (api, _), spec in provider_specs().items() if api is Api.VECTOR_IO]
+    inline = {spec.name: spec for spec in specs if spec.provider_type.startswith("inline::")}
+    remote = [spec for spec in specs if not spec.provider_type.startswith("inline::")]
+    return {**inline, **{s.name + ("-remote" if s.name in inline else ""): s for s in remote}}

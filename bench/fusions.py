@@ -1,0 +1,64 @@
+"""Fusions as they are named on the command line and in reports."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from corral.api.checks import AnyRanker
+from corral.api.errors import InvalidRequest
+from corral.api.fusion import Ranker
+
+NAMES = ("rrf", "weighted", "max")
+_PARSER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A ranker with the label that names it in reports: its type and what is not the default."""
+
+    label: str
+    ranker: AnyRanker
+
+
+def label_of(ranker: AnyRanker) -> str:
+    """Return a ranker's label: `rrf`, or `weighted(alpha=0.3)` where something was set."""
+    plain = type(ranker)().model_dump(mode="json")
+    given = ranker.model_dump(mode="json")
+    parts = [f"{name}={_short(value)}" for name, value in given.items() if value != plain[name]]
+    return f"{given['type']}({','.join(parts)})" if parts else str(given["type"])
+
+
+def parse_fusion(text: str) -> Fusion:
+    """Return the fusion of a name, or of JSON as a registration takes it for `ranker`.
+
+    Raises:
+        InvalidRequest: It is neither; the message names the nearest, and the valid ones.
+    """
+    given = text.strip()
+    try:
+        data = json.loads(given) if given.startswith("{") else {"type": given}
+        ranker = _PARSER.validate_python(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        near = difflib.get_close_matches(given, NAMES, n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise InvalidRequest(
+            f"{given!r} is no fusion: {first['msg']}.",
+            hint=f"{meant}Give {', '.join(NAMES)}, or JSON such as "
+            '{"type": "weighted", "alpha": 0.3}.',
+            field="fusion",
+        ) from None
+    except ValueError as error:
+        raise InvalidRequest(f"{given!r} is no JSON: {error}.", field="fusion") from None
+    return Fusion(label_of(ranker), ranker)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return "/".join(f"{number:g}" for number in value.values())
+    return f"{value:g}" if isinstance(value, float) else str(value)

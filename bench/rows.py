@@ -1,0 +1,249 @@
+"""The rows of a report: what was measured, one frozen record for each figure or group of figures.
+
+An absent figure is None: nothing that was not measured is filled in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Row(BaseModel):
+    """Base of all records: frozen, unknown keys refused, numbers finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Estimate(Row):
+    """A mean with its bootstrap 95 % interval; low == high == mean where it is one figure."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Comparison(Row):
+    """One system against the baseline on the same queries, by nDCG@10.
+
+    Attributes:
+        baseline: Label of the baseline, as `QualityRow.label`.
+        difference: This system minus the baseline, mean over queries.
+        p: Two-sided paired randomization test.
+        p_holm: p after Holm's correction for the comparisons on this data set.
+        verdict: `better` or `worse` where p_holm < 0.05; `same` where the interval of the
+            difference lies within +-0.01; otherwise the queries are too few to tell.
+        statement: The verdict in words, with the number of queries.
+    """
+
+    baseline: str
+    difference: Estimate
+    p: float = Field(ge=0, le=1)
+    p_holm: float = Field(ge=0, le=1)
+    verdict: Literal["better", "worse", "same", "not resolvable"]
+    statement: str
+
+
+class QualityRow(Row):
+    """How good one backend was in one mode on one data set.
+
+    Attributes:
+        fusion: Label of the fusion in hybrid mode (`rrf`, `weighted(alpha=0.3)`, or `own` for a
+            foreign system that fuses by itself); None in the other modes.
+        ranker: The fusion's settings, so that a sweep can be drawn; None without fusion.
+        k: Hits asked for; recall@100 means little for a smaller k.
+        metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10.
+        ndcg_by_query: nDCG@10 by query id.
+        run_file: The TREC run, relative to the report's folder.
+    """
+
+    backend: str
+    mode: str
+    fusion: str | None = None
+    ranker: dict[str, Any] | None = None
+    data_set: str
+    n_queries: int = Field(ge=1)
+    k: int = Field(ge=1)
+    seconds: float = Field(0.0, ge=0, description="Spent on the queries, embedding excluded.")
+    metrics: dict[str, Estimate]
+    ndcg_by_query: dict[str, float]
+    run_file: str | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def label(self) -> str:
+        """`backend:mode` or `backend:mode:fusion`; unique on a data set."""
+        return ":".join(part for part in (self.backend, self.mode, self.fusion) if part)
+
+
+class FidelityRow(Row):
+    """How far a backend's answers agree with a reference on the same vectors and texts.
+
+    Attributes:
+        reference: `exact` (all distances in float64) or another backend's name.
+        recall_vs_exact: Share of the true k nearest that were returned; a chunk that ties with the
+            k-th counts as one of them.
+        overlap: Share of ids that both have among their first k.
+        rank_biased_overlap: Agreement of the orders, the first ranks counting most, 0 to 1.
+        score_difference_max: Largest |score - reference score| of a common id.
+        verdict: `agrees`, `approximate` (ANN loss: scores right, some neighbors missed) or
+            `mapping` (scores or ids are wrong: a defect).
+        note: Why, in words.
+    """
+
+    backend: str
+    reference: str
+    mode: str
+    data_set: str
+    size: int = Field(ge=1)
+    k: int = Field(ge=1)
+    n_queries: int = Field(ge=1)
+    recall_vs_exact: Estimate | None = None
+    overlap: Estimate | None = None
+    rank_biased_overlap: Estimate | None = None
+    score_difference_max: float | None = None
+    score_difference_mean: float | None = None
+    verdict: Literal["agrees", "approximate", "mapping"]
+    note: str = ""
+
+
+class BuildRow(Row):
+    """What it takes to get one data set into one backend.
+
+    Attributes:
+        insert_rate: Chunks per second, median of the rounds, embedding excluded.
+        build_seconds: From the last insert until indexes are built; 0 where nothing is left to do.
+        seconds_until_searchable: From the return of the last insert until a query finds it.
+        memory_mib: Growth of the process's resident memory; None for a remote one.
+        disk_mib: Size of the backend's folder; None for a remote one.
+        ratio: insert_rate over the baseline's in the same run.
+    """
+
+    backend: str
+    data_set: str
+    size: int = Field(ge=1)
+    dimension: int = Field(ge=1)
+    insert_rate: float | None = None
+    first_tenth_rate: float | None = None
+    last_tenth_rate: float | None = None
+    build_seconds: float | None = None
+    seconds_until_searchable: float | None = None
+    memory_mib: float | None = None
+    disk_mib: float | None = None
+    baseline: str | None = None
+    ratio: float | None = None
+
+
+class SpeedRow(Row):
+    """How fast one backend answers in one mode; times in milliseconds.
+
+    Attributes:
+        selectivity: Share of chunks that pass the filter; None without a filter.
+        concurrency: Queries under way at once; 1 is serial.
+        throughput_qps: Answers per second.
+        samples_ms: Latencies as measured, at most 1000 of them (evenly spaced if there were more).
+        recall_vs_exact: In vector mode, for recall-against-throughput fronts.
+        ratio: p50 over the baseline's p50 in the same run, interleaved.
+        variant: What else sets the row apart, such as `http` or `hnsw_ef_search=256`.
+    """
+
+    backend: str
+    data_set: str
+    mode: str
+    fusion: str | None = None
+    size: int = Field(ge=1)
+    selectivity: float | None = None
+    concurrency: int = Field(1, ge=1)
+    k: int = Field(10, ge=1)
+    n_queries: int = Field(ge=1)
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    throughput_qps: float
+    samples_ms: tuple[float, ...] = ()
+    recall_vs_exact: float | None = None
+    baseline: str | None = None
+    ratio: float | None = None
+    variant: str = ""
+
+
+class TuneTrial(Row):
+    """One setting that `tune` tried, by nDCG@10; held_out only for those reported at the end."""
+
+    label: str
+    settings: dict[str, Any]
+    train: Estimate
+    held_out: Estimate | None = None
+    held_out_by_query: dict[str, float] | None = None
+    comparison: Comparison | None = None
+
+
+class TuneSection(Row):
+    """What `tune` searched, found and recommends for one vector DB or data set.
+
+    Attributes:
+        generated: Whether the queries were made from the chunks (known-item queries).
+        chosen: Label of the recommended trial.
+        registration: The recommended settings, as `POST /v1/vector-dbs` takes them.
+    """
+
+    data_set: str
+    backend: str
+    generated: bool
+    n_train: int
+    n_held_out: int
+    trials: tuple[TuneTrial, ...]
+    chosen: str
+    registration: dict[str, Any]
+    statement: str
+    notes: tuple[str, ...] = ()
+
+
+class Failure(Row):
+    """What could not be measured, and why.
+
+    Attributes:
+        stage: `start`, `ingest`, `search`, `check` (the suite's own checks) or `budget`.
+    """
+
+    backend: str
+    stage: str
+    message: str
+    data_set: str | None = None
+    mode: str | None = None
+
+
+class DataSet(Row):
+    """What was measured on.
+
+    Attributes:
+        kind: `beir`, `trec`, `ir_datasets`, `synthetic` or `vector_db`.
+        sha256: By file name; of the generated texts where there is no file.
+        bytes: Size of these files together.
+        query_texts: By query id, for wins and losses.
+        cut: How many documents were left out by --max-docs; judged ones never are.
+    """
+
+    name: str
+    kind: str
+    language: str
+    documents: int
+    queries: int
+    judgements: int
+    sha256: dict[str, str]
+    bytes: int
+    query_texts: dict[str, str] = Field(default_factory=dict)
+    cut: int = 0
+
+
+class Hardware(Row):
+    """The machine: logical cores, and its memory in MiB (None where it cannot be asked)."""
+
+    cpu: str
+    cores: int
+    memory_mib: int | None
+    system: str
+    threads: dict[str, str] = Field(
+        default_factory=dict, description="OMP_NUM_THREADS and the like, where they are set."
+    )
