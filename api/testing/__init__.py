@@ -50,14 +50,15 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "concurrency", "documents", "enumeration", "filters", "guards", "hostile", "hybrid",
-            "isolation", "keyword", "lifecycle", "limits", "persistence", "refusals", "scoring",
-            "vector", "writes",
+            "concurrency", "differential", "documents", "enumeration", "filters", "guards",
+            "hostile", "hybrid", "isolation", "keyword", "lifecycle", "limits", "persistence",
+            "refusals", "scoring", "vector", "writes",
         )
     )
 )  # fmt: skip
 
 from corral.api.testing.concurrency import ConcurrencyTests  # noqa: E402
+from corral.api.testing.differential import DifferentialTests  # noqa: E402
 from corral.api.testing.documents import DocumentTests  # noqa: E402
 from corral.api.testing.enumeration import EnumerationTests  # noqa: E402
 from corral.api.testing.filters import FilterTests  # noqa: E402
@@ -88,6 +89,7 @@ class IndexConformance(
     HybridTests,
     ScoreTests,
     FilterTests,
+    DifferentialTests,
     LimitTests,
     HostileTextTests,
     PersistenceTests,

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -169,8 +170,7 @@ class Indexes:
 
     def __init__(self, suite: Suite, folder: Path, runner: asyncio.Runner) -> None:
         self._suite, self._folder, self._runner = suite, folder, runner
-        self._open: dict[str, Handle | None] = {}
-        self._registered: dict[str, VectorDB] = {}
+        self._open: dict[str, Handle] = {}
         self._processes: list[subprocess.Popen[str]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -193,7 +193,7 @@ class Indexes:
             dimension: Numbers in an embedding.
             settings: `metric`, `language` and the rest of a registration.
         """
-        self._registered[identifier] = VectorDB.model_validate(
+        vector_db = VectorDB.model_validate(
             {
                 "identifier": identifier,
                 "provider_id": "conformance",
@@ -204,35 +204,38 @@ class Indexes:
                 **settings,
             }
         )
-        return self._opened(identifier)
+        return self._opened(self._suite.registration(vector_db))
 
     def restart(self, handle: Handle) -> Handle:
         """Close an index and open it again, as a restart of the server does."""
         self.run(handle.index.close())
-        return self._opened(handle.vector_db.identifier)
+        return self._opened(handle.vector_db)
 
     def drop(self, handle: Handle) -> None:
         """Delete an index with everything in it."""
         self.run(handle.index.delete())
-        self._open[handle.vector_db.identifier] = None
+        del self._open[handle.vector_db.identifier]
 
     def recreate(self, handle: Handle) -> Handle:
         """Open the index of a registration whose index was dropped."""
-        return self._opened(handle.vector_db.identifier)
+        return self._opened(handle.vector_db)
 
     def drop_all(self) -> None:
-        """End the processes and delete the indexes that the test has left."""
-        for process in self._processes:
-            process.kill()
-            process.communicate()
-        for handle in self._open.values():
-            if handle is not None:
-                self.run(handle.index.delete())
+        """End the processes and delete the indexes that the test has left, all that can be."""
+        with ExitStack() as stack:
+            stack.callback(lambda: self.run(self._suite.close()))
+            for handle in self._open.values():
+                stack.callback(self._delete, handle)
+            for process in self._processes:
+                stack.callback(process.communicate)
+                process.kill()
 
-    def _opened(self, identifier: str) -> Handle:
-        vector_db = self._registered[identifier]
+    def _delete(self, handle: Handle) -> None:
+        self.run(handle.index.delete())
+
+    def _opened(self, vector_db: VectorDB) -> Handle:
         handle = Handle(self.run(self._suite.open_index(vector_db, self._folder)), self.run)
-        self._open[identifier] = handle
+        self._open[vector_db.identifier] = handle
         return handle
 
     # --- other processes ---------------------------------------------------------------------

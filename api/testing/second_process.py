@@ -66,6 +66,7 @@ async def main(task: dict[str, Any]) -> None:
         result = await take(index, step, argument)
         print(json.dumps(result), flush=True)  # noqa: T201
     await index.close()
+    await suite.close()
 
 
 if __name__ == "__main__":

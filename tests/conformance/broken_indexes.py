@@ -124,13 +124,21 @@ class HalfBlind(ToyIndex):
 # --- filters --------------------------------------------------------------------------------------
 
 
-@caught_by("test_equality_with_every_kind_of_value", "test_a_filter_holds_in_both_legs")
+@caught_by(
+    "test_equality_with_every_kind_of_value",
+    "test_a_filter_holds_in_both_legs",
+    "test_a_filtered_hybrid_answer_holds_only_what_its_legs_may",
+)
 class IgnoredFilter(ToyIndex):
     def _best(self, raw: Mapping[str, float], k: int, entries: Entries, _: Any) -> list[Candidate]:
         return super()._best(raw, k, entries, None)
 
 
-@caught_by("test_a_filter_is_applied_before_the_top_k")
+@caught_by(
+    "test_a_filter_is_applied_before_the_top_k",
+    "test_filtered_vector_search_equals_brute_force",
+    "test_filtered_keyword_search_equals_the_definition",
+)
 class FilterAfterTopK(ToyIndex):
     def _best(
         self, raw: Mapping[str, float], k: int, entries: Entries, filters: Filter | None
@@ -156,7 +164,7 @@ class KeysArePaths(ToyIndex):
         return super()._entry(chunk.model_copy(update={"metadata": metadata}), row)
 
 
-@caught_by("test_a_filter_changes_no_score")
+@caught_by("test_a_filter_changes_no_score", "test_filtered_keyword_search_equals_the_definition")
 class StatisticsOfWhatPasses(ToyIndex):
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None

@@ -36,7 +36,8 @@ def test_a_provider_that_can_do_all_runs_all() -> None:
     """With every capability, only the tests of approximate search do not apply."""
     assert complaints(suite()) == []
     assert set(standard_tests()) - running(suite()) == {
-        "test_approximate_search_is_near_brute_force"
+        "test_approximate_search_is_near_brute_force",
+        "test_filtered_vector_search_is_near_brute_force",
     }
     assert len(standard_tests()) > 90
 
@@ -49,6 +50,7 @@ RESTART, FILTERS = "test_a_restart_changes_no_answer", "test_in_and_nin"
     ("lost", "gone", "stays"),
     [
         ({"exact": False}, "test_exact_search_equals_brute_force", ANGLES),
+        ({"exact": False}, "test_filtered_vector_search_equals_brute_force", ANGLES),
         ({"persistent": False}, RESTART, "test_dropping_removes_everything"),
         ({"transactional": False}, "test_a_killed_writer_leaves_whole_calls_only", RESTART),
         ({"concurrent_processes": False}, "test_two_processes_write_at_once", RESTART),

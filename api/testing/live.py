@@ -1,0 +1,73 @@
+"""The suite on a provider as it is configured, beside vector DBs that are in use."""
+
+from __future__ import annotations
+
+import secrets
+from abc import abstractmethod
+from functools import cached_property
+from pathlib import Path
+
+from corral.api.chunks import MAX_ID_LENGTH
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.provider import VectorIOProvider
+from corral.api.testing import IndexConformance
+from corral.api.vector_dbs import VectorDB
+
+
+class LiveConformance(IndexConformance):
+    """Every standard test, in scratch vector DBs that no test leaves behind.
+
+    A subclass says which `capabilities` and which `provider`. Each test registers under ids with a
+    random beginning and a random time of registration, so even a provider that confuses ids cannot
+    reach what others have stored. (Ids too long for the beginning are left as the suite makes
+    them.) A restart closes the provider and asks for a second one.
+    """
+
+    _provider: VectorIOProvider | None = None
+
+    @abstractmethod
+    def provider(self) -> VectorIOProvider:
+        """Return a new instance of the provider, closed by the suite."""
+
+    @cached_property
+    def _made(self) -> set[str]:
+        return set()
+
+    @cached_property
+    def _scratch(self) -> tuple[str, float]:
+        return f"conformance-{secrets.token_hex(8)}-", float(secrets.randbelow(2**40))
+
+    def registration(self, vector_db: VectorDB) -> VectorDB:
+        """Return the same registration under a name that nobody else has."""
+        prefix, time = self._scratch
+        name = f"{prefix}{vector_db.identifier}"
+        if len(name) > MAX_ID_LENGTH:
+            return vector_db.model_copy(update={"created_at": time})
+        update = {"identifier": name, "provider_resource_id": name, "created_at": time}
+        return vector_db.model_copy(update=update)
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Make the index; one that was made before is opened by a second provider, if it is there.
+
+        Where it is not, it was dropped, and is made anew as a registration does.
+        """
+        if vector_db.identifier not in self._made:
+            self._made.add(vector_db.identifier)
+            return await self._current().open_index(vector_db, create=True)
+        await self.close()
+        try:
+            return await self._current().open_index(vector_db)
+        except NotFound:
+            return await self._current().open_index(vector_db, create=True)
+
+    def _current(self) -> VectorIOProvider:
+        if self._provider is None:
+            self._provider = self.provider()
+        return self._provider
+
+    async def close(self) -> None:
+        """Close the provider."""
+        provider, self._provider = self._provider, None
+        if provider is not None:
+            await provider.close()

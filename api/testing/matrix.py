@@ -1,0 +1,123 @@
+"""The matrix of a conformance run: by group, which standard tests passed, failed or do not apply.
+
+Groups are the parts of `IndexConformance`; what applies is decided by capabilities alone. Standard
+tests are counted, not their parameters: one passes when all its cases pass.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from corral.api.provider import Capabilities
+from corral.api.testing import IndexConformance
+from corral.api.testing.report import Outcome
+from corral.api.testing.suite import applies, standard_tests
+
+GROUPS = (
+    "lifecycle", "writes", "documents", "ids", "vector", "keyword", "hybrid", "scores", "filters",
+    "differential", "limits", "hostile text", "persistence", "processes", "concurrency",
+    "refusals", "isolation", "guards",
+)  # fmt: skip
+"""A name for each part of `IndexConformance`, in its order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One case that failed.
+
+    Attributes:
+        test: Its name, with parameters.
+        rule: What the standard test demands: the first paragraph of its docstring.
+        message: What was found instead.
+    """
+
+    test: str
+    rule: str
+    message: str
+
+
+@dataclass(slots=True)
+class Group:
+    """What became of one group.
+
+    Attributes:
+        name: Of `GROUPS`.
+        passed, failed: Standard tests that ran.
+        not_run: Standard tests that apply but did not run: nothing is known of them.
+        not_applicable: Standard tests that the capabilities exclude.
+        failures: Every case that failed.
+    """
+
+    name: str
+    passed: int = 0
+    failed: int = 0
+    not_run: int = 0
+    not_applicable: int = 0
+    failures: list[Failure] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> str:
+        """`failed`, `not run`, `passed` or `not applicable`: the first of these that is so."""
+        if self.failed:
+            return "failed"
+        if self.not_run:
+            return "not run"
+        return "passed" if self.passed else "not applicable"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields and the outcome as JSON values."""
+        failures = [{"test": f.test, "rule": f.rule, "message": f.message} for f in self.failures]
+        return {
+            "outcome": self.outcome,
+            "passed": self.passed,
+            "failed": self.failed,
+            "not_run": self.not_run,
+            "not_applicable": self.not_applicable,
+            "failures": failures,
+        }
+
+
+def tests_of() -> dict[str, list[str]]:
+    """Return the names of the standard tests by group."""
+    parts = zip(GROUPS, IndexConformance.__bases__, strict=True)
+    return {name: [t for t in vars(part) if t.startswith("test_")] for name, part in parts}
+
+
+def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Group]:
+    """Return what became of each group.
+
+    Args:
+        capabilities: Decide what applies.
+        outcomes: Of one provider, one for each case; of tests of its own, too, which are not
+            counted. An expected failure counts as one: the provider does not do it.
+    """
+    cases: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        cases.setdefault(outcome.test, []).append(outcome)
+    return [_group(name, tests, capabilities, cases) for name, tests in tests_of().items()]
+
+
+def _group(
+    name: str, tests: list[str], capabilities: Capabilities, cases: dict[str, list[Outcome]]
+) -> Group:
+    group = Group(name)
+    for test in tests:
+        if not applies(test, capabilities):
+            group.not_applicable += 1
+        elif test not in cases:
+            group.not_run += 1
+        elif wrong := [case for case in cases[test] if case.outcome != "passed"]:
+            group.failed += 1
+            group.failures += [Failure(case.case, rule(test), case.message) for case in wrong]
+        else:
+            group.passed += 1
+    return group
+
+
+def rule(test: str) -> str:
+    """Return what a standard test demands, as one line."""
+    documented = inspect.getdoc(standard_tests()[test]) or ""
+    return " ".join(documented.split("\n\n")[0].split())
