@@ -11,7 +11,7 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -150,6 +150,7 @@ class EmbeddingIndex(ABC):
         filters: Filter | dict[str, Any] | None = None,
         ranker: AnyRanker | dict[str, Any] | None = None,
         include_embeddings: bool = False,
+        fuzzy: bool = False,
     ) -> QueryChunksResponse:
         """Return the k best chunks, best first, ties by chunk_id; equal input, equal output.
 
@@ -164,6 +165,7 @@ class EmbeddingIndex(ABC):
             filters: Only chunks whose metadata passes; applied before the top k is taken.
             ranker: How to fuse in hybrid mode; None takes the registration's.
             include_embeddings: Whether the chunks carry their stored embeddings.
+            fuzzy: Whether the keyword leg also finds words spelled nearly like those of the query.
 
         Raises:
             UnsupportedMode, InvalidEmbedding, InvalidFilter, InvalidRequest: A bad argument.
@@ -181,7 +183,7 @@ class EmbeddingIndex(ABC):
             if search is SearchMode.KEYWORD
             else check_query_embedding(self.vector_db, embedding)
         )
-        ranked, found = await self._search(vector, text, k, search, passing, fusion)
+        ranked, found = await self._search(vector, text, k, search, passing, fusion, fuzzy=fuzzy)
         kept = [hit for hit in ranked if hit.score >= threshold]
         return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
 
@@ -290,6 +292,19 @@ class EmbeddingIndex(ABC):
         )
         return vector, keyword
 
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        """Return what `_query_keyword` does, words spelled nearly like the query's included.
+
+        A provider overrides this where its capabilities say `fuzzy`.
+        """
+        raise InvalidRequest(
+            f"Provider {self.vector_db.provider_id!r} has no fuzzy keyword search.",
+            hint="Leave fuzzy out, or use a provider with this capability (`corral providers`).",
+            field="fuzzy",
+        )
+
     # --- the steps of the public road --------------------------------------------------------
 
     async def _search(
@@ -300,16 +315,19 @@ class EmbeddingIndex(ABC):
         mode: SearchMode,
         filters: Filter | None,
         ranker: AnyRanker,
+        *,
+        fuzzy: bool,
     ) -> tuple[list[FusedHit], dict[str, Candidate]]:
         size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
         legs: dict[LegName, Sequence[Candidate]] = {}
         if mode is SearchMode.KEYWORD or vector is None:
-            legs["keyword"] = await self._query_keyword(text, size, filters)
+            words = self._query_fuzzy if fuzzy else self._query_keyword
+            legs["keyword"] = await words(text, size, filters)
         elif mode is SearchMode.VECTOR:
             legs["vector"] = await self._query_vector(vector, size, filters)
         else:
-            both = await self._query_hybrid(vector, text, size, filters)
-            legs["vector"], legs["keyword"] = both
+            hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
+            legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
         found = {c.chunk_id: c for name in legs for c in legs[name]}
         if mode is SearchMode.HYBRID:
@@ -348,6 +366,14 @@ class EmbeddingIndex(ABC):
             return keyword_score(raw)
         return vector_score(raw, self.vector_db.metric, normalized=self.vector_db.normalize)
 
+    async def _query_fuzzy_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        vector, keyword = await asyncio.gather(
+            self._query_vector(embedding, k, filters), self._query_fuzzy(query_string, k, filters)
+        )
+        return vector, keyword
+
     async def _hits(
         self, ranked: Sequence[FusedHit], found: dict[str, Candidate], include_embeddings: bool
     ) -> list[Hit]:
@@ -370,4 +396,4 @@ class EmbeddingIndex(ABC):
 def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:
     if not terms:
         return explanation
-    return Explanation(explanation.legs, explanation.contributions, terms)
+    return replace(explanation, matched_terms=terms)

@@ -60,11 +60,13 @@ class Explanation:
         contributions: By leg name, that leg's share of the fused score (they add up to it, except
             under `max`, where the larger one is it); empty in a single-leg search.
         matched_terms: Index terms of the query that the chunk holds, where the engine can say.
+        rerank: What the score of a re-ranked chunk is made of, by name; empty without re-ranking.
     """
 
     legs: Mapping[LegName, LegHit]
     contributions: Mapping[LegName, float] = field(default_factory=dict)
     matched_terms: tuple[str, ...] = ()
+    rerank: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

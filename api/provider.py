@@ -49,6 +49,7 @@ class Capabilities:
         persistent: Whether chunks outlive the process.
         concurrent_processes: Whether several processes may use one vector DB at once.
         transactional: Whether a killed process can leave no half-written call.
+        fuzzy: Whether keyword search can also find words spelled nearly like the query's.
     """
 
     vector: Support = "no"
@@ -61,6 +62,7 @@ class Capabilities:
     persistent: bool = False
     concurrent_processes: bool = False
     transactional: bool = False
+    fuzzy: bool = False
 
     @property
     def modes(self) -> tuple[str, ...]:

@@ -12,10 +12,8 @@ from pydantic import (
     model_validator,
 )
 
-from corral.api.checks import MAX_K
 from corral.api.chunks import Identifier, InterleavedText, Metadata, Strict, TextItem
-from corral.api.fusion import Ranker
-from corral.api.vector_dbs import SearchMode
+from corral.api.options import MaxChunks, RetrievalOptions
 
 DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {metadata}\n"
 
@@ -96,28 +94,34 @@ QueryGenerator: TypeAlias = Annotated[
 ]
 
 
-class RAGQueryConfig(Strict):
+THEIR_FIELDS = (
+    "query_generator_config",
+    "max_tokens_in_context",
+    "max_chunks",
+    "chunk_template",
+    "mode",
+    "ranker",
+)
+"""Llama Stack's fields of a query config."""
+
+
+class RAGQueryConfig(RetrievalOptions):
     """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
 
-    The first six fields are Llama Stack's and are always dumped. The rest are ours, and are dumped
-    only where they differ from their default, so that other servers of this wire are not upset.
+    `THEIR_FIELDS` are Llama Stack's and are always dumped. The rest are ours, and are dumped only
+    where they differ from their default, so that other servers of this wire are not upset.
     """
 
     query_generator_config: QueryGenerator = DefaultQueryGenerator()
     max_tokens_in_context: int = Field(
         4096, ge=1, le=1_000_000, description="Hard bound of the assembled context, in tokens."
     )
-    max_chunks: int = Field(5, ge=1, le=MAX_K, description="Most chunks in the context.")
+    max_chunks: MaxChunks = Field(
+        5, description="Most chunks in the context; `auto`: the root of the number of chunks."
+    )
     chunk_template: Annotated[str, AfterValidator(check_template)] = Field(
         DEFAULT_CHUNK_TEMPLATE, max_length=10_000
     )
-    mode: SearchMode | None = Field(None, description="None: as each vector DB was registered.")
-    ranker: Ranker | None = Field(None, description="None: as each vector DB was registered.")
-
-    filters: dict[str, Any] | None = Field(None, description="OpenAI-shaped metadata filter.")
-    score_threshold: float | None = Field(0.0, ge=0, le=1)
-    include_embeddings: bool = False
-    explain: bool = Field(False, description="Say for each chunk why it is there.")
     tokenizer: str = Field("cl100k", description="Tokenizer that counts the budget.")
 
     @model_validator(mode="before")
@@ -131,10 +135,12 @@ class RAGQueryConfig(Strict):
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         dumped: dict[str, Any] = handler(self)
         dumped["mode"] = self.mode.value if self.mode else None
-        for name in ("filters", "score_threshold", "include_embeddings", "explain", "tokenizer"):
-            if name in dumped and getattr(self, name) == RAGQueryConfig.model_fields[name].default:
-                del dumped[name]
-        return dumped
+        ordered = {name: dumped[name] for name in THEIR_FIELDS if name in dumped}
+        for name, declared in RAGQueryConfig.model_fields.items():
+            is_default = getattr(self, name) == declared.get_default(call_default_factory=True)
+            if name in dumped and not is_default:
+                ordered[name] = dumped[name]
+        return ordered
 
 
 class RAGQueryResult(Strict):

@@ -4,11 +4,87 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, Field
 
-from corral.api.embedding_index import Hit
+from corral.api.chunks import Strict
+
+if TYPE_CHECKING:  # the settings of a vector DB, below it, name a re-ranker
+    from corral.api.embedding_index import Hit
+
+DEFAULT_RERANK_CANDIDATES = 50
+MAX_RERANK_CANDIDATES = 1000
+
+
+class _Rerank(Strict):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+
+    candidates: int = Field(
+        DEFAULT_RERANK_CANDIDATES,
+        ge=1,
+        le=MAX_RERANK_CANDIDATES,
+        description="Best chunks that are ordered anew; never fewer than are wanted.",
+    )
+
+
+class _BM25(_Rerank):
+    k1: float = Field(
+        1.2, ge=0, le=100, allow_inf_nan=False, description="Saturation of term frequency."
+    )
+    b: float = Field(0.75, ge=0, le=1, description="How much long texts are discounted.")
+
+
+class MMRRerank(_BM25):
+    """Maximal marginal relevance: relevant to the query, and unlike what is already chosen."""
+
+    type: Literal["mmr"] = "mmr"
+    lambda_: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        alias="lambda",
+        description="1: relevance alone; 0: diversity alone.",
+    )
+    relevance: Literal["embedding", "bm25", "both"] = Field(
+        "embedding",
+        description="embedding: the cosine to the query; bm25: of the candidate's text; both: "
+        "their mean.",
+    )
+
+
+class BM25Rerank(_BM25):
+    """BM25 among the candidates, whatever they were found by."""
+
+    type: Literal["bm25"] = "bm25"
+
+
+class ModelRerank(_Rerank):
+    """A cross-encoder of the operator's configuration reads the query and each text together."""
+
+    type: Literal["model"] = "model"
+    model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
+    on_error: Literal["error", "degrade"] = Field(
+        "error",
+        description="degrade: where the model cannot be reached the order stays as it was, and "
+        "the answer says so.",
+    )
+
+
+class NoRerank(Strict):
+    """No re-ranking, where a vector DB is registered with one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    type: Literal["none"] = "none"
+
+
+Rerank: TypeAlias = Annotated[
+    MMRRerank | BM25Rerank | ModelRerank | NoRerank, Field(discriminator="type")
+]
+"""How the best chunks are ordered anew: `{"type": "mmr" | "bm25" | "model" | "none", ...}`."""
 
 
 class Reranker(ABC):
@@ -25,11 +101,14 @@ class Reranker(ABC):
     ) -> list[Hit]:
         """Return the k best of the hits (all, if fewer), best first, with new scores in [0, 1].
 
+        Each hit's explanation gets `rerank`: what the new score is made of.
+
         Args:
             query: The question's text.
             hits: Candidates, best first; not mutated.
             k: How many to return, >= 1.
-            embedding: The question's embedding, shape (dimension,), for those that need it.
+            embedding: The question's embedding, shape (dimension,), for those that need it; the
+                hits then carry theirs.
 
         Raises:
             Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.

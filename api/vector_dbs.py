@@ -7,13 +7,14 @@ cannot be honored is refused, never replaced.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
 from corral.api.chunks import Identifier, Strict
 from corral.api.errors import UnsupportedMode
 from corral.api.fusion import DEFAULT_RANKER, Ranker
+from corral.api.reranker import Rerank
 from corral.api.scoring import Metric
 
 
@@ -35,6 +36,13 @@ class SearchMode(StrEnum):
             return cls(mode)  # type: ignore[arg-type]  # refusing what is no string is the point
         except ValueError:
             raise UnsupportedMode(mode, [m.value for m in cls]) from None
+
+
+Cutoff: TypeAlias = Literal["none", "gap"]
+"""`gap`: the chunks after the largest drop of the score are left out."""
+
+QuerySyntax: TypeAlias = Literal["plain", "web"]
+"""`web`: "quoted phrases" have to be in a chunk, words after a minus must not."""
 
 
 LANGUAGES: dict[str, str] = {
@@ -99,6 +107,21 @@ class SearchSettings(Strict):
         SearchMode.HYBRID, description="Mode of a query that names none."
     )
     ranker: Ranker = Field(DEFAULT_RANKER, description="How hybrid results are fused.")
+    rerank: Rerank | None = Field(
+        None, description="How the best chunks are ordered anew: mmr, bm25 or model; null: not."
+    )
+    cutoff: Cutoff = Field(
+        "none", description="gap: what comes after the largest drop of the score is left out."
+    )
+    query_syntax: QuerySyntax = Field(
+        "plain",
+        description='web: "quoted phrases" have to be in a chunk, words after a minus must not.',
+    )
+    fuzzy: bool = Field(
+        False,
+        description="Whether keyword search also finds words spelled nearly like the query's, on "
+        "providers with that capability.",
+    )
     language: Annotated[str, AfterValidator(language_name)] = Field(
         "english",
         description="ISO code or English name; decides stemming and stop words. `simple`: neither.",

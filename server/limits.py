@@ -13,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import InvalidRequest
+from corral.api.options import MaxChunks
 from corral.providers.config import Limits
 from corral.server.errors import error_response
 
@@ -95,13 +96,13 @@ def check_count(items: Collection[object], most: int, *, field: str, setting: st
         )
 
 
-def check_max_chunks(max_chunks: int, limits: Limits, *, field: str) -> None:
+def check_max_chunks(max_chunks: MaxChunks, limits: Limits, *, field: str) -> None:
     """Refuse a query for more hits than `server.limits.max_k` allows.
 
     Raises:
         InvalidRequest: It asks for more.
     """
-    if max_chunks > limits.max_k:
+    if max_chunks != "auto" and max_chunks > limits.max_k:
         raise InvalidRequest(
             f"{field} is {max_chunks}, {limits.max_k} is the most.",
             hint="Ask for fewer; the operator's setting is server.limits.max_k.",

@@ -86,7 +86,7 @@ def assemble(
     if not hits:
         return Context()
     assembly = _Assembly(query, config, tokenizer)
-    found = hits[: config.max_chunks]
+    found = hits[: config.max_chunks] if config.max_chunks != "auto" else hits
     included = assembly.fill(found)
     if included:
         contents = [each.hit.chunk.content for each in included]

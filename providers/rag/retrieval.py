@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corral.api.checks import AnyRanker, check_k, check_query_text, check_ranker, check_threshold
+from corral.api.checks import (
+    MAX_K,
+    AnyRanker,
+    check_k,
+    check_query_text,
+    check_ranker,
+    check_threshold,
+)
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse
 from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import merge_ranked
+from corral.api.options import MaxChunks
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.context import ContextHit
 from corral.providers.vector_io.text import clean_text
@@ -78,7 +87,7 @@ class Retrieval:
         vector_db_id: str,
         query: str,
         *,
-        k: int,
+        k: MaxChunks,
         mode: SearchMode | str | None = None,
         score_threshold: float | None = 0.0,
         ranker: AnyRanker | dict[str, Any] | None = None,
@@ -111,7 +120,7 @@ class Retrieval:
         vector_db_ids: Sequence[str],
         query: str,
         *,
-        k: int,
+        k: MaxChunks,
         mode: SearchMode | str | None = None,
         score_threshold: float | None = 0.0,
         ranker: AnyRanker | dict[str, Any] | None = None,
@@ -129,7 +138,8 @@ class Retrieval:
         Args:
             vector_db_ids: At least one; repetitions are ignored.
             query: The question. A blank one finds nothing.
-            k: Most hits, 1 to 1000, of each vector DB and of the answer.
+            k: Most hits, 1 to 1000, of each vector DB and of the answer; `auto`: the root of the
+                number of chunks in all of them, rounded up.
 
         Raises:
             NotFound: One of the vector DBs does not exist; none was searched.
@@ -145,7 +155,7 @@ class Retrieval:
         }
         text = clean_text(check_query_text(query))
         common: dict[str, Any] = {
-            "k": check_k(k),
+            "k": await self._most(vector_dbs, k),
             "score_threshold": check_threshold(score_threshold),
             "ranker": check_ranker(ranker),
             "filters": parse_filter(filters),
@@ -166,7 +176,16 @@ class Retrieval:
 
         answers = await _all(search(vector_db) for vector_db in vector_dbs)
         names = [vector_db.identifier for vector_db in vector_dbs]
-        return _merge([_ranked(n, a.hits) for n, a in zip(names, answers, strict=True)])[:k]
+        merged = _merge([_ranked(n, a.hits) for n, a in zip(names, answers, strict=True)])
+        return merged[: common["k"]]
+
+    async def _most(self, vector_dbs: Sequence[VectorDB], k: MaxChunks) -> int:
+        """Return how many hits are wanted; see `MaxChunks`."""
+        if k != "auto":
+            return check_k(k)
+        indexes = [await self.library.index(vector_db.identifier) for vector_db in vector_dbs]
+        chunks = sum(await _all(index.count() for index in indexes))
+        return min(max(math.ceil(math.sqrt(chunks)), 1), MAX_K)
 
     async def _embed_query(self, text: str, models: list[str]) -> dict[str, NDArray[np.float32]]:
         async def embed(model: str) -> NDArray[np.float32]:
