@@ -1,63 +1,77 @@
-"""Texts to measure with: judged sets in BEIR layout, and seeded synthetic text."""
+"""Texts to measure with: judged sets by folder or name, and seeded synthetic text."""
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-@dataclass(frozen=True, slots=True)
-class JudgedSet:
-    """Documents, queries and relevance judgements.
-
-    Attributes:
-        name: The folder's name.
-        documents: Text by document id; title and text joined by a space, as BEIR does.
-        queries: Text by query id; only queries with a judgement.
-        qrels: Relevance by query id and document id; above 0 is relevant.
-    """
-
-    name: str
-    documents: dict[str, str]
-    queries: dict[str, str]
-    qrels: dict[str, dict[str, int]]
+from corral.api.errors import InvalidRequest
+from corral.bench.beir import is_beir, read_beir
+from corral.bench.judged import JudgedSet, language_of, limited
+from corral.bench.miniature import MINIATURE, miniature_sets
+from corral.bench.named_sets import PREFIX, read_named
+from corral.bench.trec import is_trec, read_trec
 
 
-def read_beir(folder: Path, split: str = "test") -> JudgedSet:
-    """Read `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`.
+def read_sets(
+    sources: Sequence[str],
+    *,
+    languages: Mapping[str, str] | None = None,
+    split: str | None = None,
+    max_documents: int | None = None,
+    seed: int = 0,
+) -> list[JudgedSet]:
+    """Return the judged sets that are named, each checked.
+
+    Args:
+        sources: Folders in BEIR layout or with TREC files, `ir_datasets:NAME`, or `miniature` for
+            the seeded sets that the project makes itself.
+        languages: By name of a set, or under "" for all; `language_of` says what else decides.
+        split: For BEIR folders, the judgements to use.
+        max_documents: As `limited` takes it.
+        seed: For what `limited` draws.
 
     Raises:
-        ValueError: A line is malformed (file and line), or a judgement names an unknown id.
+        InvalidRequest: One is missing, malformed or contradictory (file and line), or two have one
+            name.
+        MissingDependency, Unavailable: A public set cannot be had.
     """
-    corpus = _read_lines(folder / "corpus.jsonl")
-    documents = {row["_id"]: f"{row.get('title', '')} {row['text']}".strip() for row in corpus}
-    texts = {row["_id"]: row["text"] for row in _read_lines(folder / "queries.jsonl")}
-    qrels: dict[str, dict[str, int]] = defaultdict(dict)
-    path = folder / "qrels" / f"{split}.tsv"
-    for number, line in enumerate(path.read_text("utf-8").splitlines()[1:], start=2):
-        fields = line.split("\t")
-        if len(fields) != 3 or fields[0] not in texts or fields[1] not in documents:
-            raise ValueError(f"{path}:{number}: a query, a document and a relevance are expected")
-        qrels[fields[0]][fields[1]] = int(fields[2])
-    queries = {key: texts[key] for key in qrels}
-    return JudgedSet(folder.name, documents, queries, dict(qrels))
+    given = languages or {}
+    found = [each for one in sources for each in _read(one, given, split)]
+    names = [judged.name for judged in found]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidRequest(f"Two data sets are named {twice[0]!r}.", field="data")
+    return [limited(judged, max_documents, seed) for judged in found]
 
 
-def _read_lines(path: Path) -> list[dict[str, str]]:
-    rows = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-            row["_id"], row["text"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}:{number}: {error!r}") from error
-        rows.append(row)
-    return rows
+def _read(source: str, languages: Mapping[str, str], split: str | None) -> list[JudgedSet]:
+    if source.startswith(PREFIX):
+        name = source.removeprefix(PREFIX)
+        return [read_named(name, languages.get(name.replace("/", "-")) or languages.get(""))]
+    if source == MINIATURE and not Path(source).exists():
+        return miniature_sets()
+    folder = Path(source).expanduser().resolve()
+    if not folder.is_dir():
+        raise InvalidRequest(
+            f"There is no folder {source}.",
+            hint=f"Give a folder, {PREFIX}NAME, or {MINIATURE}.",
+            field="data",
+        )
+    language = language_of(folder.name, languages)
+    if is_beir(folder):
+        return [read_beir(folder, language, split)]
+    if is_trec(folder):
+        return [read_trec(folder, language)]
+    raise InvalidRequest(
+        f"{folder} holds neither BEIR files nor TREC files.",
+        hint="BEIR: corpus.jsonl, queries.jsonl, qrels/test.tsv. TREC: documents.*, topics.*, "
+        "qrels.*.",
+        field="data",
+    )
 
 
 def synthetic_texts(

@@ -1,132 +1,272 @@
-"""How good is retrieval? nDCG@10 of the three modes on judged sets, by the server's own code.
+"""How good is retrieval? Runs every query of judged sets on every backend, in every mode.
 
-    python -m corral.bench.quality DIR...                        each DIR in BEIR layout
-    python -m corral.bench.quality --config run.yaml DIR...      on every vector_io provider of it
+    corral bench quality --data DIR --backends sqlite,faiss --modes vector,keyword,hybrid
 
-Every document is stored as one chunk through `Retrieval.store` and every query asked through
-`Retrieval.search`, so what is measured is what users get. Embeddings are kept in the data folder's
-`bench` and reused. Metrics come from `ir-measures` (trec_eval).
+A document is stored as one chunk through `Retrieval.store` and queries are asked through
+`Retrieval.search`, the code that the server's routes call, so what is measured is what users get.
+Foreign systems get the same chunks, texts and embeddings through their adapters.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
-import click
-import ir_measures
-import numpy as np
-from ir_measures import R, nDCG
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 from corral.api.chunks import Chunk
-from corral.api.embedder import Embedder
-from corral.api.vector_dbs import SearchMode, VectorDBRegistration
-from corral.bench.datasets import JudgedSet, read_beir
-from corral.providers.config import RunConfig, data_home, load_config
-from corral.providers.rag.retrieval import Retrieval
-from corral.providers.stack import Stack
+from corral.api.errors import ContractViolation, CorralError, InvalidRequest
+from corral.bench.backends import Backend, Collection, Ranked, System, prepared
+from corral.bench.checks import check_answer
+from corral.bench.embedded import EmbeddedSet, Embedding
+from corral.bench.environment import begin_report
+from corral.bench.judged import JudgedSet
+from corral.bench.metrics import NDCG, measure
+from corral.bench.quality_plan import Cell, QualityPlan, cell_key
+from corral.bench.quality_results import FinishedCells, with_comparisons
+from corral.bench.report import Report, write_report
+from corral.bench.rows import Failure, QualityRow
+from corral.bench.statistics import bootstrap, seed_of
+from corral.bench.trec import write_run
 
-LANGUAGES = {"xquad-de": "german", "xquad-zh": "chinese"}
-"""Languages of sets that are not English, by folder name; others by --language."""
-BATCH = 64
-DEPTH = 100
+Advance = Callable[[int, int], None]
+"""Called with the cells and the work that a step did, as `work_of` counts them."""
 
-
-async def embed_once(embedder: Embedder, texts: list[str], folder: Path) -> NDArray[np.float32]:
-    """Return the embeddings of texts, shape (n, dimension), kept from an earlier run or new."""
-    key = hashlib.sha256("\0".join([embedder.info.model, *texts]).encode()).hexdigest()[:32]
-    path = folder / f"{key}.npy"
-    with suppress(FileNotFoundError):
-        kept: NDArray[np.float32] = np.load(path, allow_pickle=False)
-        return kept
-    parts = []
-    for start in track(range(0, len(texts), BATCH), "embedding", console=Console(stderr=True)):
-        parts.append(await embedder.embed_documents(texts[start : start + BATCH]))
-    result: NDArray[np.float32] = np.concatenate(parts)
-    np.save(path, result, allow_pickle=False)
-    return result
+ADD_BATCH = 500
+EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
+"""About a millisecond each, for the estimate of the time that is left."""
 
 
-async def run_set(
-    stack: Stack, provider_id: str, judged: JudgedSet, model: str, language: str, cache: Path
-) -> dict[SearchMode, tuple[float, float]]:
-    """Store a set, ask its queries in every mode, and return (nDCG@10, recall@100) by mode."""
-    registration = VectorDBRegistration(
-        vector_db_id=judged.name, provider_id=provider_id, embedding_model=model, language=language
+async def work_of(plan: QualityPlan) -> tuple[int, int]:
+    """Return how many cells a plan has and how much work they are, embedding included.
+
+    Raises:
+        NotFound, MissingDependency: The embedding model is not there.
+    """
+    cells = len(plan.all_cells())
+    work = 0
+    async with Embedding.opened(plan.config, plan.home, plan.model) as embedding:
+        for judged in plan.sets:
+            stored = len(plan.backends) * len(judged.documents) * ADD_WORK
+            asked = cells * len(judged.queries) * QUERY_WORK
+            work += embedding.missing(judged) * EMBED_WORK + stored + asked
+    return cells * len(plan.sets), work
+
+
+async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: None) -> Report:
+    """Measure everything that is planned and return the report, which `plan.out` then holds.
+
+    The report is written after every cell. A backend that fails has a row that says why, and the
+    others go on.
+
+    Raises:
+        InvalidRequest: The budget ended before anything was measured.
+        NotFound, MissingDependency: The embedding model is not there.
+        ProviderError: The embedding model failed.
+    """
+    async with Embedding.opened(plan.config, plan.home, plan.model) as embedding:
+        run = _Run(plan, embedding, advance)
+        try:
+            for judged in plan.sets:
+                await run.measure_set(judged)
+        finally:  # what is finished has its comparisons after an interruption, too
+            run.report = with_comparisons(run.report, plan.seed)
+            write_report(run.report, plan.out)
+    if plan.max_seconds is not None and run.out_of_time and not run.report.quality:
+        raise InvalidRequest(
+            f"--max-seconds {plan.max_seconds:g} was too small for one measurement.",
+            hint="What was embedded is kept: with more time the same run gets further.",
+            field="max_seconds",
+        )
+    run.report = run.report.done()
+    write_report(run.report, plan.out)
+    return run.report
+
+
+class _OutOfTime(Exception):
+    """The budget is used up."""
+
+
+class _Run:
+    """A run under way: the report so far, and the time that is left."""
+
+    def __init__(self, plan: QualityPlan, embedding: Embedding, advance: Advance) -> None:
+        self.plan = plan
+        self.out_of_time = False
+        self.report = begin_report(plan.command, plan.seed, plan.requires()).model_copy(
+            update={
+                "embedding_model": plan.model,
+                "embedding_dimension": embedding.info.dimension,
+                "baseline": plan.baseline or plan.all_cells()[0].label,
+            }
+        )
+        self._embedding = embedding
+        self._advance = advance
+        self._finished = FinishedCells(plan.out)
+        self._ends = time.monotonic() + (plan.max_seconds or float("inf"))
+
+    async def measure_set(self, judged: JudgedSet) -> None:
+        """Measure one set on all backends."""
+        self.report = self.report.with_rows(judged.row())
+        waiting = [(b, self._not_kept(judged, b)) for b in self.plan.backends]
+        if not any(cells for _, cells in waiting):
+            return
+        try:
+            embedded = await self._embedding.embed(judged, self._embedded)
+        except _OutOfTime:
+            for backend, _ in waiting:
+                self._fail(backend, "budget", "No time was left after embedding.", judged)
+            return
+        for backend, cells in waiting:
+            if cells:
+                await self._measure_backend(backend, embedded, cells)
+
+    async def _measure_backend(
+        self, backend: Backend, embedded: EmbeddedSet, cells: list[Cell]
+    ) -> None:
+        judged, stage = embedded.judged, "start"
+        collection = Collection(judged.name, self._embedding.info.dimension, judged.language)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            try:
+                self._check_time()
+                async with prepared(backend, Path(folder), collection) as system:
+                    stage = "ingest"
+                    await self._fill(system, embedded)
+                    stage = "search"
+                    for cell in cells:
+                        await self._measure_cell(system, cell, embedded)
+                    stage = "close"
+            except _OutOfTime:
+                self._fail(backend, "budget", "No time was left for all of it.", judged)
+            except Exception as error:  # noqa: BLE001 - whatever a backend raises is its own row
+                self._fail(backend, stage, said(error), judged)
+
+    async def _fill(self, system: System, embedded: EmbeddedSet) -> None:
+        """Store the documents, each as one chunk."""
+        chunks = [
+            Chunk(chunk_id=key, content=text)
+            for key, text in zip(embedded.judged.documents, embedded.contents, strict=True)
+        ]
+        for start in range(0, len(chunks), ADD_BATCH):
+            self._check_time()
+            part = slice(start, start + ADD_BATCH)
+            await system.add(chunks[part], embedded.documents[part])
+            self._advance(0, len(chunks[part]) * ADD_WORK)
+        await system.build()
+
+    async def _measure_cell(self, system: System, cell: Cell, embedded: EmbeddedSet) -> None:
+        """Ask all queries in one mode, and keep what was found as a row."""
+        judged = embedded.judged
+        try:
+            answers, seconds = await self._ask(system, cell, embedded)
+        except _OutOfTime:
+            raise
+        except Exception as error:  # noqa: BLE001 - one mode may fail where the others work
+            stage = "check" if isinstance(error, ContractViolation) else "search"
+            self._fail(cell.backend, stage, said(error), judged, cell)
+            self._advance(1, len(judged.queries) * QUERY_WORK)
+            return
+        failures = []
+        try:
+            embedded.oracle.check_order(cell.mode, answers)
+        except ContractViolation as error:
+            failures.append(_failure(cell.backend, "check", said(error), judged, cell))
+        row = self._row(cell, judged, answers, seconds)
+        self._finished.keep(self._key(judged, cell), row, failures)
+        self.report = self.report.with_rows(row, *failures)
+        write_report(self.report, self.plan.out)
+        self._advance(1, 0)
+
+    async def _ask(
+        self, system: System, cell: Cell, embedded: EmbeddedSet
+    ) -> tuple[dict[str, Ranked], float]:
+        """Return the checked answers by query id, and the seconds that they took."""
+        ranker = cell.fusion.ranker if cell.fusion else None
+        known, k, spent = embedded.judged.documents, self.plan.k, 0.0
+        answers = {}
+        pairs = zip(embedded.judged.queries.items(), embedded.queries, strict=True)
+        for (key, text), embedding in pairs:
+            self._check_time()
+            start = time.perf_counter()
+            found = await system.search(cell.mode, text, embedding, k, ranker=ranker)
+            spent += time.perf_counter() - start
+            check_answer(found, k, known)
+            answers[key] = found
+            self._advance(0, QUERY_WORK)
+        return answers, spent
+
+    def _row(
+        self, cell: Cell, judged: JudgedSet, answers: dict[str, Ranked], seconds: float
+    ) -> QualityRow:
+        """Measure the answers, and write them as a TREC run."""
+        run = {key: [one for one, _ in ranked] for key, ranked in answers.items()}
+        path = Path("runs", judged.name, f"{cell.label.replace(':', '.').replace('/', '-')}.run")
+        write_run(self.plan.out / path, run, cell.backend.name)
+        values = measure(judged.qrels, run)
+        seed = seed_of(self.plan.seed, judged.name, "bootstrap")
+        return QualityRow(
+            backend=cell.backend.name,
+            mode=cell.mode.value,
+            fusion=cell.fusion_label,
+            ranker=cell.fusion.ranker.model_dump(mode="json") if cell.fusion else None,
+            data_set=judged.name,
+            n_queries=len(judged.queries),
+            k=self.plan.k,
+            seconds=seconds,
+            metrics={name: bootstrap(list(of.values()), seed) for name, of in values.items()},
+            ndcg_by_query=values[NDCG],
+            run_file=path.as_posix(),
+        )
+
+    def _not_kept(self, judged: JudgedSet, backend: Backend) -> list[Cell]:
+        """Take over finished cells of an interrupted run, and return the others."""
+        cells = self.plan.cells(backend)
+        if not self.plan.resume:
+            return cells
+        waiting = []
+        for cell in cells:
+            kept = self._finished.find(self._key(judged, cell))
+            if kept is None:
+                waiting.append(cell)
+            else:
+                self.report = self.report.with_rows(kept.row, *kept.failures)
+                self._advance(1, len(judged.queries) * QUERY_WORK)
+        if not waiting:
+            self._advance(0, len(judged.documents) * ADD_WORK)
+        return waiting
+
+    def _key(self, judged: JudgedSet, cell: Cell) -> str:
+        return cell_key(self.plan, judged, cell, self._embedding.info.dimension)
+
+    def _embedded(self, texts: int) -> None:
+        self._advance(0, texts * EMBED_WORK)
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._ends:
+            self.out_of_time = True
+            raise _OutOfTime
+
+    def _fail(
+        self,
+        backend: Backend,
+        stage: str,
+        message: str,
+        judged: JudgedSet,
+        cell: Cell | None = None,
+    ) -> None:
+        self.report = self.report.with_rows(_failure(backend, stage, message, judged, cell))
+
+
+def said(error: Exception) -> str:
+    """Return what an error says to a reader of the report; foreign ones with their type."""
+    return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"
+
+
+def _failure(
+    backend: Backend, stage: str, message: str, judged: JudgedSet, cell: Cell | None
+) -> Failure:
+    mode = cell.label.partition(":")[2] if cell else None
+    return Failure(
+        backend=backend.name, stage=stage, message=message, data_set=judged.name, mode=mode
     )
-    await stack.register(registration)
-    vectors = await embed_once(await stack.embedder(model), list(judged.documents.values()), cache)
-    chunks = [Chunk(chunk_id=key, content=text or "-") for key, text in judged.documents.items()]
-    index = await stack.index(judged.name)
-    for start in range(0, len(chunks), 1000):
-        await index.add_chunks(chunks[start : start + 1000], vectors[start : start + 1000])
-    try:
-        return {mode: await _measure(Retrieval(stack), judged, mode) for mode in SearchMode}
-    finally:
-        await stack.unregister(judged.name)
-
-
-async def _measure(
-    retrieval: Retrieval, judged: JudgedSet, mode: SearchMode
-) -> tuple[float, float]:
-    run: dict[str, dict[str, float]] = {}
-    for key, text in judged.queries.items():
-        answer = await retrieval.search(judged.name, text, k=DEPTH, mode=mode)
-        run[key] = {hit.chunk.chunk_id: hit.score for hit in answer.hits}
-    measured = ir_measures.calc_aggregate([nDCG @ 10, R @ 100], judged.qrels, run)
-    return measured[nDCG @ 10], measured[R @ 100]
-
-
-async def measure_all(
-    config: RunConfig, folders: list[Path], model: str, language: str | None, cache: Path
-) -> Table:
-    """Measure every set on every vector_io provider and return the table."""
-    table = Table("set", "provider", "documents", "queries", *(m.value for m in SearchMode))
-    table.title = f"nDCG@10 (recall@100), {model}"
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(config, Path(folder))
-        for judged in map(read_beir, folders):
-            spoken = language or LANGUAGES.get(judged.name, "english")
-            for entry in config.providers.vector_io:
-                found = await run_set(stack, entry.provider_id, judged, model, spoken, cache)
-                counts = (str(len(judged.documents)), str(len(judged.queries)))
-                cells = (f"{ndcg:.4f} ({recall:.3f})" for ndcg, recall in found.values())
-                table.add_row(judged.name, entry.provider_id, *counts, *cells)
-        await stack.close()
-    return table
-
-
-@click.command(context_settings={"show_default": True})
-@click.argument(
-    "folders",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
-@click.option("--model", default="all-MiniLM-L6-v2", help="Embedding model.")
-@click.option("--language", help="Language of all sets; by default known by the folder's name.")
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A run.yaml."
-)
-def main(folders: tuple[Path, ...], model: str, language: str | None, config: Path | None) -> None:
-    """Print nDCG@10 and recall@100 of the three search modes on judged sets."""
-    start = time.monotonic()
-    cache = data_home() / "bench"
-    cache.mkdir(parents=True, exist_ok=True)
-    settings = load_config(config) if config else RunConfig()
-    table = asyncio.run(measure_all(settings, list(folders), model, language, cache))
-    console = Console(width=120)
-    console.print(table)
-    console.print(f"{time.monotonic() - start:.0f} s")
-
-
-if __name__ == "__main__":
-    main()
