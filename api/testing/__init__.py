@@ -50,7 +50,7 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "concurrency", "differential", "documents", "enumeration", "filters", "guards",
+            "concurrency", "differential", "documents", "enumeration", "filters", "fuzzy", "guards",
             "hostile", "hybrid", "isolation", "keyword", "lifecycle", "limits", "persistence",
             "refusals", "scoring", "vector", "writes",
         )
@@ -62,6 +62,7 @@ from corral.api.testing.differential import DifferentialTests  # noqa: E402
 from corral.api.testing.documents import DocumentTests  # noqa: E402
 from corral.api.testing.enumeration import EnumerationTests  # noqa: E402
 from corral.api.testing.filters import FilterTests  # noqa: E402
+from corral.api.testing.fuzzy import FuzzyTests, NotFuzzyTests  # noqa: E402
 from corral.api.testing.guards import GuardTests  # noqa: E402
 from corral.api.testing.hostile import HostileTextTests  # noqa: E402
 from corral.api.testing.hybrid import HybridTests  # noqa: E402
@@ -86,6 +87,8 @@ class IndexConformance(
     EnumerationTests,
     VectorTests,
     KeywordTests,
+    FuzzyTests,
+    NotFuzzyTests,
     HybridTests,
     ScoreTests,
     FilterTests,

@@ -25,6 +25,7 @@ RANKERS = [
     RRFRanker(candidates=5),
     WeightedRanker(alpha=0.3),
     WeightedRanker(alpha=0.7, normalization="raw"),
+    WeightedRanker(normalization="min_max"),
     MaxRanker(),
 ]
 
@@ -72,10 +73,11 @@ class HybridTests(Suite):
             ]
 
     def test_first_in_both_legs_scores_1(self, indexes: Indexes) -> None:
-        """Under RRF the chunk that is best by vector and by words scores 1.0, alone or not."""
+        """The chunk that is best by vector and by words scores 1.0, alone or not."""
         index = indexes.open(**PLAIN)
         index.add([chunk("a", "zebra"), chunk("b", "lion")], [[1, 0], [0, 1]])
-        response = index.hybrid([1, 0], "zebra")
+        assert index.hybrid([1, 0], "zebra", k=1).scores == [pytest.approx(1.0, abs=1e-9)]
+        response = index.hybrid([1, 0], "zebra", ranker=RRFRanker())
         assert ids(response) == ["a", "b"]
         assert response.scores[0] == pytest.approx(1.0, abs=1e-9)
         assert response.scores[1] == pytest.approx(61 / 62 / 2, abs=1e-9)
@@ -95,13 +97,18 @@ class HybridTests(Suite):
         assert legs == {"word": {"keyword"}, "x000": {"vector"}}
 
     def test_a_query_without_words_is_ranked_by_the_vector_leg(self, indexes: Indexes) -> None:
-        """A blank text, or words that occur nowhere: the vector leg alone, and no error."""
+        """A blank text, or words that occur nowhere: the vector leg alone, and no error.
+
+        Under RRF no score is then above 0.5: half of what counts found nothing.
+        """
         index = indexes.open(dimension=3)
         filled(index)
         for text in ("", "?!", "unheardof"):
-            response = index.hybrid([1, 2, -1], text, k=10)
-            assert ids(response) == ids(index.vector([1, 2, -1], k=10))
-            assert max(response.scores) <= 0.5
+            expected = ids(index.vector([1, 2, -1], k=10))
+            assert ids(index.hybrid([1, 2, -1], text, k=10)) == expected
+            response = index.hybrid([1, 2, -1], text, k=10, ranker=RRFRanker())
+            assert ids(response) == expected
+            assert max(response.scores) <= 0.5, "half of the evidence is missing"
 
     def test_a_small_threshold_does_not_empty_the_answer(self, indexes: Indexes) -> None:
         """0.1 keeps what 0 keeps here: raw RRF sums of 0.03 are not what it is compared with.
@@ -110,9 +117,11 @@ class HybridTests(Suite):
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
-        everything = index.hybrid([1, 2, -1], "w1 w2", k=10)
+        rrf = RRFRanker()
+        everything = index.hybrid([1, 2, -1], "w1 w2", k=10, ranker=rrf)
         assert len(everything.hits) == 10
-        assert ids(index.hybrid([1, 2, -1], "w1 w2", k=10, score_threshold=0.1)) == ids(everything)
+        kept = index.hybrid([1, 2, -1], "w1 w2", k=10, ranker=rrf, score_threshold=0.1)
+        assert ids(kept) == ids(everything)
 
     def test_alpha_1_is_the_vector_leg_and_0_the_keyword_leg(self, indexes: Indexes) -> None:
         """The order of the one leg that counts, for the chunks that it found.
