@@ -58,8 +58,12 @@ def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool
 
 
 def keyword_score(raw: float) -> float:
-    """Turn a raw keyword relevance (BM25, >= 0, unbounded) into a score in [0, 1)."""
-    return raw / (1.0 + raw)
+    """Turn a raw keyword relevance (BM25, >= 0, unbounded) into a score in [0, 1].
+
+    It is raw / (1 + raw), written so that rounding never gives the better one the lower score: each
+    step here is monotone, while in the quotient numerator and denominator are rounded apart.
+    """
+    return 1.0 / (1.0 + 1.0 / raw) if raw > 0 else 0.0
 
 
 def competition_ranks(scores: Sequence[float]) -> list[int]:

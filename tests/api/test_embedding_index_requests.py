@@ -150,8 +150,10 @@ def test_a_query_overrides_the_registered_ranker() -> None:
     [
         ("vector", 3, None, 3),
         ("keyword", 3, None, 3),
-        ("hybrid", 3, None, 40),
-        ("hybrid", 30, None, 60),
+        ("hybrid", 3, None, 100),
+        ("hybrid", 70, None, 140),
+        ("hybrid", 3, {"type": "rrf"}, 40),
+        ("hybrid", 30, {"type": "rrf"}, 60),
         ("hybrid", 3, {"type": "rrf", "candidates": 5}, 5),
         ("hybrid", 7, {"type": "rrf", "candidates": 5}, 7),
     ],
@@ -159,7 +161,7 @@ def test_a_query_overrides_the_registered_ranker() -> None:
 def test_legs_are_asked_for_enough_candidates(
     mode: str, k: int, ranker: dict[str, Any] | None, size: int
 ) -> None:
-    """k where one leg is the answer, max(2k, 40) or the ranker's own number where two are fused."""
+    """k where one leg is the answer, max(2k, the ranker's least) or its own number where two are."""
     index = ScriptedIndex(**TWO)
     ask(index, mode=mode, k=k, ranker=ranker)
     for leg in ("vector", "keyword") if mode == "hybrid" else (mode,):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,7 +181,72 @@ def test_weighted_is_a_convex_combination(
 def test_min_max_gives_full_marks_to_equal_candidates() -> None:
     """One candidate, or all equal: each is the best of its leg, and nothing divides by zero."""
     legs: dict[LegName, Leg] = {"vector": leg(("a", 0.3), ("b", 0.3)), "keyword": leg(("a", 0.2))}
-    assert scores_of(fuse(WeightedRanker(), legs)) == {"a": 1.0, "b": 0.5}
+    ranker = WeightedRanker(alpha=0.5, normalization="min_max")
+    assert scores_of(fuse(ranker, legs)) == {"a": 1.0, "b": 0.5}
+
+
+def test_min_max_stretches_the_engines_scores() -> None:
+    """The bounded form of BM25 squeezes what is good together; what is stretched is BM25 itself."""
+    legs: dict[LegName, Leg] = {
+        "keyword": [("a", 30 / 31, 30.0), ("b", 20 / 21, 20.0), ("c", 10 / 11, 10.0)]
+    }
+    ranker = WeightedRanker(alpha=0, normalization="min_max")
+    assert scores_of(fuse(ranker, legs)) == pytest.approx({"a": 1.0, "b": 0.5, "c": 0.0})
+
+
+def z_scored(alpha: float, legs: dict[LegName, Leg]) -> dict[str, float]:
+    """The textbook: each leg's (score - mean) / deviation, absent chunks at the leg's floor."""
+    ids = {hit[0] for leg in legs.values() for hit in leg}
+    size = max(len(leg) for leg in legs.values()) + 1
+    total = dict.fromkeys(ids, 0.0)
+    best = 0.0
+    for name, weight in (("vector", alpha), ("keyword", 1 - alpha)):
+        raws = {hit[0]: hit[2] for hit in legs[name]}  # type: ignore[index]
+        floor = 0.0 if name == "keyword" else min(raws.values())
+        filled = np.array([*raws.values(), *[floor] * (size - len(raws))])
+        z = {i: (raws.get(i, floor) - filled.mean()) / filled.std() for i in ids}
+        lowest = (floor - filled.mean()) / filled.std()
+        for i in ids:
+            total[i] += weight * (z[i] - lowest)
+        best += weight * (max(z.values()) - lowest)
+    return {i: value / best for i, value in total.items()}
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+def test_z_scores_are_those_of_the_textbook(alpha: float) -> None:
+    """The combination of standard scores, scaled so that 1.0 is the best of both legs.
+
+    Hand-computed for alpha 0.5: the vector leg (0.9, 0.7, 0.5, floor 0.5) has deviation 0.1658 and
+    spread 2.412; the keyword leg (0.8, 0.2, 0, 0) has 0.3279 and 2.4398.
+    """
+    expected = z_scored(alpha, WEIGHTED)
+    found = scores_of(fuse(WeightedRanker(alpha=alpha), WEIGHTED))
+    assert found == pytest.approx(expected, abs=1e-12)
+    if alpha == 0.5:
+        assert found["a"] == pytest.approx(2.412 / (2.412 + 2.4398), abs=1e-4)
+
+
+def test_a_leg_counts_more_where_it_tells_its_candidates_apart() -> None:
+    """One word found in one chunk of many outweighs a vector leg in which all look alike.
+
+    If this fails: an identifier in the query is lost among chunks that mean nothing in particular.
+    """
+    noise = [(f"v{i:02}", 0.55, 0.10 + 0.001 * (i % 7)) for i in range(99, 0, -1)]
+    noise.sort(key=lambda hit: -hit[2])
+    legs: dict[LegName, Leg] = {"vector": noise, "keyword": [("exact", 0.9, 9.0)]}
+    hits = fuse(WeightedRanker(), legs)
+    assert hits[0].chunk_id == "exact"
+    assert hits[0].score > 2 * hits[1].score
+
+
+def test_weights_are_another_way_to_say_alpha() -> None:
+    """Weights 3 and 1 are alpha 0.75; both at once, or none above 0, is refused."""
+    assert check_ranker({"type": "weighted", "weights": {"vector": 3, "keyword": 1}}) == (
+        WeightedRanker(alpha=0.75)
+    )
+    for bad in ({"alpha": 0.5, "weights": {}}, {"weights": {"vector": 0, "keyword": 0}}):
+        with pytest.raises(InvalidRequest):
+            check_ranker({"type": "weighted", **bad})
 
 
 def test_max_lets_the_better_leg_win() -> None:
@@ -198,6 +264,7 @@ RANKERS = [
     RRFRanker(rank_constant=0, weights=LegWeights(vector=0, keyword=2)),
     WeightedRanker(alpha=0.3),
     WeightedRanker(normalization="raw"),
+    WeightedRanker(normalization="min_max"),
     MaxRanker(),
 ]
 legs_strategy = st.dictionaries(
@@ -351,8 +418,10 @@ def test_malformed_rankers_are_refused_with_the_path(data: Any, path: str) -> No
     ],
 )
 def test_each_leg_hands_over_enough_candidates(k: int, candidates: int | None, size: int) -> None:
-    """max(2k, 40) a leg unless given, and never fewer than k."""
+    """max(2k, 40) a leg unless given, and never fewer than k; 100 where scores are normalized."""
     assert RRFRanker(candidates=candidates).leg_size(k) == size
+    spread = WeightedRanker(candidates=candidates).leg_size(k)
+    assert spread == (max(size, 100) if candidates is None else size)
 
 
 def test_rankers_cannot_be_changed_in_place() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corral.api.errors import InvalidEmbedding
@@ -84,9 +84,11 @@ def test_vector_scores_never_fall_when_the_raw_score_rises(
     assert all(later >= earlier for earlier, later in pairwise(scores))
 
 
+@example(raws=[6004799503160661.0, 9007199254740994.0])
 @given(raws=st.lists(st.floats(0, 1e308), min_size=2, max_size=6))
 def test_keyword_scores_never_fall_when_bm25_rises(raws: list[float]) -> None:
-    """The keyword score is monotone and in [0, 1]."""
+    """The keyword score is monotone and in [0, 1], also where float64 ends."""
+    raws = [*raws, *(math.nextafter(raw, math.inf) for raw in raws)]
     scores = [keyword_score(raw) for raw in sorted(raws)]
     assert all(0.0 <= score <= 1.0 for score in scores)
     assert all(later >= earlier for earlier, later in pairwise(scores))

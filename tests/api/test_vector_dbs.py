@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import UnsupportedMode
-from corral.api.fusion import RRFRanker
+from corral.api.fusion import WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import (
     DEFAULT_FIELD_WEIGHTS,
@@ -138,10 +138,10 @@ def test_default_weights_are_not_shared() -> None:
 
 
 def test_defaults() -> None:
-    """Hybrid, RRF 60, English, cosine, normalized, 256 tokens with 32 overlapping."""
+    """Hybrid, z-scores with 0.4 on the vector leg, English, cosine, normalized, 256 tokens with 32 overlapping."""
     settings = SearchSettings()
     assert settings.search_mode is SearchMode.HYBRID
-    assert settings.ranker == RRFRanker(rank_constant=60.0)
+    assert settings.ranker == WeightedRanker(alpha=0.4, normalization="z_score")
     assert (settings.language, settings.metric, settings.normalize) == ("english", "cosine", True)
     assert settings.chunking == ChunkingConfig(chunk_size_in_tokens=256, overlap_in_tokens=32)
 
@@ -221,7 +221,7 @@ def test_a_stored_registration_comes_back_equal(change: dict[str, Any]) -> None:
     [
         ({}, {}, True),
         ({"language": "no"}, {"language": "Norwegian"}, True),
-        ({"ranker": None}, {"ranker": {"type": "rrf", "impact_factor": 60}}, True),
+        ({"ranker": None}, {"ranker": {"type": "weighted", "alpha": 0.4}}, True),
         ({"field_weights": {"title": 2, "content": 1}}, {}, True),
         ({"search_mode": "hybrid"}, {}, True),
         ({"search_mode": "vector"}, {}, False),

@@ -5,6 +5,7 @@ It shows that the conformance suite can be passed, and is what the broken indexe
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import hashlib
 import json
@@ -30,7 +31,7 @@ from corral.providers.vector_io.text import analyzer
 CAPABILITIES = Capabilities(
     vector="native", keyword="native", hybrid="emulated", metrics=("cosine", "l2", "dot"),
     filter_operators=ALL_FILTERS, max_dimension=16_000, exact=True, persistent=True,
-    concurrent_processes=True, transactional=True,
+    concurrent_processes=True, transactional=True, fuzzy=True,
 )  # fmt: skip
 
 
@@ -86,6 +87,18 @@ class ToyIndex(EmbeddingIndex):
     ) -> Sequence[Candidate]:
         entries = self._load()
         terms = set(self._terms(query_string))
+        return self._best(self._bm25(sorted(terms), entries), k, entries, filters)
+
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        entries = self._load()
+        vocabulary = {term for entry in entries.values() for term in entry.frequency}
+        near = (
+            [term] if term in vocabulary else difflib.get_close_matches(term, vocabulary, 3, 0.8)
+            for term in self._terms(query_string)
+        )
+        terms = {term for found in near for term in found}
         return self._best(self._bm25(sorted(terms), entries), k, entries, filters)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:

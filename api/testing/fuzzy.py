@@ -1,0 +1,60 @@
+"""Standard tests: fuzzy keyword search finds misspelled words, or is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.api.errors import InvalidRequest
+from corral.api.testing.indexes import PLAIN, Handle, Indexes, ids
+from corral.api.testing.suite import Suite, needs
+
+TEXTS = {"herd": "elephants crossing rivers", "town": "market square", "sea": "harbor and ships"}
+
+
+def filled(indexes: Indexes) -> Handle:
+    """Return an index of three texts that share no word."""
+    index = indexes.open(**PLAIN)
+    index.add_texts(TEXTS)
+    return index
+
+
+@needs(lambda can: can.fuzzy)
+class FuzzyTests(Suite):
+    """Providers that can."""
+
+    @pytest.mark.parametrize("query", ["elefants", "elephnats", "elephant"])
+    def test_a_misspelled_word_is_found(self, indexes: Indexes, query: str) -> None:
+        """A letter wrong, two swapped or one missing: the chunk is found, and no other."""
+        assert ids(filled(indexes).keyword(query, fuzzy=True)) == ["herd"]
+
+    def test_words_are_exact_unless_it_is_asked_for(self, indexes: Indexes) -> None:
+        """Without fuzzy a misspelled word finds nothing."""
+        assert ids(filled(indexes).keyword("elefants")) == []
+
+    def test_a_word_that_is_right_scores_as_ever(self, indexes: Indexes) -> None:
+        """What is spelled right has the same hits and scores with fuzzy and without."""
+        index = filled(indexes)
+        exact, fuzzy = index.keyword("harbor"), index.keyword("harbor", fuzzy=True)
+        assert (ids(fuzzy), fuzzy.scores) == (ids(exact), pytest.approx(exact.scores))
+
+    def test_what_resembles_nothing_finds_nothing(self, indexes: Indexes) -> None:
+        """A word unlike all others is not stretched to the least unlike."""
+        assert ids(filled(indexes).keyword("xylophone", fuzzy=True)) == []
+
+    @needs(lambda can: can.hybrid != "no")
+    def test_the_keyword_leg_of_a_hybrid_search_is_fuzzy_too(self, indexes: Indexes) -> None:
+        """The misspelled word is found by the keyword leg."""
+        response = filled(indexes).hybrid([1, 0], "elefants", fuzzy=True)
+        found = [hit.chunk.chunk_id for hit in response.hits if "keyword" in hit.explanation.legs]
+        assert found == ["herd"]
+
+
+@needs(lambda can: can.keyword != "no" and not can.fuzzy)
+class NotFuzzyTests(Suite):
+    """Providers that cannot."""
+
+    def test_fuzzy_search_is_refused(self, indexes: Indexes) -> None:
+        """The caller is told so; an exact search in its place would be a silent fallback."""
+        with pytest.raises(InvalidRequest) as caught:
+            filled(indexes).keyword("elefants", fuzzy=True)
+        assert caught.value.field == "fuzzy"
