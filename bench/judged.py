@@ -16,6 +16,9 @@ from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import LANGUAGES, language_name
 from corral.bench.rows import DataSet
 
+LEAST_DOCUMENTS = 20
+"""Fewest that --max-docs may leave: among ten documents any ranking has everything in its ten."""
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedSet:
@@ -222,8 +225,14 @@ def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSe
     limited set compare with each other only.
 
     Raises:
-        InvalidRequest: Not even one query fits.
+        InvalidRequest: Not even one query fits, or `max_documents` is below `LEAST_DOCUMENTS`.
     """
+    if max_documents is not None and max_documents < LEAST_DOCUMENTS:
+        raise InvalidRequest(
+            f"--max-docs {max_documents} is too small for one measurement: any order of fewer than "
+            f"{LEAST_DOCUMENTS} documents looks good.",
+            field="max_docs",
+        )
     if max_documents is None or len(judged.documents) <= max_documents:
         return judged
     rng = np.random.default_rng(seed)

@@ -144,7 +144,7 @@ def make_plan(
             )
         ),
         backends=tuple(find_backends(backends, settings)),
-        modes=tuple(dict.fromkeys(map(SearchMode.parse, modes))),
+        modes=_modes(modes),
         fusions=_fusions(fusions),
         model=model or settings.default_embedding_model,
         config=settings,
@@ -196,6 +196,20 @@ def _with_hashing(config: RunConfig) -> RunConfig:
     embedding = [*config.providers.embedding, hashing]
     providers = config.providers.model_copy(update={"embedding": embedding})
     return config.model_copy(update={"providers": providers})
+
+
+def _modes(given: Sequence[str]) -> tuple[SearchMode, ...]:
+    valid = [mode.value for mode in SearchMode]
+    for name in given:
+        if name not in valid:
+            near = difflib.get_close_matches(name, valid, n=1)
+            meant = f"Did you mean {near[0]!r}? " if near else ""
+            raise InvalidRequest(
+                f"Unknown search mode {name!r}.",
+                hint=f"{meant}Valid: {', '.join(valid)}.",
+                field="modes",
+            )
+    return tuple(dict.fromkeys(map(SearchMode, given)))
 
 
 def _fusions(given: Sequence[str]) -> tuple[Fusion, ...]:

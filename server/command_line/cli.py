@@ -23,6 +23,7 @@ from corral.api.errors import (
     MissingDependency,
     NotFound,
 )
+from corral.server.command_line.bench import bench
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 MODES = click.Choice(["vector", "keyword", "hybrid"])
@@ -278,6 +279,9 @@ def show_config(target: Target) -> None:
     """Print the effective configuration as YAML, defaults filled in and secrets masked."""
     target.local_only("config show")
     _commands().show_config(target.config, target.home)
+
+
+main.add_command(bench)
 
 
 def _field_weight(given: str) -> tuple[str, float]:
