@@ -59,18 +59,30 @@ def idf(document_frequency: int | Numbers, count: int) -> float | FloatArray:
 
 
 @overload
-def term_weight(frequency: float, length: float, average_length: float) -> float: ...
+def term_weight(
+    frequency: float, length: float, average_length: float, *, k1: float = K1, b: float = B
+) -> float: ...
 @overload
 def term_weight(
-    frequency: Numbers, length: float | Numbers, average_length: float
+    frequency: Numbers,
+    length: float | Numbers,
+    average_length: float,
+    *,
+    k1: float = K1,
+    b: float = B,
 ) -> FloatArray: ...
 def term_weight(
-    frequency: float | Numbers, length: float | Numbers, average_length: float
+    frequency: float | Numbers,
+    length: float | Numbers,
+    average_length: float,
+    *,
+    k1: float = K1,
+    b: float = B,
 ) -> float | FloatArray:
     """Return the saturated weight of a term in a document: f (k1 + 1) / (f + k1 norm).
 
     norm = 1 - b + b * length / average_length. The weight is 0 for f = 0, 1 for f = 1 in a document
-    of average length, and stays below k1 + 1 = 2.2.
+    of average length, and stays below k1 + 1 (2.2 by default).
 
     Args:
         frequency: f, how often the term occurs in the document, >= 0; a number, or an array of any
@@ -78,6 +90,8 @@ def term_weight(
         length: Number of terms in the document, >= 0; a number, or, where `frequency` is an array,
             an array that broadcasts with it.
         average_length: Mean number of terms of a document of the vector DB, > 0.
+        k1, b: Of a re-ranker; every index takes the constants. With k1 = 0, where only the
+            presence of a term counts, frequencies must be above 0.
 
     Returns:
         A float, or float64 of the broadcast shape.
@@ -87,7 +101,7 @@ def term_weight(
     """
     if not average_length > 0:
         raise ValueError(f"average length {average_length}; it must be above 0")
-    norm = 1.0 - B + np.asarray(length, np.float64) * (B / average_length)
+    norm = 1.0 - b + np.asarray(length, np.float64) * (b / average_length)
     f = np.asarray(frequency, np.float64)
-    weight: FloatArray = f * (K1 + 1.0) / (f + K1 * norm)
+    weight: FloatArray = f * (k1 + 1.0) / (f + k1 * norm)
     return weight if isinstance(frequency, np.ndarray) else float(weight)
