@@ -129,8 +129,18 @@ Identifier = Annotated[
 """1 to 255 characters; anything but NUL, so slashes, quotes, dots and emoji are ordinary."""
 
 
+MAX_GAP = 256
+"""Most characters of white space that a chunk's record repeats of its document."""
+
+
 class ChunkMetadata(Strict):
-    """Where a chunk came from: Llama Stack's optional record, kept and returned as given."""
+    """Where a chunk came from: Llama Stack's optional record, kept and returned as given.
+
+    The fields from `position` on are ours: a chunk's place in its document, which context assembly
+    needs to add adjacent chunks without repeating their overlap, and to cite. The RAG tool fills
+    them in; a chunk inserted without them has no neighbors. `char_start` and `char_end` count
+    characters of the document's text as it was parsed: `content` is exactly that span.
+    """
 
     chunk_id: Identifier | None = None
     document_id: Identifier | None = None
@@ -143,6 +153,17 @@ class ChunkMetadata(Strict):
     chunk_embedding_dimension: int | None = None
     content_token_count: int | None = None
     metadata_token_count: int | None = None
+    position: int | None = Field(None, ge=0, description="Its number in its document, from 0.")
+    char_start: int | None = Field(None, ge=0, description="Where it begins in its document.")
+    char_end: int | None = Field(None, ge=0, description="Where it ends, exclusive.")
+    page: int | None = Field(None, ge=1, description="The page on which it begins, from 1.")
+    previous_chunk_id: Identifier | None = None
+    next_chunk_id: Identifier | None = None
+    gap_before: str | None = Field(
+        None,
+        max_length=MAX_GAP,
+        description="White space between the chunk before it and itself, which is in neither.",
+    )
 
 
 class Chunk(Strict):

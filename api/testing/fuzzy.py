@@ -35,7 +35,8 @@ class FuzzyTests(Suite):
         """What is spelled right has the same hits and scores with fuzzy and without."""
         index = filled(indexes)
         exact, fuzzy = index.keyword("harbor"), index.keyword("harbor", fuzzy=True)
-        assert (ids(fuzzy), fuzzy.scores) == (ids(exact), pytest.approx(exact.scores))
+        assert ids(fuzzy) == ids(exact)
+        assert fuzzy.scores == pytest.approx(exact.scores)
 
     def test_what_resembles_nothing_finds_nothing(self, indexes: Indexes) -> None:
         """A word unlike all others is not stretched to the least unlike."""

@@ -7,6 +7,7 @@ tests are counted, not their parameters: one passes when all its cases pass.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,6 @@ from corral.api.provider import Capabilities
 from corral.api.testing import IndexConformance
 from corral.api.testing.report import Outcome
 from corral.api.testing.suite import applies, standard_tests
-
-GROUPS = (
-    "lifecycle", "writes", "documents", "ids", "vector", "keyword", "hybrid", "scores", "filters",
-    "differential", "limits", "hostile text", "persistence", "processes", "concurrency",
-    "refusals", "isolation", "guards",
-)  # fmt: skip
-"""A name for each part of `IndexConformance`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class Group:
     """What became of one group.
 
     Attributes:
-        name: Of `GROUPS`.
+        name: As in `tests_by_group`.
         passed, failed: Standard tests that ran.
         not_run: Standard tests that apply but did not run: nothing is known of them.
         not_applicable: Standard tests that the capabilities exclude.
@@ -80,10 +74,18 @@ class Group:
         }
 
 
-def tests_of() -> dict[str, list[str]]:
-    """Return the names of the standard tests by group."""
-    parts = zip(GROUPS, IndexConformance.__bases__, strict=True)
-    return {name: [t for t in vars(part) if t.startswith("test_")] for name, part in parts}
+def tests_by_group() -> dict[str, list[str]]:
+    """Return the names of the standard tests by group, both in the order of the suite.
+
+    A group is a part of `IndexConformance` and is named by its class: HostileTextTests is
+    `hostile text`.
+    """
+    return {
+        re.sub("(?<=[a-z])(?=[A-Z])", " ", part.__name__.removesuffix("Tests")).lower(): [
+            name for name in vars(part) if name.startswith("test_")
+        ]
+        for part in IndexConformance.__bases__
+    }
 
 
 def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Group]:
@@ -97,7 +99,7 @@ def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Grou
     cases: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         cases.setdefault(outcome.test, []).append(outcome)
-    return [_group(name, tests, capabilities, cases) for name, tests in tests_of().items()]
+    return [_group(name, tests, capabilities, cases) for name, tests in tests_by_group().items()]
 
 
 def _group(

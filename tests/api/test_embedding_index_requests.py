@@ -161,7 +161,7 @@ def test_a_query_overrides_the_registered_ranker() -> None:
 def test_legs_are_asked_for_enough_candidates(
     mode: str, k: int, ranker: dict[str, Any] | None, size: int
 ) -> None:
-    """k where one leg is the answer, max(2k, the ranker's least) or its own number where two are."""
+    """k for one leg; for two max(2k, the ranker's least), or the number that the ranker names."""
     index = ScriptedIndex(**TWO)
     ask(index, mode=mode, k=k, ranker=ranker)
     for leg in ("vector", "keyword") if mode == "hybrid" else (mode,):

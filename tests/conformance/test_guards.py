@@ -33,11 +33,12 @@ def running(cls: type[IndexConformance]) -> set[str]:
 
 
 def test_a_provider_that_can_do_all_runs_all() -> None:
-    """With every capability, only the tests of approximate search do not apply."""
+    """With every capability, only tests of approximate search and of refusals do not apply."""
     assert complaints(suite()) == []
     assert set(standard_tests()) - running(suite()) == {
         "test_approximate_search_is_near_brute_force",
         "test_filtered_vector_search_is_near_brute_force",
+        "test_fuzzy_search_is_refused",
     }
     assert len(standard_tests()) > 90
 
