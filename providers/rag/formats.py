@@ -11,7 +11,7 @@ import io
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
 
@@ -20,6 +20,7 @@ MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 
 INSTALL = "pip install 'corral-rag[documents]'"
 
+_T = TypeVar("_T")
 _PDFIUM_LOCK = threading.Lock()  # PDFium is not safe for threads
 
 
@@ -37,8 +38,8 @@ def html_text(html: str) -> str:
     return _reading("HTML", lambda: _main_text(trafilatura, html) or _all_text(lxml, html))
 
 
-def pdf_text(data: bytes) -> str:
-    """Return the text of a PDF, its pages separated by a blank line; "" for scanned pages.
+def pdf_pages(data: bytes) -> list[str]:
+    """Return the text of each page of a PDF; "" for scanned pages.
 
     Raises:
         MissingDependency: pypdfium2 is not installed.
@@ -46,7 +47,7 @@ def pdf_text(data: bytes) -> str:
     """
     pdfium = _package("pypdfium2", "pypdfium2", "PDF")
     with _PDFIUM_LOCK:
-        return _reading("PDF", lambda: "\n\n".join(_pages(pdfium, data)))
+        return _reading("PDF", lambda: list(_pages(pdfium, data)))
 
 
 def docx_text(data: bytes) -> str:
@@ -67,7 +68,7 @@ def _package(module: str, distribution: str, kind: str) -> Any:
         raise MissingDependency(f"Reading {kind} files", distribution, INSTALL) from None
 
 
-def _reading(kind: str, read: Callable[[], str]) -> str:
+def _reading(kind: str, read: Callable[[], _T]) -> _T:
     try:
         return read()
     except InvalidRequest:

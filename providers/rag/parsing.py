@@ -10,13 +10,15 @@ import base64
 import binascii
 import codecs
 import re
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
 from corral.api.rag import URL, RAGDocument
-from corral.providers.rag.formats import docx_text, html_text, pdf_text
+from corral.providers.rag.formats import docx_text, html_text, pdf_pages
 from corral.providers.vector_io.text import clean_text
 
 MARKDOWN = "text/markdown"
@@ -34,13 +36,14 @@ SUFFIXES: dict[str, str] = {
 
 MAX_TITLE_LENGTH = 255
 
+_PAGE_BREAK = "\n\n"
 _ALIASES = {"text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML}
 _TEXT_TYPES = frozenset(
     f"application/{name}"
     for name in ("json", "jsonl", "x-ndjson", "xml", "yaml", "x-yaml", "toml", "javascript", "sql")
 )
 _VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
-_BINARY = {PDF: pdf_text, DOCX: docx_text}
+_BINARY = (PDF, DOCX)
 # Those in use; Python knows others that do not decode text, or decode it very slowly.
 _CHARSETS = frozenset(
     codecs.lookup(name).name
@@ -61,11 +64,18 @@ class ParsedDocument:
             in a row; never blank.
         markdown: Whether it is Markdown (as HTML becomes, too).
         title: Its first heading of level 1, where it is Markdown and has one.
+        page_starts: Where each page begins in the text, in characters, never decreasing; empty
+            where pages are not known. A page without text begins where the next one does.
     """
 
     text: str
     markdown: bool = False
     title: str | None = None
+    page_starts: tuple[int, ...] = ()
+
+    def page(self, position: int) -> int | None:
+        """Return the page, from 1, that a character is on; None where pages are not known."""
+        return bisect_right(self.page_starts, position) or None
 
 
 def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
@@ -85,11 +95,14 @@ def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
     """
     kind, charset = split_mime_type(mime_type)
     kind = kind or "text/plain"
-    if kind in _BINARY:
-        text = _BINARY[kind](_binary(content, kind))
+    starts: list[int] = []
+    if kind == PDF:
+        text, starts = _paged(pdf_pages(_binary(content, kind)))
+    elif kind == DOCX:
+        text = _tidy(docx_text(_binary(content, kind)))
     elif kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml")):
         text = content if isinstance(content, str) else decode(content, charset)
-        text = html_text(text) if kind == HTML else text
+        text = _tidy(html_text(text) if kind == HTML else text)
     else:
         known = ", ".join(["text/*", "application/json", *_BINARY])
         raise InvalidRequest(
@@ -97,7 +110,6 @@ def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
             hint=f"Supported: {known}. Or send the text itself.",
             field="mime_type",
         )
-    text = _tidy(text)
     if not text.strip():
         raise InvalidRequest(
             "There is no text in it.",
@@ -105,7 +117,7 @@ def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
             field="content",
         )
     markdown = kind in {MARKDOWN, HTML}
-    return ParsedDocument(text, markdown, _title(text) if markdown else None)
+    return ParsedDocument(text, markdown, _title(text) if markdown else None, tuple(starts))
 
 
 def read_file(path: Path, document_id: str) -> RAGDocument:
@@ -223,6 +235,19 @@ def _binary(content: str | bytes, kind: str) -> bytes:
         hint=f'Send the file as {{"uri": "data:{kind};base64,..."}}, or its text as text/plain.',
         field="mime_type",
     )
+
+
+def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the text of pages, a blank line between them, and where each of them begins."""
+    parts: list[str] = []
+    starts: list[int] = []
+    length = 0
+    for page in map(_tidy, pages):
+        starts.append(length)
+        if page:
+            parts.append(page)
+            length += len(page) + len(_PAGE_BREAK)
+    return _PAGE_BREAK.join(parts), starts
 
 
 def _tidy(text: str) -> str:

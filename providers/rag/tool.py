@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from pydantic import ValidationError
-
-from corral.api.chunks import Chunk, ChunkMetadata, TextItem, derive_chunk_id
+from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
 from corral.api.rag import (
-    DEFAULT_CHUNK_TEMPLATE,
     URL,
     LLMQueryGenerator,
     RAGDocument,
     RAGQueryConfig,
     RAGQueryResult,
 )
-from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.config import Limits, RagSettings
+from corral.providers.rag.chunking import chunks_of, sizes
 from corral.providers.rag.context import assemble
 from corral.providers.rag.fetching import Fetcher
-from corral.providers.rag.frame import item_template
 from corral.providers.rag.parsing import (
     ParsedDocument,
     chosen_type,
@@ -33,8 +27,7 @@ from corral.providers.rag.parsing import (
     served_type,
 )
 from corral.providers.rag.retrieval import Library, Retrieval
-from corral.providers.rag.splitting import Piece, split
-from corral.providers.rag.tokens import DEFAULT_TOKENIZER, tokenizer
+from corral.providers.rag.tokens import tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +93,13 @@ class RagTool:
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
         vector_db = self.library.vector_db(vector_db_id)
-        chunking = _chunking(vector_db.chunking, chunk_size_in_tokens, overlap)
+        chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
         self._check_documents(documents)
         chunks: list[Chunk] = []
         counts: dict[str, int] = {}
         for number, document in enumerate(documents):
             parsed = await self._parse(number, document)
-            made = await asyncio.to_thread(_chunks, document, parsed, chunking, vector_db)
+            made = await asyncio.to_thread(chunks_of, document, parsed, chunking, vector_db)
             counts[document.document_id] = len(made)
             chunks += made
             self._check_chunks(len(chunks))
@@ -192,77 +185,6 @@ class RagTool:
         most = self._limits.max_chunks_per_insert
         if count > most:
             raise _too_many("chunks", count, most, "max_chunks_per_insert")
-
-
-def _chunking(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
-    """Return the sizes of an insert: the request's, else the registration's, overlap in scale."""
-    size = registered.chunk_size_in_tokens if size is None else size
-    if overlap is None:
-        overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
-    try:
-        return ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise InvalidRequest(
-            f"Chunks of {size} tokens with an overlap of {overlap}: {first['msg']}.",
-            hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
-            field=str(first["loc"][0]) if first["loc"] else "chunk_size_in_tokens",
-        ) from None
-
-
-def _chunks(
-    document: RAGDocument, parsed: ParsedDocument, chunking: ChunkingConfig, vector_db: VectorDB
-) -> list[Chunk]:
-    """Split a document and return its chunks; equal input gives equal ids."""
-    pieces = split(
-        parsed.text,
-        chunk_size=chunking.chunk_size_in_tokens,
-        overlap=chunking.overlap_in_tokens,
-        markdown=parsed.markdown,
-    )
-    metadata: dict[str, Any] = dict(document.metadata)
-    if parsed.title and "title" not in metadata:
-        metadata["title"] = parsed.title
-    metadata["document_id"] = document.document_id
-    printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
-    counts = {"metadata_token_count": tokenizer().count(printed)}
-    origin = ChunkMetadata(
-        document_id=document.document_id,
-        source=_source(document),
-        created_timestamp=int(time.time()),
-        updated_timestamp=int(time.time()),
-        chunk_tokenizer=DEFAULT_TOKENIZER,
-        chunk_embedding_model=vector_db.embedding_model,
-        chunk_embedding_dimension=vector_db.embedding_dimension,
-        metadata_token_count=counts["metadata_token_count"],
-    )
-    return [
-        _chunk(position, piece, {**metadata, "token_count": piece.tokens, **counts}, origin)
-        for position, piece in enumerate(pieces)
-    ]
-
-
-def _chunk(position: int, piece: Piece, metadata: dict[str, Any], origin: ChunkMetadata) -> Chunk:
-    chunk_id = derive_chunk_id(metadata["document_id"], piece.text, position)
-    own = {
-        "chunk_id": chunk_id,
-        "chunk_window": f"{piece.first_token}-{piece.first_token + piece.tokens}",
-        "content_token_count": piece.tokens,
-    }
-    return Chunk(
-        chunk_id=chunk_id,
-        content=piece.text,
-        metadata=metadata,
-        chunk_metadata=origin.model_copy(update=own),
-    )
-
-
-def _source(document: RAGDocument) -> str | None:
-    """Return where a document says it is from; a `data:` URI is content and not a place."""
-    if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
-        return document.content.uri
-    source = document.metadata.get("source")
-    return source if isinstance(source, str) else None
 
 
 def _question(content: str | Sequence[str], config: RAGQueryConfig) -> str:

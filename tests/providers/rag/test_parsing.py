@@ -198,6 +198,14 @@ def test_a_pdf_gives_the_text_of_its_pages() -> None:
     assert parse(pdf("Cattle graze.", "Hay is dry."), PDF).text == "Cattle graze.\n\nHay is dry."
 
 
+def test_a_pdf_knows_where_its_pages_begin() -> None:
+    """A page without text is counted and takes no room; other formats know no pages."""
+    parsed = parse(pdf("", "Cattle graze.", "", "Hay is dry.", ""), PDF)
+    assert parsed.text == "Cattle graze.\n\nHay is dry."
+    assert [parsed.page(n) for n in (0, 12, 14, 15, 25)] == [2, 2, 2, 4, 4]
+    assert parse("Cattle graze.").page(0) is None
+
+
 def test_a_word_file_gives_paragraphs_and_tables_in_order() -> None:
     """A row of a table is a line."""
     assert parse(WORD, DOCX).text == "Grazing plan\n\nMay | valley\n\nFences are checked."

@@ -1,0 +1,121 @@
+"""Parsed documents to chunks that know their place: position, span, page, neighbors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata, derive_chunk_id
+from corral.api.errors import InvalidRequest
+from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.providers.rag.frame import item_template
+from corral.providers.rag.parsing import ParsedDocument
+from corral.providers.rag.splitting import Piece, split
+from corral.providers.rag.tokens import DEFAULT_TOKENIZER, tokenizer
+
+
+def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
+    """Return the sizes of an insert: the request's, else the registration's, overlap in scale.
+
+    Raises:
+        InvalidRequest: A size is out of range.
+    """
+    size = registered.chunk_size_in_tokens if size is None else size
+    if overlap is None:
+        overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
+    try:
+        return ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidRequest(
+            f"Chunks of {size} tokens with an overlap of {overlap}: {first['msg']}.",
+            hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
+            field=str(first["loc"][0]) if first["loc"] else "chunk_size_in_tokens",
+        ) from None
+
+
+def chunks_of(
+    document: RAGDocument, parsed: ParsedDocument, chunking: ChunkingConfig, vector_db: VectorDB
+) -> list[Chunk]:
+    """Split a document and return its chunks in order; equal input gives equal ids.
+
+    The metadata of each is the document's with `document_id`, `token_count` and
+    `metadata_token_count`, and the document's title where it has one. Its record
+    (`chunk_metadata`) says where it is from and what its place in the document is.
+    """
+    pieces = split(
+        parsed.text,
+        chunk_size=chunking.chunk_size_in_tokens,
+        overlap=chunking.overlap_in_tokens,
+        markdown=parsed.markdown,
+    )
+    metadata: dict[str, Any] = dict(document.metadata)
+    if parsed.title and "title" not in metadata:
+        metadata["title"] = parsed.title
+    metadata["document_id"] = document.document_id
+    printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
+    cost = tokenizer().count(printed)
+    origin = _origin(document, vector_db, cost)
+    return [
+        Chunk(
+            chunk_id=place["chunk_id"],
+            content=piece.text,
+            metadata={**metadata, "token_count": piece.tokens, "metadata_token_count": cost},
+            chunk_metadata=origin.model_copy(update=place),
+        )
+        for piece, place in zip(pieces, _places(document.document_id, parsed, pieces), strict=True)
+    ]
+
+
+def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> ChunkMetadata:
+    now = int(time.time())
+    return ChunkMetadata(
+        document_id=document.document_id,
+        source=_source(document),
+        created_timestamp=now,
+        updated_timestamp=now,
+        chunk_tokenizer=DEFAULT_TOKENIZER,
+        chunk_embedding_model=vector_db.embedding_model,
+        chunk_embedding_dimension=vector_db.embedding_dimension,
+        metadata_token_count=metadata_cost,
+    )
+
+
+def _places(
+    document_id: str, parsed: ParsedDocument, pieces: Sequence[Piece]
+) -> list[dict[str, Any]]:
+    """Return what the record of each piece says of its place in the document."""
+    ids = [derive_chunk_id(document_id, piece.text, n) for n, piece in enumerate(pieces)]
+    ends = [0, *(piece.end for piece in pieces)]
+    return [
+        {
+            "chunk_id": chunk_id,
+            "chunk_window": f"{piece.first_token}-{piece.first_token + piece.tokens}",
+            "content_token_count": piece.tokens,
+            "position": n,
+            "char_start": piece.start,
+            "char_end": piece.end,
+            "page": parsed.page(piece.start),
+            "previous_chunk_id": ids[n - 1] if n else None,
+            "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,
+            "gap_before": _gap(parsed.text[ends[n] : piece.start]) if n else None,
+        }
+        for n, (chunk_id, piece) in enumerate(zip(ids, pieces, strict=True))
+    ]
+
+
+def _gap(text: str) -> str | None:
+    """Return the white space between two chunks for the record; None where there is none."""
+    return text if 0 < len(text) <= MAX_GAP else None
+
+
+def _source(document: RAGDocument) -> str | None:
+    """Return where a document says it is from; a `data:` URI is content and not a place."""
+    if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
+        return document.content.uri
+    source = document.metadata.get("source")
+    return source if isinstance(source, str) else None
