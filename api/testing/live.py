@@ -1,11 +1,18 @@
-"""The suite on a provider as it is configured, beside vector DBs that are in use."""
+"""The suite on a provider as it is configured, beside vector DBs that are in use.
+
+As a pytest plugin (`-p corral.api.testing.live`) it makes Ctrl-C wait for the end of the test at
+work. A coroutine that is cancelled may have a thread that goes on making what nobody then removes.
+"""
 
 from __future__ import annotations
 
 import secrets
+import signal
 from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
+
+import pytest
 
 from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.embedding_index import EmbeddingIndex
@@ -13,6 +20,15 @@ from corral.api.errors import NotFound
 from corral.api.provider import VectorIOProvider
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let Ctrl-C stop the run between two tests."""
+
+    def stop(*_: object) -> None:
+        session.shouldstop = "interrupted"
+
+    signal.signal(signal.SIGINT, stop)
 
 
 class LiveConformance(IndexConformance):

@@ -262,6 +262,27 @@ def providers(target: Target) -> None:
 
 
 @main.command()
+@click.argument("provider_type")
+@click.option("--provider-id", help="Which one, where several of the type are configured.")
+@click.option("--json", "json_file", type=EXISTING, metavar="FILE", help="Write the matrix there.")
+@click.pass_obj
+def conformance(
+    target: Target, provider_type: str, provider_id: str | None, json_file: Path | None
+) -> None:
+    """Test a provider against the contract, in scratch vector DBs.
+
+    PROVIDER_TYPE is one of `corral providers`, as inline::sqlite. It is taken as run.yaml has it,
+    or with the type's defaults. Other vector DBs are not touched; an engine for one process at a
+    time must not be in use by a server meanwhile. Exit code 0 where the provider conforms, else 1.
+    """
+    target.local_only("conformance")
+    from corral.server.command_line import conformance as suite  # noqa: PLC0415 - start-up time
+
+    if not suite.conformance(target.config, target.home, provider_type, provider_id, json_file):
+        raise SystemExit(1)
+
+
+@main.command()
 @click.pass_obj
 def models(target: Target) -> None:
     """List the embedding models."""
