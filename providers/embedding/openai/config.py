@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import httpx
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from corral.api.provider import ProviderConfig
-
-
-def _service_url(value: str) -> str:
-    try:
-        url = httpx.URL(value)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if url.scheme not in {"http", "https"} or not url.host or (url.port or 0) > 65535:
-        raise ValueError("must look like http://127.0.0.1:11434/v1")
-    if url.userinfo or url.query or url.fragment:
-        raise ValueError("must hold no user, password or query; put the key into api_key")
-    return value.rstrip("/")
-
-
-def _header_value(value: SecretStr | None) -> SecretStr | None:
-    key = value.get_secret_value().strip() if value else ""  # files and shells add a line break
-    if not (key.isascii() and key.isprintable()):
-        raise ValueError("must be printable ASCII")
-    return SecretStr(key) if key else None
+from corral.providers.http_service import ServiceConfig
 
 
 class OpenAIModel(ProviderConfig):
@@ -51,30 +30,23 @@ class OpenAIModel(ProviderConfig):
     document_prefix: str = ""
 
 
-class OpenAIConfig(ProviderConfig):
+class OpenAIConfig(ServiceConfig):
     """Which service, which of its models, and how patiently it is asked.
 
     Attributes:
         base_url: The part before `/embeddings`, as OpenAI clients take it.
-        api_key: Sent as a bearer token. Default: none.
         models: At least one, with different names.
         timeout_seconds: Bound of one batch, every attempt and pause included; default 60, since
             a service may load its model at the first call.
         max_retries: Attempts after the first, where the service cannot be reached or answers 429
             or 5xx; default 4.
-        retry_delay_seconds: Pause before the first retry; it doubles each time, up to 8 seconds.
-            Default 0.5. A service that says `retry-after` is obeyed instead.
+        retry_delay_seconds: Default 0.5.
         batch_size: Texts of one request; default 32, which every known service takes.
         max_concurrency: Batches of documents at once, over all models; default 4. Questions do not
             wait for them.
     """
 
-    base_url: Annotated[str, AfterValidator(_service_url)]
-    api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = None
     models: list[OpenAIModel] = Field(min_length=1)
-    timeout_seconds: float = Field(60, gt=0, le=3600)
-    max_retries: int = Field(4, ge=0, le=10)
-    retry_delay_seconds: float = Field(0.5, gt=0, le=60)
     batch_size: int = Field(32, ge=1, le=2048)
     max_concurrency: int = Field(4, ge=1, le=64)
 

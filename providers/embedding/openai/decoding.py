@@ -1,20 +1,13 @@
-"""Reads what a service answers: an embeddings response, a retry-after header, an error's code."""
+"""Reads what a service answers: an embeddings response."""
 
 from __future__ import annotations
 
 import base64
 import json
-import math
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def decode_embeddings(body: bytes, count: int, dimension: int) -> NDArray[np.float32]:
@@ -55,37 +48,3 @@ def _row(value: Any) -> NDArray[np.float32]:
             return np.array(value, np.float32)
     except (ValueError, TypeError, OverflowError):
         raise ValueError("an embedding that is no list of numbers") from None
-
-
-def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return the pause that a service asks for, >= 0; None where it says nothing readable.
-
-    `retry-after-ms` is OpenAI's; `retry-after` holds seconds or a date (RFC 9110, section 10.2.3).
-    """
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers[name]) * unit
-        except (KeyError, ValueError):
-            continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    try:
-        date = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
-        return None
-    if date.tzinfo is None:  # the obsolete "-0000" means UTC
-        date = date.replace(tzinfo=UTC)
-    return max(0.0, (date - datetime.now(UTC)).total_seconds())
-
-
-def error_code(body: bytes) -> str:
-    """Return the `code` or `type` of an OpenAI error, "" where there is none.
-
-    Never its message: services quote the text that was sent.
-    """
-    try:
-        error = json.loads(body)["error"]
-        code = error.get("code") or error.get("type")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ""
-    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""

@@ -1,0 +1,244 @@
+"""A JSON service on the other side of HTTP: its settings, requests with retries, its failures.
+
+What embeds, re-ranks and chats remotely stands on it. Neither texts nor the key reach a log or a
+message: of an error's body only its short code is shown, since services quote what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Annotated, Any
+
+import httpx
+from pydantic import AfterValidator, Field, SecretStr
+
+from corral.api.errors import ProviderError, ProviderTimeout, Unavailable
+from corral.api.provider import Health, ProviderConfig
+
+LONGEST_DELAY_SECONDS = 8.0
+HEALTH_TIMEOUT_SECONDS = 3.0
+OVERLOADED = frozenset({429, 502, 503, 504})
+"""Statuses of a service that is there but cannot serve now."""
+
+_HINTS = {
+    400: "Often a text longer than the model reads: split into smaller chunks.",
+    401: "Check api_key.",
+    403: "Check api_key.",
+    404: "Check base_url and the model's name.",
+}
+
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def _service_url(value: str) -> str:
+    try:
+        url = httpx.URL(value)
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in {"http", "https"} or not url.host or (url.port or 0) > 65535:
+        raise ValueError("must look like http://127.0.0.1:11434/v1")
+    if url.userinfo or url.query or url.fragment:
+        raise ValueError("must hold no user, password or query; put the key into api_key")
+    return value.rstrip("/")
+
+
+def _header_value(value: SecretStr | None) -> SecretStr | None:
+    key = value.get_secret_value().strip() if value else ""  # files and shells add a line break
+    if not (key.isascii() and key.isprintable()):
+        raise ValueError("must be printable ASCII")
+    return SecretStr(key) if key else None
+
+
+class ServiceConfig(ProviderConfig):
+    """Which service, and how patiently it is asked; each provider has its own defaults.
+
+    Attributes:
+        base_url: What the provider's paths are appended to; http or https, without user, password
+            or query.
+        api_key: Sent as a bearer token. Default: none.
+        verify_tls: Whether the certificate of an https service is checked; default yes.
+        timeout_seconds: Bound of one request, every attempt and pause included.
+        max_retries: Attempts after the first.
+        retry_delay_seconds: Pause before the first retry; it doubles each time, up to 8 seconds.
+            A service that says `retry-after` is obeyed instead.
+    """
+
+    base_url: Annotated[str, AfterValidator(_service_url)]
+    api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = None
+    verify_tls: bool = True
+    timeout_seconds: float = Field(60, gt=0, le=3600)
+    max_retries: int = Field(4, ge=0, le=10)
+    retry_delay_seconds: float = Field(0.5, gt=0, le=60)
+
+
+class HttpService:
+    """The connections to a service. Redirects are not followed.
+
+    Args:
+        name: How messages call it.
+        config: Where it is.
+        hints: What to do about a status, over and above the usual.
+        slow_hint: What to do where it does not answer in time.
+        retry_busy: Whether an answer of 429 or 5xx is tried again, as a failed connection is. Not
+            where somebody waits for the answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ServiceConfig,
+        *,
+        hints: Mapping[int, str] | None = None,
+        slow_hint: str = "Raise timeout_seconds.",
+        retry_busy: bool = False,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._hints = {**_HINTS, **(hints or {})}
+        self._slow_hint = slow_hint
+        self._retry_busy = retry_busy
+        key = config.api_key.get_secret_value() if config.api_key else ""
+        # No timeout here: `post` bounds all attempts together. Redirects are not followed.
+        self._http = httpx.AsyncClient(
+            headers={"authorization": f"Bearer {key}"} if key else {},
+            timeout=None,  # noqa: S113
+            verify=config.verify_tls,
+        )
+
+    async def post(self, path: str, request: dict[str, Any]) -> bytes:
+        """Send a request and return the body of its answer, within `timeout_seconds`.
+
+        Raises:
+            Unavailable: The service cannot be reached, or is overloaded, at every attempt.
+            ProviderTimeout: It did not answer in time.
+            ProviderError: It refused.
+        """
+        seconds = self._config.timeout_seconds
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                return await self._attempts(path, request, deadline=bound.when() or 0.0)
+        except TimeoutError:
+            raise ProviderTimeout(
+                f"{self.name} did not answer within {seconds:g} seconds.", hint=self._slow_hint
+            ) from None
+
+    async def health(self, path: str) -> Health:
+        """Ask for a path; any answer but a refusal or a failure is well.
+
+        404 is well too: not every service has the path.
+        """
+        try:
+            url = f"{self._config.base_url}{path}"
+            response = await self._http.get(url, timeout=HEALTH_TIMEOUT_SECONDS)
+        except httpx.HTTPError as error:
+            return Health("Error", str(self._unreachable(error)))
+        if response.status_code in {401, 403} or response.status_code >= 500:
+            return Health("Error", f"{self.name} answers {response.status_code}.")
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def _attempts(self, path: str, request: dict[str, Any], deadline: float) -> bytes:
+        """Retry until it works, the attempts are used up, or the next pause would end too late."""
+        for attempt in range(self._config.max_retries + 1):
+            try:
+                return await self._attempt(path, request)
+            except _TryAgain as again:
+                failure = again.failure
+                pause = self._backoff(attempt) if again.seconds is None else again.seconds
+            if pause >= deadline - asyncio.get_running_loop().time():
+                break
+            if attempt < self._config.max_retries:
+                await asyncio.sleep(pause)
+        raise failure
+
+    async def _attempt(self, path: str, request: dict[str, Any]) -> bytes:
+        try:
+            response = await self._http.post(f"{self._config.base_url}{path}", json=request)
+        except httpx.TransportError as error:
+            raise _TryAgain(self._unreachable(error)) from error
+        except httpx.DecodingError as error:
+            raise ProviderError(f"{self.name} answered in a broken encoding.") from error
+        if response.is_success:
+            return response.content
+        failure = self._refusal(response)
+        busy = response.status_code == 429 or response.status_code >= 500
+        if busy and self._retry_busy:
+            raise _TryAgain(failure, retry_after_seconds(response.headers))
+        raise failure
+
+    def _backoff(self, attempt: int) -> float:
+        """Exponential, with jitter over its upper half so that clients do not return together."""
+        delay = min(self._config.retry_delay_seconds * 2.0**attempt, LONGEST_DELAY_SECONDS)
+        return delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def _unreachable(self, error: httpx.HTTPError) -> Unavailable:
+        return Unavailable(
+            f"{self.name} cannot be reached ({type(error).__name__}).",
+            hint="Check that the service runs at base_url.",
+        )
+
+    def _refusal(self, response: httpx.Response) -> ProviderError:
+        status = response.status_code
+        code = error_code(response.content)
+        message = f"{self.name} answered {status}{f' ({code})' if code else ''}."
+        if status in OVERLOADED:
+            return Unavailable(message, hint="The service is overloaded or still starting.")
+        return ProviderError(message, hint=self._hints.get(status, ""))
+
+
+class _TryAgain(Exception):
+    """An attempt failed in a way that may pass; `seconds` is the pause that was asked for."""
+
+    def __init__(self, failure: ProviderError, seconds: float | None = None) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.seconds = seconds
+
+
+def sendable(text: str) -> str:
+    """Return what a service can take: no lone surrogate, and not empty, which OpenAI refuses."""
+    return text.encode("utf-8", "replace").decode() or " "
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return the pause that a service asks for, >= 0; None where it says nothing readable.
+
+    `retry-after-ms` is OpenAI's; `retry-after` holds seconds or a date (RFC 9110, section 10.2.3).
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) * unit
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        date = parsedate_to_datetime(headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if date.tzinfo is None:  # the obsolete "-0000" means UTC
+        date = date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+
+
+def error_code(body: bytes) -> str:
+    """Return the `code` or `type` of an error in OpenAI's form, "" where there is none.
+
+    Never its message: services quote the text that was sent.
+    """
+    try:
+        error = json.loads(body)["error"]
+        code = error.get("code") or error.get("type")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ""
+    return code if isinstance(code, str) and _CODE.fullmatch(code) else ""
