@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +25,28 @@ class ModelInfo(BaseModel):
     max_tokens: int | None = None
 
 
+class TextTokenizer(Protocol):
+    """How a model counts text. Safe to use from many threads at once."""
+
+    def token_ends(self, text: str) -> Sequence[int]:
+        """Return where each token of a text ends, in characters of the text, never decreasing.
+
+        All of the text is read, however long. Marks that the model puts around a text are no
+        tokens of it. A lone surrogate counts as one character.
+        """
+
+
 class Embedder(ABC):
-    """One embedding model. Safe to call from many tasks at once."""
+    """One embedding model. Safe to call from many tasks at once.
+
+    Attributes:
+        info: The model.
+        tokenizer: The model's own, which a RAG query can name to count its budget (`embedder`).
+            None where it is not known here, as with a model behind an HTTP API.
+    """
 
     info: ModelInfo
+    tokenizer: TextTokenizer | None = None
 
     @abstractmethod
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

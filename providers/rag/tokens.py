@@ -2,10 +2,11 @@
 
 `cl100k` and `o200k` are OpenAI's byte-level BPE vocabularies; their tables come with the package
 `rs_bpe`, nothing is downloaded. `bytes` counts UTF-8 bytes, the only hard upper bound for every
-byte-level BPE, for models whose vocabulary is not here.
+byte-level BPE, for models whose vocabulary is not here. `embedder` is the tokenizer of the vector
+DB's embedding model, where the model has one here.
 
-Costs do not add up: two texts joined can cost a little less or more than the two alone. Whoever
-has to keep a budget counts the joined text.
+Costs do not add up: two texts joined can cost a little less or more than the two alone, except at
+some seams (`seam`). Whoever has to keep a budget counts the joined text.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ from typing import Any, Protocol
 
 from rs_bpe.bpe import openai
 
+from corral.api.embedder import TextTokenizer
 from corral.api.errors import InvalidRequest
 
 DEFAULT_TOKENIZER = "cl100k"
+EMBEDDER = "embedder"
 
 MAX_CHARACTERS_PER_TOKEN = 128
-"""The longest token of any tokenizer here is 128 spaces, so a text of more than 128 n characters
-costs more than n tokens."""
+"""The longest token of any vocabulary here is 128 spaces, so a text of more than 128 n characters
+costs more than n tokens. An embedder's tokenizer knows no bound (white space can be free, a long
+word one token); a text of more characters than that for each token is taken as too long all the
+same, and not read."""
+
+_READ_AT_ONCE = 6  # characters a token; English has 4
 
 
 class Tokenizer(Protocol):
@@ -30,7 +37,11 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that `tokenizer` knows it by."""
+        """The name that a query calls it by."""
+
+    @property
+    def adds_up(self) -> bool:
+        r"""Whether costs add up where `seam` says so: count(a + b) == count(a) + count(b)."""
 
     def count(self, text: str) -> int:
         """Return what the text costs, in tokens; 0 for an empty text."""
@@ -53,6 +64,7 @@ def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
 
     Args:
         name: `cl100k` (GPT-4 and its generation), `o200k` (GPT-4o and later), or `bytes`.
+            `embedder` names none by itself: see `own_tokenizer`.
 
     Raises:
         InvalidRequest: There is none of that name.
@@ -60,14 +72,35 @@ def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
     if name not in _MAKERS:
         raise InvalidRequest(
             f"Unknown tokenizer {name!r}.",
-            hint=f"Valid tokenizers: {', '.join(_MAKERS)}.",
+            hint=f"Valid tokenizers: {', '.join([*_MAKERS, EMBEDDER])}.",
             field="tokenizer",
         )
     return _make(name)
 
 
+def own_tokenizer(tokens: TextTokenizer) -> Tokenizer:
+    """Return the tokenizer of an embedding model under the name `embedder`.
+
+    It counts what the model counts, the marks around a text left out.
+    """
+    return _Own(tokens)
+
+
+def seam(left: str, right: str) -> bool:
+    r"""Say whether no token of a text can reach over the seam of its two parts.
+
+        That is so behind a line break, before an ASCII letter or digit: in the expressions by which
+        cl100k and o200k split a text before they look for tokens, what ends with `
+    ` never goes on
+        with such a character, and no look-ahead goes beyond it.
+    """
+    return left[-1:] == "\n" and right[:1].isascii() and right[:1].isalnum()
+
+
 class _BytePairs:
     """A BPE vocabulary of `rs_bpe`."""
+
+    adds_up = True
 
     def __init__(self, name: str, load: Callable[[], Any]) -> None:
         self.name = name
@@ -101,6 +134,7 @@ class _Bytes:
     """One token a UTF-8 byte."""
 
     name = "bytes"
+    adds_up = True
 
     def count(self, text: str) -> int:
         return len(_encodable(text).encode())
@@ -112,6 +146,42 @@ class _Bytes:
     def cut(self, text: str, max_tokens: int) -> str:
         prefix = _encodable(text).encode()[: max(max_tokens, 0)].decode(errors="ignore")
         return text[: len(prefix)]
+
+
+class _Own:
+    """The tokenizer of an embedding model, for which nothing is assumed but what it says."""
+
+    name = EMBEDDER
+    adds_up = False
+
+    def __init__(self, tokens: TextTokenizer) -> None:
+        self._tokens = tokens
+
+    def count(self, text: str) -> int:
+        return len(self._tokens.token_ends(text))
+
+    def count_within(self, text: str, max_tokens: int) -> int | None:
+        # Of a long text a part is read first. Where that costs too much, the whole is not tried:
+        # at worst a chunk is passed over that would just have fit.
+        part = _READ_AT_ONCE * (max(max_tokens, 0) + 1)
+        while part < len(text):
+            if self.count(text[:part]) > max_tokens:
+                return None
+            part *= 4
+        count = self.count(text)
+        return count if count <= max_tokens else None
+
+    def cut(self, text: str, max_tokens: int) -> str:
+        if max_tokens < 1:
+            return ""
+        start = text[: max_tokens * MAX_CHARACTERS_PER_TOKEN]
+        ends = self._tokens.token_ends(start)
+        if len(ends) <= max_tokens and len(start) == len(text):
+            return text
+        for end in reversed(ends[:max_tokens]):
+            if self.count(start[:end]) <= max_tokens:
+                return text[:end]
+        return ""
 
 
 def _encodable(text: str) -> str:
@@ -130,7 +200,7 @@ _MAKERS: dict[str, Callable[[], Tokenizer]] = {
 }
 
 TOKENIZERS: tuple[str, ...] = tuple(_MAKERS)
-"""The names that `tokenizer` knows."""
+"""The names that `tokenizer` knows; a query can also name `embedder`."""
 
 
 @cache

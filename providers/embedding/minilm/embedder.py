@@ -117,6 +117,7 @@ class MiniLMEmbedder(Embedder):
         self, model: Model, documents: ThreadPoolExecutor, queries: ThreadPoolExecutor
     ) -> None:
         self.info = _info(MODEL)
+        self.tokenizer = model
         self._model = model
         self._documents = documents
         self._queries = queries

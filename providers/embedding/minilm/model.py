@@ -30,6 +30,9 @@ class Model:
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
         self._tokenizer.no_padding()  # the file itself pads and cuts to 128
         self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._uncut = Tokenizer.from_buffer(read_tokenizer(folder))
+        self._uncut.no_padding()
+        self._uncut.no_truncation()
         weights = read_weights(folder)
         # The session uses the mapped weights in place: they must live as long as it does.
         self._weights = {
@@ -47,10 +50,14 @@ class Model:
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 256, the marks at both ends included."""
-        # A lone surrogate, which JSON can carry, is no text for the tokenizer: it becomes "?".
-        clean = [text.encode("utf-8", "replace").decode() for text in texts]
+        clean = [_encodable(text) for text in texts]
         # The batch call, even for one text, since it lets other Python threads run meanwhile.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without the marks at its ends."""
+        (encoding,) = self._uncut.encode_batch([_encodable(text)], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
@@ -69,3 +76,8 @@ class Model:
         """Return the embedding of one text, shape (384,)."""
         embeddings = self.embed(self.tokenize([text]))
         return embeddings.reshape(-1)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which are no text for the tokenizer: each is "?"."""
+    return text.encode("utf-8", "replace").decode()

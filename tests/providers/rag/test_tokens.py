@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,7 +12,13 @@ from hypothesis import strategies as st
 from rs_bpe.bpe import openai
 
 from corral.api.errors import InvalidRequest
-from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, TOKENIZERS, tokenizer
+from corral.providers.rag.tokens import (
+    MAX_CHARACTERS_PER_TOKEN,
+    TOKENIZERS,
+    own_tokenizer,
+    seam,
+    tokenizer,
+)
 
 TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from("ab \n\t.'1é中😀\u0301x"), st.characters(codec="utf-8")),
@@ -113,3 +120,69 @@ def test_a_lone_surrogate_is_one_character(name: str) -> None:
     counter = tokenizer(name)
     assert counter.count("a\ud800b") == counter.count("a?b")
     assert "a\ud800b".startswith(counter.cut("a\ud800b", 1))
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(st.sampled_from(TOKENIZERS), TEXTS, st.sampled_from("aRz09"), TEXTS)
+def test_costs_add_up_at_a_seam(name: str, left: str, first: str, right: str) -> None:
+    """Behind a line break and before a letter or digit, parts cost together what they cost alone.
+
+    If this fails: a context that is counted in parts may exceed its budget.
+    """
+    left, right = left + "\n", first + right
+    counter = tokenizer(name)
+    assert counter.adds_up
+    assert seam(left, right)
+    assert counter.count(left + right) == counter.count(left) + counter.count(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [("}\n", "/a"), ("a", "b"), ("a ", "b"), ("\n", " a"), ("\n", "é"), ("", "")]
+)
+def test_elsewhere_there_is_no_seam(left: str, right: str) -> None:
+    """`}`, a line break and `/` are one token of o200k; of other places nothing is claimed."""
+    assert not seam(left, right)
+
+
+# --- an embedder's own -----------------------------------------------------------------------
+
+
+class Words:
+    """A model whose tokens are words; white space is free."""
+
+    read = 0
+
+    def token_ends(self, text: str) -> list[int]:
+        self.read += len(text)
+        return [found.end() for found in re.finditer(r"\S+", text)]
+
+
+def test_an_embedders_tokenizer_has_no_seams() -> None:
+    """Of an unknown vocabulary nothing is assumed: its texts are counted joined."""
+    counter = own_tokenizer(Words())
+    assert (counter.name, counter.adds_up) == ("embedder", False)
+    assert counter.count("hay is  dry\n") == 3
+
+
+@settings(derandomize=True, deadline=None)
+@given(TEXTS, st.integers(-1, 12))
+def test_an_embedders_tokenizer_cuts_and_counts(text: str, most: int) -> None:
+    """A cut starts the text and is within the limit; counting within a limit is counting."""
+    counter = own_tokenizer(Words())
+    count, cut = counter.count(text), counter.cut(text, most)
+    assert text.startswith(cut)
+    assert counter.count(cut) <= max(most, 0)
+    assert most < 1 or counter.count(cut) == min(count, most)
+    assert counter.count_within(text, most) == (count if count <= most else None)
+
+
+def test_an_embedders_tokenizer_reads_the_start_of_a_huge_text() -> None:
+    """Ten megabytes are refused, and cut, after some kilobytes.
+
+    If this fails: a chunk that nobody will see makes the server work for seconds.
+    """
+    words = Words()
+    counter = own_tokenizer(words)
+    assert counter.count_within("cattle " * 1_500_000, 50) is None
+    assert counter.cut("cattle " * 1_500_000, 50) == "cattle " * 49 + "cattle"
+    assert words.read < 20_000

@@ -1,0 +1,38 @@
+"""The model's tokenizer counts whole texts for whoever has to keep a budget."""
+
+from __future__ import annotations
+
+from corral.providers.embedding.minilm.embedder import MiniLMEmbedder
+from corral.providers.embedding.minilm.weights import MAX_TOKENS
+from corral.providers.rag.tokens import own_tokenizer
+
+
+def ends(embedder: MiniLMEmbedder, text: str) -> list[int]:
+    """Return where the tokens of a text end."""
+    assert embedder.tokenizer is not None
+    return list(embedder.tokenizer.token_ends(text))
+
+
+def test_tokens_are_the_models_without_its_marks(embedder: MiniLMEmbedder) -> None:
+    """`torchtune` is torch, tu, ne; positions are characters, surrogates count as one."""
+    assert ends(embedder, "torchtune!") == [5, 7, 9, 10]
+    assert ends(embedder, "a\ud800 😀 b")[-1] == 6
+    assert ends(embedder, "") == ends(embedder, " \n") == []
+
+
+def test_counting_does_not_stop_where_embedding_does(embedder: MiniLMEmbedder) -> None:
+    """1,000 words are 1,000 tokens, though the model reads 256 of them.
+
+    If this fails: a context would exceed its budget without limit.
+    """
+    assert MAX_TOKENS == 256
+    assert ends(embedder, "hay " * 1000) == list(range(3, 4000, 4))
+
+
+def test_a_cut_is_within_the_limit(embedder: MiniLMEmbedder) -> None:
+    """Words are cut between tokens, never inside one."""
+    assert embedder.tokenizer is not None
+    counter = own_tokenizer(embedder.tokenizer)
+    assert [counter.cut("torchtune grazes", n) for n in range(5)] == [
+        "", "torch", "torchtu", "torchtune", "torchtune graz",
+    ]  # fmt: skip
