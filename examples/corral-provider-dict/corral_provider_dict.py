@@ -1,0 +1,161 @@
+"""inline::dict: a complete provider on a dict and numpy, to begin one's own from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.filters import Filter, matches
+from corral.api.provider import (
+    ALL_FILTERS,
+    Api,
+    Capabilities,
+    Health,
+    ProviderConfig,
+    ProviderSpec,
+    VectorIOProvider,
+)
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.bm25 import idf, term_weight
+from corral.providers.vector_io.exact import effective_metric, exact_scores
+from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.text import analyzer
+
+
+class Entry(NamedTuple):
+    """What is kept of a chunk."""
+
+    chunk: Chunk
+    row: NDArray[np.float32]
+    terms: ChunkTerms
+
+
+class DictIndex(EmbeddingIndex):
+    """Chunks by id. Every write makes a new dict, so that readers see whole calls only."""
+
+    def __init__(self, vector_db: VectorDB, forget: Callable[[], object]) -> None:
+        super().__init__(vector_db)
+        self._forget = forget
+        self._entries: dict[str, Entry] = {}
+        self._analyzer = analyzer(vector_db.language)
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        new = {}
+        for chunk, row in zip(chunks, embeddings, strict=True):
+            terms = chunk_terms(chunk, self.vector_db.field_weights, self._analyzer)
+            stored = chunk.model_copy(update={"embedding": None}, deep=True)
+            new[chunk.chunk_id] = Entry(stored, row.copy(), terms)
+        old = self._entries.items()
+        kept = {i: e for i, e in old if e.chunk.document_id not in replace_documents}
+        self._entries = kept | new
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        rows = [entry.row for entry in self._entries.values()]
+        matrix = np.array(rows, dtype=np.float32).reshape(len(rows), len(embedding))
+        scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
+        return self._best(dict(zip(self._entries, scores.tolist(), strict=True)), k, filters)
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        everything = {i: entry.terms for i, entry in self._entries.items()}
+        average = sum(terms.length for terms in everything.values()) / max(len(everything), 1)
+        raw: dict[str, float] = {}
+        for term, times in sorted(Counter(self._analyzer.terms(query_string)).items()):
+            holding = {i: terms for i, terms in everything.items() if term in terms.frequencies}
+            for chunk_id, terms in holding.items():
+                weight = term_weight(terms.frequencies[term], terms.length, average)
+                score = times * idf(len(holding), len(everything)) * weight
+                raw[chunk_id] = raw.get(chunk_id, 0.0) + score
+        return self._best(raw, k, filters)
+
+    def _best(self, raw: Mapping[str, float], k: int, filters: Filter | None) -> list[Candidate]:
+        passing = [i for i in raw if matches(filters, self._entries[i].chunk.metadata)]
+        passing.sort(key=lambda chunk_id: (-raw[chunk_id], chunk_id))
+        return [Candidate(chunk_id, raw[chunk_id]) for chunk_id in passing[:k]]
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        found = [self._entries[i] for i in chunk_ids if i in self._entries]
+        copies = [entry.chunk.model_copy(deep=True) for entry in found]
+        if include_embeddings:
+            for chunk, entry in zip(copies, found, strict=True):
+                chunk.embedding = entry.row.tolist()
+        return copies
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        gone = set(chunk_ids)
+        self._entries = {i: entry for i, entry in self._entries.items() if i not in gone}
+
+    async def _count(self) -> int:
+        return len(self._entries)
+
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return sorted(i for i in self._entries if i > after)[:limit]
+
+    async def _drop(self) -> None:
+        self._forget()
+
+
+class DictConfig(ProviderConfig):
+    """Settings of inline::dict in run.yaml: none. Yours would be fields here."""
+
+
+class DictProvider(VectorIOProvider):
+    """Holds the indexes; a registration is its id and its time together."""
+
+    def __init__(self, provider_id: str) -> None:
+        super().__init__(provider_id)
+        self._indexes: dict[tuple[str, float], DictIndex] = {}
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> DictIndex:
+        """Return the index of a vector DB; see the contract."""
+        key = (vector_db.identifier, vector_db.created_at)
+        if key not in self._indexes:
+            if not create:
+                raise NotFound(f"Vector DB {vector_db.identifier!r} was in memory and is gone.")
+            self._indexes[key] = DictIndex(vector_db, partial(self._indexes.pop, key, None))
+        return self._indexes[key]
+
+    async def health(self) -> Health:
+        """Say that it can serve."""
+        return Health("OK")
+
+
+def create(provider_id: str, config: DictConfig, home: Path) -> DictProvider:
+    """Build the provider (its spec's factory)."""
+    return DictProvider(provider_id)
+
+
+SPEC = ProviderSpec(
+    api=Api.VECTOR_IO,
+    provider_type="inline::dict",
+    description="An example: a dict and numpy, gone with the process.",
+    config="corral_provider_dict:DictConfig",
+    factory="corral_provider_dict:create",
+    capabilities=Capabilities(
+        vector="native",
+        keyword="native",
+        hybrid="emulated",
+        metrics=("cosine", "l2", "dot"),
+        filter_operators=ALL_FILTERS,
+        max_dimension=16_000,
+        exact=True,
+        transactional=True,
+    ),
+)
