@@ -17,6 +17,7 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import COMPARISONS, COMPOUNDS
 from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
+from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
 ENTRY_POINT_GROUP = "corral.providers"
@@ -28,6 +29,7 @@ class Api(StrEnum):
     VECTOR_IO = "vector_io"
     EMBEDDING = "embedding"
     RERANK = "rerank"
+    INFERENCE = "inference"
 
 
 Support = Literal["no", "emulated", "native"]
@@ -176,4 +178,46 @@ class EmbeddingProvider(Provider):
 
         Raises:
             MissingDependency: The model's files or packages are not installed.
+        """
+
+
+class RerankProvider(Provider):
+    """Serves models that read a question and a text together and say how well they fit."""
+
+    @abstractmethod
+    def models(self) -> list[str]:
+        """Return the names of the models that the operator configured. Loads none of them."""
+
+    @abstractmethod
+    async def reranker(self, model: str) -> Reranker:
+        """Return the re-ranker of a model of `models()`, loading it at the first call.
+
+        Raises:
+            NotFound: It is not configured.
+            MissingDependency: The model's files or packages are not installed.
+        """
+
+
+class InferenceProvider(Provider):
+    """Serves language models; they rewrite questions, where a query asks for it."""
+
+    @abstractmethod
+    def models(self) -> list[str]:
+        """Return the names of the models that the operator configured. Loads none of them."""
+
+    @abstractmethod
+    async def chat(self, model: str, prompt: str) -> str:
+        """Return what a model of `models()` answers to a prompt: text that nobody has checked.
+
+        Args:
+            model: Its name.
+            prompt: One message of a user.
+
+        Returns:
+            The answer as it came, possibly empty; of a length that the operator has bounded.
+
+        Raises:
+            NotFound: The model is not configured.
+            Unavailable, ProviderTimeout: It cannot be reached, or not in time.
+            ProviderError: It refused, or answered with something else than a text.
         """

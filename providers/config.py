@@ -9,6 +9,8 @@
         - provider_id: tei
           provider_type: remote::openai
           config: {base_url: "${env.TEI_URL:=http://127.0.0.1:8080/v1}", models: [...]}
+      rerank: [...]
+      inference: [...]
     default_embedding_model: all-MiniLM-L6-v2
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
@@ -62,6 +64,7 @@ class Providers(_Section):
         ]
     )
     rerank: list[ProviderEntry] = Field(default_factory=list)
+    inference: list[ProviderEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _unique(self) -> Providers:

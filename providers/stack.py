@@ -12,7 +12,7 @@ from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
@@ -29,16 +29,22 @@ from corral.api.provider import (
     Capabilities,
     EmbeddingProvider,
     Health,
+    InferenceProvider,
     Provider,
     ProviderSpec,
+    RerankProvider,
     VectorIOProvider,
 )
+from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import ProviderEntry, RunConfig
+from corral.providers.registrations import check_capabilities, same_registration
 from corral.providers.registry import build_provider, check_config, find_spec
 from corral.providers.vector_dbs import VectorDBStore
 
 HEALTH_TIMEOUT_SECONDS = 5.0
+
+_P = TypeVar("_P", bound=Provider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +109,21 @@ class Stack:
 
         Raises:
             UnknownProvider: No such provider; the message names the nearest.
-            InvalidRequest: The model is unknown, its dimension differs, or the provider cannot
-                hold such a vector DB.
+            InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
+                such a vector DB.
             Conflict: The id is taken by a registration that differs; the message names where.
         """
         vector_db = self._resolve(registration)
         async with self._locks[vector_db.identifier]:
             stored = self._vector_dbs.find(vector_db.identifier)
             if stored is not None:
-                return _same(stored, vector_db)
+                return same_registration(stored, vector_db)
             index = await self._vector_io(vector_db.provider_id).open_index(vector_db, create=True)
             try:
                 self._vector_dbs.add(vector_db)
             except Conflict:  # another process was faster
                 await index.delete()  # our own, which nobody has seen
-                return _same(self._vector_dbs.get(vector_db.identifier), vector_db)
+                return same_registration(self._vector_dbs.get(vector_db.identifier), vector_db)
             self._indexes[vector_db.identifier] = (vector_db, index)
         return vector_db
 
@@ -175,6 +181,34 @@ class Stack:
         """
         return await self._embedding(self._model(model)[0]).embedder(model)
 
+    def rerank_models(self) -> list[tuple[str, str]]:
+        """Return (provider_id, model) for every re-ranking model of the configuration."""
+        return [(found.provider_id, model) for found, model in self._rerank_models()]
+
+    async def reranker(self, model: str) -> Reranker:
+        """Return the re-ranker of a model.
+
+        Raises:
+            InvalidRequest: No configured provider serves it; the message lists those there are.
+            MissingDependency: Its packages or files are not installed.
+        """
+        return await self._reranking(model).reranker(model)
+
+    def inference_models(self) -> list[tuple[str, str]]:
+        """Return (provider_id, model) for every language model of the configuration."""
+        return [(found.provider_id, model) for found, model in self._inference_models()]
+
+    async def chat(self, model: str, prompt: str) -> str:
+        """Return what a language model answers; see `InferenceProvider.chat`.
+
+        Raises:
+            InvalidRequest: No configured provider serves it; the message lists those there are.
+            ProviderError: The service failed.
+        """
+        field = "query_config.query_generator_config.model"
+        provider = _serving(model, self._inference_models(), Api.INFERENCE, field)
+        return await provider.chat(model, prompt)
+
     async def providers(self) -> list[ProviderStatus]:
         """Return every configured provider with its health, asked all at once."""
         return list(
@@ -202,6 +236,8 @@ class Stack:
                 hint="Leave embedding_dimension out to take the model's.",
                 field="embedding_dimension",
             )
+        if isinstance(registration.rerank, ModelRerank):
+            self._reranking(registration.rerank.model)
         settings = registration.model_dump(
             exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
         )
@@ -215,7 +251,7 @@ class Stack:
             created_at=time.time(),
             **settings,
         )
-        _check_capabilities(vector_db, spec.capabilities)
+        check_capabilities(vector_db, spec.capabilities)
         return vector_db
 
     def _model(self, model: str) -> tuple[str, ModelInfo]:
@@ -264,6 +300,23 @@ class Stack:
             raise ContractViolation(f"{provider_id} is no EmbeddingProvider.")
         return provider
 
+    def _reranking(self, model: str) -> RerankProvider:
+        return _serving(model, self._rerank_models(), Api.RERANK, "rerank.model")
+
+    def _rerank_models(self) -> list[tuple[RerankProvider, str]]:
+        found = self._of_kind(Api.RERANK, RerankProvider)  # type: ignore[type-abstract]  # for isinstance
+        return [(provider, model) for provider in found for model in provider.models()]
+
+    def _inference_models(self) -> list[tuple[InferenceProvider, str]]:
+        found = self._of_kind(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]
+        return [(provider, model) for provider in found for model in provider.models()]
+
+    def _of_kind(self, api: Api, kind: type[_P]) -> list[_P]:
+        found = [self._provider(each, name) for each, name in self._entries if each is api]
+        if wrong := [provider for provider in found if not isinstance(provider, kind)]:
+            raise ContractViolation(f"{wrong[0].provider_id} is no {kind.__name__}.")
+        return [provider for provider in found if isinstance(provider, kind)]
+
     def _provider(self, api: Api, provider_id: str) -> Provider:
         if (api, provider_id) not in self._entries:
             known = [name for kind, name in self._entries if kind is api]
@@ -289,35 +342,14 @@ class Stack:
         )
 
 
-def _check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
-    """Refuse what the provider cannot do before its engine sees the call."""
-    if vector_db.search_mode not in capabilities.modes:
-        raise InvalidRequest(
-            f"{vector_db.provider_id} does not support search_mode {vector_db.search_mode}.",
-            hint=f"It supports: {', '.join(capabilities.modes)}.",
-            field="search_mode",
-        )
-    if not vector_db.normalize and vector_db.metric not in capabilities.metrics:
-        raise InvalidRequest(
-            f"{vector_db.provider_id} cannot search {vector_db.metric} with normalize: false.",
-            hint=f"It can search: {', '.join(capabilities.metrics)}.",
-            field="metric",
-        )
-    if vector_db.embedding_dimension > capabilities.max_dimension:
-        raise InvalidRequest(
-            f"{vector_db.provider_id} holds {capabilities.max_dimension} dimensions at most, "
-            f"{vector_db.embedding_model} has {vector_db.embedding_dimension}.",
-            field="embedding_model",
-        )
-
-
-def _same(stored: VectorDB, asked: VectorDB) -> VectorDB:
-    ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    differing = [name for name in ours if ours[name] != theirs[name] and name != "created_at"]
-    if differing:
-        raise Conflict(
-            f"Vector DB {stored.identifier!r} is registered with another {', '.join(differing)}.",
-            hint="Delete it first, or leave the settings as they are.",
-            field=differing[0],
-        )
-    return stored
+def _serving(model: str, known: list[tuple[_P, str]], api: Api, field: str) -> _P:
+    """Return the first provider that serves a model."""
+    for provider, name in known:
+        if name == model:
+            return provider
+    names = ", ".join(dict.fromkeys(name for _, name in known))
+    raise InvalidRequest(
+        f"No {api} provider serves the model {model!r}.",
+        hint=f"Known: {names}." if names else f"None is configured (providers.{api} in run.yaml).",
+        field=field,
+    )

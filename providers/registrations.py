@@ -1,0 +1,50 @@
+"""Checks of a registration that need no engine: what its provider can do, what is there already."""
+
+from __future__ import annotations
+
+from corral.api.errors import Conflict, InvalidRequest
+from corral.api.provider import Capabilities
+from corral.api.vector_dbs import VectorDB
+
+
+def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
+    """Refuse what the provider cannot do before its engine sees the call.
+
+    Raises:
+        InvalidRequest: The mode, the metric or the dimension; the message says what it can do.
+    """
+    if vector_db.search_mode not in capabilities.modes:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} does not support search_mode {vector_db.search_mode}.",
+            hint=f"It supports: {', '.join(capabilities.modes)}.",
+            field="search_mode",
+        )
+    if not vector_db.normalize and vector_db.metric not in capabilities.metrics:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} cannot search {vector_db.metric} with normalize: false.",
+            hint=f"It can search: {', '.join(capabilities.metrics)}.",
+            field="metric",
+        )
+    if vector_db.embedding_dimension > capabilities.max_dimension:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} holds {capabilities.max_dimension} dimensions at most, "
+            f"{vector_db.embedding_model} has {vector_db.embedding_dimension}.",
+            field="embedding_model",
+        )
+
+
+def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
+    """Return the stored vector DB if it is the one that was asked for, the time aside.
+
+    Raises:
+        Conflict: It differs; the message names where.
+    """
+    ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
+    differing = [name for name in ours if ours[name] != theirs[name] and name != "created_at"]
+    if differing:
+        raise Conflict(
+            f"Vector DB {stored.identifier!r} is registered with another {', '.join(differing)}.",
+            hint="Delete it first, or leave the settings as they are.",
+            field=differing[0],
+        )
+    return stored
