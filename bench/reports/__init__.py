@@ -1,0 +1,26 @@
+"""Reports for people: `report.md` and a self-contained `report.html`, from a `report.json`.
+
+    write_reports(report, folder)
+
+Both are pure functions of the report: `markdown.render` and `page.render`. `views` picks and groups
+the rows that a section shows, `wording` writes figures, `markup` makes tags that escape what they
+are given, `charts` draws.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.bench.report import Report
+from corral.bench.reports import markdown, page
+
+MARKDOWN_NAME = "report.md"
+HTML_NAME = "report.html"
+
+
+def write_reports(report: Report, folder: Path) -> tuple[Path, Path]:
+    """Write both reports into an existing folder; return the paths of report.md and report.html."""
+    paths = folder / MARKDOWN_NAME, folder / HTML_NAME
+    for path, text in zip(paths, (markdown.render(report), page.render(report)), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths

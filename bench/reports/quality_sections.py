@@ -1,0 +1,227 @@
+"""The page's sections on quality: what was found, the tables, the heat map, the sweep, queries."""
+
+from __future__ import annotations
+
+from corral.bench.metrics import NDCG
+from corral.bench.report import Report
+from corral.bench.reports import charts, views, wording
+from corral.bench.reports.markup import Content, Html, tag
+from corral.bench.reports.svg import Scale, legend, linear
+from corral.bench.reports.tables import (
+    Column,
+    details,
+    failure_row,
+    figure,
+    figures,
+    lead,
+    mode_badge,
+    scrolling,
+    section,
+    table,
+    user,
+    verdict,
+)
+from corral.bench.rows import Failure, QualityRow
+
+
+def findings(report: Report) -> Html | None:
+    """Return what was found, in sentences; None where nothing can be said."""
+    items = [_best(rows) for rows in views.quality_by_set(report).values()]
+    items += [tag("li", user(found.data_set), ": ", user(found.statement)) for found in report.tune]
+    broken = [row for row in report.fidelity if row.verdict == "mapping"]
+    if broken:
+        names = ", ".join(dict.fromkeys(row.backend for row in broken))
+        items.append(tag("li", "Scores or ids are wrong: ", tag("b", user(names)), "."))
+    if report.failures:
+        link = tag("a", wording.count(len(report.failures), "failure"), href="#failures")
+        items.append(tag("li", link, ": see the last rows."))
+    return section("findings", "Findings", tag("ul", items, class_="findings")) if items else None
+
+
+def quality(report: Report) -> Html | None:
+    """Return a table for each data set: every backend and mode with intervals and verdicts."""
+    sets = views.quality_by_set(report)
+    if not sets:
+        return None
+    said = (
+        "Means over the queries with bootstrap 95 % intervals. The last column compares nDCG@10 "
+        "with the baseline: paired randomization test, p after Holm's correction."
+    )
+    tables = [_quality_table(report, name, rows) for name, rows in sets.items()]
+    return section("quality", "Quality", lead(said), tables)
+
+
+def heat_map(report: Report) -> Html | None:
+    """Return nDCG@10 of every system on every data set as a colored table."""
+    found = views.heat_map(report)
+    if found is None:
+        return None
+    columns = [tag("th", user(name), scope="col") for name in found.data_sets]
+    head = tag("thead", tag("tr", tag("th", "System", scope="col"), columns))
+    bodies = [
+        tag("tbody", _mode_row(mode, len(columns) + 1), [_heat_row(r, found) for r in rows])
+        for mode, rows in _by_mode(found).items()
+    ]
+    caption = "nDCG@10 by system and data set"
+    content = tag("table", tag("caption", caption), head, bodies, class_="heat")
+    low, high = wording.score(found.low), wording.score(found.high)
+    scale = tag("p", low, tag("span", class_="ramp", aria_hidden="true"), high, class_="scale")
+    said = "Rows alike in a column agree; where a block differs from the next, the mode matters."
+    return section("heat-map", "nDCG heat map", lead(said), scrolling(caption, content), scale)
+
+
+def sweep(report: Report) -> Html | None:
+    """Return nDCG@10 over the weight of the vector leg, a chart for each data set and backend."""
+    found = views.sweeps(report)
+    if not found:
+        return None
+    parts = [
+        figure(
+            user(one.title),
+            charts.sweep(one),
+            legend((name, at) for at, name in enumerate(one.series)),
+        )
+        for one in found
+    ]
+    said = (
+        "How hybrid quality depends on the share of the vector leg. Bands are 95 % intervals; "
+        "dashed lines are what stands without a weight."
+    )
+    return section("sweep", "Fusion weight", lead(said), tag("div", parts, class_="grid-of-charts"))
+
+
+def queries(report: Report) -> Html | None:
+    """Return each system's wins and losses against the baseline, with the queries' texts."""
+    parts = []
+    for name, rows in views.quality_by_set(report).items():
+        compared = [(row, found) for row in rows if (found := views.changes(report, row))]
+        if compared:
+            parts.append(tag("h3", user(name)))
+            parts += [_changes(row, found, at == 0) for at, (row, found) in enumerate(compared)]
+    said = "nDCG@10 of each query minus the baseline's. The greatest wins and losses have texts."
+    return section("queries", "Wins and losses by query", lead(said), parts) if parts else None
+
+
+def _best(rows: list[QualityRow]) -> Html:
+    """One sentence on the best system of a data set, and whether it is known to be the best."""
+    best = rows[0]
+    figure_ = wording.estimate(best.metrics.get(NDCG))
+    said: Content = "."
+    if best.comparison is not None:
+        said = ("; ", user(best.comparison.statement), ".")
+    elif len(rows) > 1:
+        said = ", the baseline itself."
+    return tag(
+        "li",
+        tag("b", user(best.data_set)),
+        ": ",
+        tag("b", user(best.label)),
+        f" has the highest nDCG@10, {figure_}",
+        said,
+    )
+
+
+def _quality_table(report: Report, name: str, rows: list[QualityRow]) -> Html:
+    names = [metric for metric in views.metric_names(rows) if metric != NDCG]
+    headings = ["System", "Mode", NDCG, "95 % interval"]
+    columns = [
+        Column(headings[0]),
+        Column(headings[1]),
+        Column(headings[2], figures=True),
+        Column(headings[3]),
+        *figures(*names),
+        Column("Against the baseline"),
+    ]
+    scale = linear((v for r in rows if NDCG in r.metrics for v in _ends(r)), 0, 1)
+    base = {row.comparison.baseline for row in rows if row.comparison}
+    cells = [_quality_cells(row, names, scale, row.label in base) for row in rows]
+    failed = [_failure(row, len(columns)) for row in views.failures_of(report, name)]
+    found = next((d for d in report.data_sets if d.name == name), None)
+    size = f": {wording.count(found.documents, 'document')}" if found else ""
+    caption = f"{name}{size}, {wording.count(rows[0].n_queries, 'query', 'queries')}"
+    return table(caption, columns, [*cells, *failed])
+
+
+def _ends(row: QualityRow) -> tuple[float, float]:
+    return row.metrics[NDCG].low, row.metrics[NDCG].high
+
+
+def _quality_cells(
+    row: QualityRow, names: list[str], scale: Scale, is_baseline: bool
+) -> list[Content]:
+    main = row.metrics.get(NDCG)
+    fusion = [" ", tag("small", user(row.fusion))] if row.fusion else None
+    strip = charts.interval(main, scale) if main else None
+    return [
+        [user(row.backend), fusion],
+        mode_badge(row.mode),
+        tag("b", wording.score(main.mean)) if main else wording.NONE,
+        [strip, tag("small", wording.interval(main))] if main else wording.NONE,
+        *(_metric(row, name) for name in names),
+        verdict(row.comparison, is_baseline=is_baseline),
+    ]
+
+
+def _metric(row: QualityRow, name: str) -> Content:
+    found = row.metrics.get(name)
+    if found is None:
+        return wording.NONE
+    return tag("span", wording.score(found.mean), " ", tag("small", wording.interval(found)))
+
+
+def _failure(row: Failure, columns: int) -> Html:
+    name = [user(row.backend), " ", tag("small", row.mode or "all modes")]
+    return failure_row(name, columns, f"({row.stage}) {row.message}")
+
+
+def _by_mode(found: views.HeatMap) -> dict[str, list[tuple[str, tuple[float | None, ...]]]]:
+    modes: dict[str, list[tuple[str, tuple[float | None, ...]]]] = {}
+    for mode, name, values in found.rows:
+        modes.setdefault(mode, []).append((name, values))
+    return modes
+
+
+def _mode_row(mode: str, columns: int) -> Html:
+    return tag("tr", tag("th", mode_badge(mode), colspan=columns, scope="rowgroup"), class_="group")
+
+
+def _heat_row(row: tuple[str, tuple[float | None, ...]], found: views.HeatMap) -> Html:
+    name, values = row
+    return tag(
+        "tr", tag("th", user(name), scope="row"), [_heat_cell(value, found) for value in values]
+    )
+
+
+def _heat_cell(value: float | None, found: views.HeatMap) -> Html:
+    if value is None:
+        return tag("td", wording.NONE, class_="empty")
+    share = charts.heat(value, found)
+    class_ = "cell high" if share > 50 else "cell"
+    return tag("td", wording.score(value), class_=class_, style=f"--share:{share:g}%")
+
+
+def _changes(row: QualityRow, found: list[views.Change], open_: bool) -> Html:
+    wins = [change for change in found if change.difference > 0]
+    losses = [change for change in reversed(found) if change.difference < 0]
+    equal = len(found) - len(wins) - len(losses)
+    counts = f"{len(wins)} better, {len(losses)} worse, {equal} equal"
+    against = row.comparison.baseline if row.comparison else ""
+    summary = (tag("b", user(row.label)), f" against {against}: ", counts)
+    columns = [Column("Query"), *figures("Baseline", "Here", "Difference")]
+    parts = [
+        table(name, columns, [_change_cells(change) for change in some[: views.EXAMPLES]])
+        for name, some in (("Greatest wins", wins), ("Greatest losses", losses))
+        if some
+    ]
+    sides = tag("div", parts, class_="sides")
+    return details(summary, figure(counts, charts.differences(found)), sides, open_=open_)
+
+
+def _change_cells(change: views.Change) -> list[Content]:
+    text = user(change.text or "(its text is not in the report)")
+    return [
+        [tag("small", user(change.query_id)), " ", tag("span", text, class_="query")],
+        wording.score(change.baseline),
+        wording.score(change.value),
+        f"{change.difference:+.3f}",
+    ]

@@ -1,0 +1,296 @@
+"""What the sections of a report show: rows picked, grouped and ordered. Pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from corral.bench.metrics import NAMES, NDCG
+from corral.bench.report import Report
+from corral.bench.rows import (
+    BuildRow,
+    Estimate,
+    Failure,
+    QualityRow,
+    SpeedRow,
+    TuneSection,
+)
+
+MODES = ("vector", "keyword", "hybrid")
+EXAMPLES = 5
+"""Wins, and losses, that are shown with their texts."""
+LEAST_SAMPLES = 20
+"""Fewer latencies than this make no box: its quartiles would rest on a handful."""
+
+_Row = TypeVar("_Row")
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def backends(report: Report) -> list[str]:
+    """Return every backend in the order of its first appearance; a chart's colors follow it."""
+    sections = (report.quality, report.speed, report.builds, report.fidelity, report.failures)
+    return list(dict.fromkeys(row.backend for rows in sections for row in rows))
+
+
+def mode_order(mode: str) -> int:
+    """Return a mode's place: vector, keyword, hybrid, then others."""
+    return MODES.index(mode) if mode in MODES else len(MODES)
+
+
+def metric_names(rows: Iterable[QualityRow]) -> list[str]:
+    """Return the metrics that these rows have, the suite's own in its order first."""
+    found = {name for row in rows for name in row.metrics}
+    return [*(n for n in NAMES if n in found), *sorted(found.difference(NAMES))]
+
+
+def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
+    """Return the quality rows by data set, the best nDCG@10 first; equal ones by label."""
+    grouped = _grouped(report.quality, lambda row: row.data_set)
+    return {
+        name: sorted(rows, key=lambda row: (-ndcg(row), row.label))
+        for name, rows in grouped.items()
+    }
+
+
+def ndcg(row: QualityRow) -> float:
+    """Return a row's nDCG@10; 0 where it was not computed."""
+    return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
+
+
+def failures_of(report: Report, data_set: str) -> list[Failure]:
+    """Return the failures on a data set, and those that concern all data sets."""
+    return [row for row in report.failures if row.data_set in (None, data_set)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """nDCG@10 of every system on every data set.
+
+    Attributes:
+        data_sets: The columns.
+        rows: (mode, backend with fusion, a value or None for each data set), by mode.
+        low, high: The smallest and the largest value, the ends of the color scale.
+    """
+
+    data_sets: tuple[str, ...]
+    rows: tuple[tuple[str, str, tuple[float | None, ...]], ...]
+    low: float
+    high: float
+
+
+def heat_map(report: Report) -> HeatMap | None:
+    """Return the heat map; None without quality rows."""
+    if not report.quality:
+        return None
+    sets = tuple(dict.fromkeys(row.data_set for row in report.quality))
+    order = backends(report)
+    systems = _grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
+    rows = []
+    for mode, backend, fusion in sorted(
+        systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
+    ):
+        found = {row.data_set: ndcg(row) for row in systems[mode, backend, fusion]}
+        name = f"{backend} {fusion}".strip()
+        rows.append((mode, name, tuple(found.get(data_set) for data_set in sets)))
+    values = [ndcg(row) for row in report.quality]
+    return HeatMap(sets, tuple(rows), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting of a backend: recall against the exact neighbors, and answers per second."""
+
+    row: SpeedRow
+    recall: float
+    on_front: bool
+
+
+def fronts(report: Report) -> dict[tuple[str, int, int], list[Point]]:
+    """Return vector mode's points without a filter, by (data set, size, concurrency).
+
+    A point is on the front where no other has both more recall and more throughput (no less of
+    either, and more of one).
+    """
+    grouped = _grouped(
+        [row for row in report.speed if row.mode == "vector" and row.selectivity is None],
+        lambda row: (row.data_set, row.size, row.concurrency),
+    )
+    panels = {}
+    for key, rows in sorted(grouped.items()):
+        known = [(row, recall) for row in rows if (recall := _recall(report, row)) is not None]
+        if known:
+            panels[key] = [
+                Point(row, recall, _on_front(row.throughput_qps, recall, known))
+                for row, recall in known
+            ]
+    return panels
+
+
+def latencies(report: Report) -> dict[tuple[str, int], dict[str, list[SpeedRow]]]:
+    """Return serial latencies without a filter, by (data set, size) and mode, fastest first."""
+    serial = [row for row in report.speed if row.concurrency == 1 and row.selectivity is None]
+    panels = {}
+    for key, rows in sorted(_grouped(serial, lambda row: (row.data_set, row.size)).items()):
+        modes = _grouped(sorted(rows, key=lambda row: row.p50_ms), lambda row: row.mode)
+        panels[key] = {mode: modes[mode] for mode in sorted(modes, key=mode_order)}
+    return panels
+
+
+def spread(row: SpeedRow) -> tuple[float, float, float] | None:
+    """Return the 5th, 25th and 75th percentile of a row's samples; None for too few."""
+    if len(row.samples_ms) < LEAST_SAMPLES:
+        return None
+    low, first, third = np.quantile(row.samples_ms, [0.05, 0.25, 0.75])
+    return float(low), float(first), float(third)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """nDCG@10 over the weight of the vector leg.
+
+    Attributes:
+        title: Data set and backend.
+        series: By what else was set, (alpha, estimate), by alpha.
+        references: What to hold against it: the single modes and rrf, by name.
+    """
+
+    title: str
+    series: dict[str, list[tuple[float, Estimate]]]
+    references: dict[str, Estimate]
+
+
+def sweeps(report: Report) -> list[Sweep]:
+    """Return a sweep for each data set, backend and tuning that tried at least two weights."""
+    grouped = _grouped(report.quality, lambda row: (row.data_set, row.backend))
+    found = [
+        _sweep(f"{data_set}, {backend}", [(r.label, r.mode, r.ranker, r.metrics) for r in rows])
+        for (data_set, backend), rows in grouped.items()
+    ]
+    found += [_tuned(section) for section in report.tune]
+    return [sweep for sweep in found if sweep.series]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One query: nDCG@10 here minus the baseline's."""
+
+    query_id: str
+    text: str
+    value: float
+    baseline: float
+
+    @property
+    def difference(self) -> float:
+        """Positive where this system is better."""
+        return self.value - self.baseline
+
+
+def changes(report: Report, row: QualityRow) -> list[Change]:
+    """Return every query's change against the baseline, the greatest win first; [] without one.
+
+    Equal differences are ordered by query id.
+    """
+    if row.comparison is None:
+        return []
+    same_set = [other for other in report.quality if other.data_set == row.data_set]
+    wanted = row.comparison.baseline
+    base = next((other.ndcg_by_query for other in same_set if other.label == wanted), {})
+    texts = query_texts(report, row.data_set)
+    found = [
+        Change(query_id, texts.get(query_id, ""), value, base[query_id])
+        for query_id, value in row.ndcg_by_query.items()
+        if query_id in base
+    ]
+    return sorted(found, key=lambda change: (-change.difference, change.query_id))
+
+
+def query_texts(report: Report, data_set: str) -> Mapping[str, str]:
+    """Return the texts of a data set's queries by id."""
+    return next((d.query_texts for d in report.data_sets if d.name == data_set), {})
+
+
+def builds(report: Report) -> dict[str, list[BuildRow]]:
+    """Return the build rows by data set, then by backend and size."""
+    order = backends(report)
+    rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
+    return _grouped(rows, lambda row: row.data_set)
+
+
+def build_seconds(row: BuildRow) -> float | None:
+    """Return the seconds from the first insert until the indexes are built; None if unknown."""
+    if not row.insert_rate:
+        return None
+    return row.size / row.insert_rate + (row.build_seconds or 0.0)
+
+
+def _recall(report: Report, row: SpeedRow) -> float | None:
+    """The row's own, or what the fidelity round found for the same vectors."""
+    if row.recall_vs_exact is not None or row.variant:
+        return row.recall_vs_exact
+    wanted = (row.backend, row.data_set, row.mode, row.size, row.k)
+    for found in report.fidelity:
+        key = (found.backend, found.data_set, found.mode, found.size, found.k)
+        if key == wanted and found.recall_vs_exact is not None:
+            return found.recall_vs_exact.mean
+    return None
+
+
+def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, float]]) -> bool:
+    return not any(
+        row.throughput_qps >= throughput
+        and other >= recall
+        and (row.throughput_qps > throughput or other > recall)
+        for row, other in known
+    )
+
+
+_Trial = tuple[str, str | None, Mapping[str, Any] | None, Mapping[str, Estimate]]
+
+
+def _sweep(title: str, trials: list[_Trial]) -> Sweep:
+    """Draw from (label, mode, ranker, metrics); weights without a second one are no sweep."""
+    series: dict[str, list[tuple[float, Estimate]]] = {}
+    references: dict[str, Estimate] = {}
+    for label, mode, ranker, metrics in trials:
+        if NDCG not in metrics:
+            continue
+        alpha = (ranker or {}).get("alpha")
+        if ranker and isinstance(alpha, int | float):
+            series.setdefault(_rest(ranker), []).append((float(alpha), metrics[NDCG]))
+        elif mode in ("vector", "keyword") or (ranker or {}).get("type") == "rrf":
+            references[label.partition(":")[2] or label] = metrics[NDCG]
+    swept = {
+        name: sorted(points, key=lambda point: point[0])
+        for name, points in series.items()
+        if len({alpha for alpha, _ in points}) > 1
+    }
+    return Sweep(title, swept, references)
+
+
+def _tuned(section: TuneSection) -> Sweep:
+    trials: list[_Trial] = []
+    for trial in section.trials:
+        ranker = trial.settings.get("ranker")
+        mode = trial.settings.get("search_mode", trial.settings.get("mode"))
+        kept = ranker if isinstance(ranker, dict) else None
+        trials.append((trial.label, mode, kept, {NDCG: trial.train}))
+    return _sweep(f"{section.data_set}, {section.backend}, training half", trials)
+
+
+def _rest(ranker: Mapping[str, Any]) -> str:
+    """A name for what is set beside the weight, so that only like is joined with like."""
+    rest = {key: value for key, value in ranker.items() if key not in ("alpha", "type", "weights")}
+    plain = {key: value for key, value in rest.items() if value is not None}
+    name = str(ranker.get("type", "weighted"))
+    return f"{name} {json.dumps(plain, sort_keys=True)}" if plain else name
+
+
+def _grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:
+    groups: dict[_Key, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
