@@ -119,7 +119,7 @@ class System(ABC):
 
         Args:
             mode: One of `modes`.
-            text: The question.
+            text: The question; never blank, in vector mode neither (a blank one finds nothing).
             embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
             k: Most hits, 1 to 1000.
             ranker: The fusion in hybrid mode; None takes the system's default.

@@ -17,6 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
+from corral.api.reranker import Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 from corral.bench.backends import Collection, Ranked, System
 from corral.providers.config import ProviderEntry, Providers, RunConfig
@@ -119,6 +120,9 @@ class _Library:
 
     async def embedder(self, model: str) -> Embedder:
         return self._embedder
+
+    async def reranker(self, model: str) -> Reranker:
+        return await self._stack.reranker(model)
 
 
 class _Given(Embedder):

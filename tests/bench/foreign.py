@@ -1,0 +1,162 @@
+"""Foreign systems for tests: one that works, and several that are broken on purpose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench import backends
+from corral.bench.adapters import __name__ as package
+from corral.bench.backends import Collection, Ranked, System
+from corral.providers.vector_io.text import analyzer
+
+
+class Exact(System):
+    """Numpy for vectors, shared words for keywords, their mean for both; counts its calls."""
+
+    calls: ClassVar[list[str]] = []
+
+    async def prepare(self, collection: Collection) -> None:
+        """Begin empty."""
+        self.calls.append(f"prepare {collection.name}")
+        self._analyzer = analyzer(collection.language)
+        self._ids: list[str] = []
+        self._words: list[set[str]] = []
+        self._rows = np.empty((0, collection.dimension), np.float32)
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Keep everything in memory."""
+        self._ids += [chunk.chunk_id for chunk in chunks]
+        self._words += [set(self._analyzer.terms(chunk.content)) for chunk in chunks]
+        self._rows = np.concatenate([self._rows, embeddings])
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: Any = None,
+        filters: Any = None,
+    ) -> Ranked:
+        """Return the k best."""
+        self.calls.append(f"search {mode}")
+        asked = set(self._analyzer.terms(text))
+        cosines = (self._rows @ embedding + 1) / 2
+        shares = np.array([len(asked & words) for words in self._words]) / max(1, len(asked))
+        scores = {"vector": cosines, "keyword": shares, "hybrid": cosines + shares}[mode.value]
+        order = np.argsort(-scores, kind="stable")[:k]
+        return [(self._ids[row], float(scores[row])) for row in order]
+
+    async def close(self) -> None:
+        """Say that it was closed."""
+        self.calls.append("close")
+
+
+class Worst(Exact):
+    """Returns the worst first, with scores that fall: the sign was lost."""
+
+    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+        """Return the k worst, from 1 down."""
+        embedding, k = given
+        hits = await super().search(mode, text, embedding, len(self._ids), **options)
+        return [(name, 1 - score) for name, score in reversed(hits)][:k]
+
+
+class Distances(Exact):
+    """Returns the right order with distances where scores are due."""
+
+    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+        """Return 1 - score."""
+        hits = await super().search(mode, text, *given, **options)
+        return [(name, 1 - score) for name, score in hits]
+
+
+class Backwards(Exact):
+    """Finds the right ones and returns them the wrong way round."""
+
+    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+        """Turn the hits around."""
+        hits = await super().search(mode, text, *given, **options)
+        return [(name, -score) for name, score in reversed(hits)]
+
+
+class Renamed(Exact):
+    """Returns ids that nobody stored."""
+
+    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+        """Return each id with a prefix."""
+        hits = await super().search(mode, text, *given, **options)
+        return [(f"x-{name}", score) for name, score in hits]
+
+
+class Unreachable(Exact):
+    """Cannot start."""
+
+    async def prepare(self, collection: Collection) -> None:
+        """Fail."""
+        raise ConnectionRefusedError("nobody listens there")
+
+
+class Full(Exact):
+    """Cannot store."""
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Fail."""
+        raise RuntimeError("disk full")
+
+
+class Wordless(Exact):
+    """Fails in keyword mode only."""
+
+    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+        """Fail for words."""
+        if mode is SearchMode.KEYWORD:
+            raise ValueError("unexpected punctuation")
+        return await super().search(mode, text, *given, **options)
+
+
+class VectorOnly(Exact):
+    """Has one mode."""
+
+    modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
+
+
+class Missing(Exact):
+    """Needs a package that nobody has."""
+
+    requires: ClassVar[tuple[str, ...]] = ("corral-no-such-thing",)
+
+
+class Service(Exact):
+    """Is reached at an address."""
+
+    service: ClassVar[bool] = True
+
+
+SYSTEMS: dict[str, type[System]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        Exact, Worst, Distances, Backwards, Renamed, Unreachable, Full, Wordless, VectorOnly,
+        Missing, Service,
+    )
+}  # fmt: skip
+
+
+def install(monkeypatch: pytest.MonkeyPatch, systems: dict[str, type[System]] = SYSTEMS) -> None:
+    """Make systems known under their names, as if each had a file in bench/adapters."""
+    for name, kind in systems.items():
+        module = ModuleType(f"{package}.{name}")
+        monkeypatch.setattr(module, "ADAPTER", kind, raising=False)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(backends, "adapter_names", lambda: sorted(systems))
+    monkeypatch.setattr(Exact, "calls", [])
