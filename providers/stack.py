@@ -44,7 +44,7 @@ from corral.providers.vector_dbs import VectorDBStore
 
 HEALTH_TIMEOUT_SECONDS = 5.0
 
-_P = TypeVar("_P", bound=Provider)
+_P = TypeVar("_P", RerankProvider, InferenceProvider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,11 @@ class Stack:
         return await self._embedding(self._model(model)[0]).embedder(model)
 
     def rerank_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every re-ranking model of the configuration."""
-        return [(found.provider_id, model) for found, model in self._rerank_models()]
+        """Return (provider_id, model) for every re-ranking model that can be named.
+
+        A provider that cannot be built serves none; `providers` says why.
+        """
+        return [(provider.provider_id, model) for provider, model in self._rerankers()[0]]
 
     async def reranker(self, model: str) -> Reranker:
         """Return the re-ranker of a model.
@@ -192,11 +195,8 @@ class Stack:
             InvalidRequest: No configured provider serves it; the message lists those there are.
             MissingDependency: Its packages or files are not installed.
         """
-        return await self._reranking(model).reranker(model)
-
-    def inference_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every language model of the configuration."""
-        return [(found.provider_id, model) for found, model in self._inference_models()]
+        provider = _serving(model, *self._rerankers(), Api.RERANK, "rerank.model")
+        return await provider.reranker(model)
 
     async def chat(self, model: str, prompt: str) -> str:
         """Return what a language model answers; see `InferenceProvider.chat`.
@@ -205,9 +205,9 @@ class Stack:
             InvalidRequest: No configured provider serves it; the message lists those there are.
             ProviderError: The service failed.
         """
+        found = self._served(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]
         field = "query_config.query_generator_config.model"
-        provider = _serving(model, self._inference_models(), Api.INFERENCE, field)
-        return await provider.chat(model, prompt)
+        return await _serving(model, *found, Api.INFERENCE, field).chat(model, prompt)
 
     async def providers(self) -> list[ProviderStatus]:
         """Return every configured provider with its health, asked all at once."""
@@ -237,7 +237,7 @@ class Stack:
                 field="embedding_dimension",
             )
         if isinstance(registration.rerank, ModelRerank):
-            self._reranking(registration.rerank.model)
+            _serving(registration.rerank.model, *self._rerankers(), Api.RERANK, "rerank.model")
         settings = registration.model_dump(
             exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
         )
@@ -300,22 +300,23 @@ class Stack:
             raise ContractViolation(f"{provider_id} is no EmbeddingProvider.")
         return provider
 
-    def _reranking(self, model: str) -> RerankProvider:
-        return _serving(model, self._rerank_models(), Api.RERANK, "rerank.model")
+    def _rerankers(self) -> tuple[list[tuple[RerankProvider, str]], list[CorralError]]:
+        return self._served(Api.RERANK, RerankProvider)  # type: ignore[type-abstract]
 
-    def _rerank_models(self) -> list[tuple[RerankProvider, str]]:
-        found = self._of_kind(Api.RERANK, RerankProvider)  # type: ignore[type-abstract]  # for isinstance
-        return [(provider, model) for provider in found for model in provider.models()]
-
-    def _inference_models(self) -> list[tuple[InferenceProvider, str]]:
-        found = self._of_kind(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]
-        return [(provider, model) for provider in found for model in provider.models()]
-
-    def _of_kind(self, api: Api, kind: type[_P]) -> list[_P]:
-        found = [self._provider(each, name) for each, name in self._entries if each is api]
-        if wrong := [provider for provider in found if not isinstance(provider, kind)]:
-            raise ContractViolation(f"{wrong[0].provider_id} is no {kind.__name__}.")
-        return [provider for provider in found if isinstance(provider, kind)]
+    def _served(self, api: Api, kind: type[_P]) -> tuple[list[tuple[_P, str]], list[CorralError]]:
+        """Return (provider, model) for each model of a kind, and why other providers have none."""
+        found: list[tuple[_P, str]] = []
+        failures: list[CorralError] = []
+        for provider_id in [name for each, name in self._entries if each is api]:
+            try:
+                provider = self._provider(api, provider_id)
+            except CorralError as error:
+                failures.append(error)
+                continue
+            if not isinstance(provider, kind):
+                raise ContractViolation(f"{provider_id} is no {kind.__name__}.")
+            found += [(provider, model) for model in provider.models()]
+        return found, failures
 
     def _provider(self, api: Api, provider_id: str) -> Provider:
         if (api, provider_id) not in self._entries:
@@ -342,11 +343,15 @@ class Stack:
         )
 
 
-def _serving(model: str, known: list[tuple[_P, str]], api: Api, field: str) -> _P:
+def _serving(
+    model: str, known: list[tuple[_P, str]], failures: list[CorralError], api: Api, field: str
+) -> _P:
     """Return the first provider that serves a model."""
     for provider, name in known:
         if name == model:
             return provider
+    if failures:  # it may be one of theirs, and their message says what to do
+        raise failures[0]
     names = ", ".join(dict.fromkeys(name for _, name in known))
     raise InvalidRequest(
         f"No {api} provider serves the model {model!r}.",
