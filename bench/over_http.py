@@ -1,4 +1,8 @@
-"""The server's part of the speed measurements: a real server process, a client in this one."""
+"""The server's part of the speed measurements: a real server process, a client in this one.
+
+`Served` is a backend behind `corral serve`, `BareIndex` the same one without any code around it:
+the difference is what the server adds. `measure_server` is the server's part of the bounds.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import numpy as np
+import yaml
+from numpy.typing import NDArray
 
+from corral.api.checks import AnyRanker
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked, System
+from corral.bench.corral_system import CorralSystem
 from corral.bench.datasets import synthetic_embeddings, synthetic_texts
-from corral.providers.config import RunConfig, load_config
+from corral.providers.config import ProviderEntry, RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
@@ -36,6 +49,106 @@ BATCH = 250
 START_TIMEOUT_SECONDS = 60.0
 
 Measured = tuple[str, str, str, bool]
+
+
+class BareIndex(CorralSystem):
+    """A backend's index, asked without `Retrieval` around it."""
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the hits of `EmbeddingIndex.query`."""
+        index = await self.index()
+        answer = await index.query(embedding, text, k, mode=mode, ranker=ranker, filters=filters)
+        return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
+
+
+class Served(System):
+    """A backend behind a server process of its own, asked over HTTP.
+
+    The server embeds the questions, by `inline::hashing`: what is stored has to come from there.
+    """
+
+    own_fusion = False
+    filters = True
+
+    def __init__(self, name: str, entry: ProviderEntry, folder: Path) -> None:
+        super().__init__(name, folder)
+        self._entry = entry
+        self.vector_db_id = f"bench-{uuid4().hex[:12]}"
+        self._running = ExitStack()
+        self._client: httpx.AsyncClient | None = None
+
+    async def prepare(self, collection: Collection) -> None:
+        """Start the server and register a vector DB."""
+        hashing = {
+            "provider_id": "hashing",
+            "provider_type": "inline::hashing",
+            "config": {"dimension": collection.dimension},
+        }
+        vector_io = self._entry.model_dump(mode="json", exclude_none=True)
+        settings = {"providers": {"vector_io": [vector_io], "embedding": [hashing]}}
+        (self.folder / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+        url = self._running.enter_context(running_server(self.folder))
+        await asyncio.to_thread(wait_until, lambda: httpx.get(f"{url}/v1/health"))
+        self._client = httpx.AsyncClient(base_url=url, timeout=300)
+        body = {
+            "vector_db_id": self.vector_db_id,
+            "embedding_model": "hashing",
+            "language": collection.language,
+        }
+        (await self._client.post("/v1/vector-dbs", json=body)).raise_for_status()
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Insert in one request; each embedding travels with its chunk."""
+        sent = [
+            {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
+            for chunk, row in zip(chunks, embeddings, strict=True)
+        ]
+        await self._post("insert", {"vector_db_id": self.vector_db_id, "chunks": sent})
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the hits of a query; the server embeds its text."""
+        body = query_body(self.vector_db_id, text, mode.value, k)
+        body["params"]["filters"] = filters
+        if ranker is not None:
+            body["params"]["ranker"] = ranker.model_dump(mode="json")
+        answer = await self._post("query", body)
+        found = zip(answer["chunks"], answer["scores"], strict=True)
+        return [(chunk["chunk_id"], score) for chunk, score in found]
+
+    async def close(self) -> None:
+        """Delete the vector DB, which may lie on a service, and stop the server."""
+        try:
+            if self._client is not None:
+                await self._client.delete(f"/v1/vector-dbs/{self.vector_db_id}")
+                await self._client.aclose()
+        finally:
+            self._running.close()
+
+    async def _post(self, what: str, body: dict[str, Any]) -> Any:
+        if self._client is None:
+            raise RuntimeError(f"{self.name} is not prepared")
+        answer = await self._client.post(f"/v1/vector-io/{what}", json=body)
+        if answer.status_code >= 400:
+            raise RuntimeError(f"HTTP {answer.status_code}: {answer.text[:300]}")
+        return answer.json() if answer.content else None
 
 
 @contextmanager
@@ -73,12 +186,12 @@ def wait_until(ask: Callable[[], httpx.Response]) -> None:
     raise TimeoutError("the server did not answer")
 
 
-def query_body(vector_db_id: str, text: str, mode: str) -> dict[str, Any]:
+def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str, Any]:
     """Return the body of a vector-io query."""
     return {
         "vector_db_id": vector_db_id,
         "query": text,
-        "params": {"mode": mode, "max_chunks": 10},
+        "params": {"mode": mode, "max_chunks": k},
     }
 
 

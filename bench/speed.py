@@ -1,218 +1,316 @@
-"""How fast is SQLite, and what does the server add? Ratios within one run, medians, warm-up apart.
+"""How fast is it? Every backend on the same data, in turn, each in a process of its own.
 
-    python -m corral.bench.speed [--count 100000]
+    corral bench speed --backends all-inline --sizes 1k,10k --concurrency 1,4,16 --filters 1%,50%
 
-Each line names its bound. Comparisons are interleaved (one query each, in turn), since a machine's
-speed drifts.
+All systems are filled first, a tenth at a time in turn, then asked in rounds: every cell (mode,
+filter, concurrency) on every system, one after the other, before the next round begins. A machine's
+speed drifts, so ratios to the baseline are made within a round, and their median is shown. Warm-up
+questions come first and do not count; their answers say whether the system answers rightly at all.
+
+    python -m corral.bench.speed
+
+prints SQLite's and the server's speed beside the bounds that the project set itself; see
+`speed_bounds`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import click
-import faiss
 import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
-from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
-from corral.api.vector_dbs import SearchMode, VectorDB
-from corral.bench.datasets import synthetic_embeddings, synthetic_texts, word
-from corral.bench.over_http import measure_server
-from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.provider import create
+from corral.api.errors import InvalidRequest
+from corral.bench.backends import Backend, load_adapter
+from corral.bench.environment import begin_report
+from corral.bench.load import Load
+from corral.bench.load_data import Material, share_filter, write_material
+from corral.bench.load_plan import Finished, Source, joined, material_of
+from corral.bench.report import Report, write_report
+from corral.bench.rows import BuildRow, Failure, SpeedRow
+from corral.bench.speed_checks import LEAST, SpeedChecks
+from corral.bench.speed_plan import Cell, SpeedPlan
+from corral.bench.speed_results import Measured, build_row, overheads, speed_rows
+from corral.bench.speed_session import percent, spread
+from corral.bench.speed_worker import INDEX, Contestant, OutOfTime, Worker, WorkerFailed
+from corral.providers.embedding.hashing.embedder import embed_text
 
-K = 10
-QUERIES = 100
-WARM_UP = 20
-BATCH = 500
+Advance = Callable[[int, int], None]
+"""Called with units that are finished, and with hundredths of a second of work that was done."""
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One measured figure beside its bound."""
-
-    what: str
-    figure: str
-    bound: str
-    holds: bool
+PARTS = 10
+QUESTIONS = 200
 
 
-def percentile(seconds: Sequence[float], share: float) -> float:
-    """Return a percentile of some times, in milliseconds."""
-    return float(np.quantile(seconds, share)) * 1000
+async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None) -> Report:
+    """Measure everything that is planned and return the report, which `plan.out` then holds.
 
+    The report is written after every unit, a data set at one size; a run that is resumed takes
+    finished units over, and begins interrupted ones anew, since what was stored is gone.
 
-async def clocked(
-    work: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any
-) -> tuple[float, Any]:
-    """Return how many seconds a call took, and its result."""
-    start = time.perf_counter()
-    result = await work(*arguments, **named)
-    return time.perf_counter() - start, result
-
-
-def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
-    """Return questions of 8 words: every fourth of the 40 most common words only, others mixed."""
-    rng = np.random.default_rng(seed)
-    asked = []
-    for number in range(count):
-        common = rng.integers(0, 40, 8)
-        mixed = np.concatenate([common[:2], rng.integers(40, 5000, 6)])
-        asked.append(" ".join(word(int(n)) for n in (common if number % 4 == 0 else mixed)))
-    return asked
-
-
-async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.float32]) -> Line:
-    """Store the chunks in batches and compare the first tenth's rate with the last's."""
-    rates = []
-    for start in range(0, len(chunks), BATCH):
-        part = slice(start, start + BATCH)
-        seconds, _ = await clocked(index.add_chunks, chunks[part], vectors[part])
-        rates.append(len(chunks[part]) / seconds)
-    tenth = max(1, len(rates) // 10)
-    first, last = float(np.median(rates[:tenth])), float(np.median(rates[-tenth:]))
-    overall = float(len(rates) / np.sum(1 / np.array(rates)))
-    figure = f"{overall:,.0f}/s; first tenth {first:,.0f}/s, last tenth {last:,.0f}/s"
-    return Line("insert, 60 words, given embeddings", figure, ">= 5,000/s", overall >= 5000)
-
-
-async def compare_vector(
-    index: EmbeddingIndex, vectors: NDArray[np.float32], asked: NDArray[np.float32]
-) -> list[Line]:
-    """Ask the index and a flat faiss index the same questions in turn."""
-    faiss.omp_set_num_threads(1)
-    flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(vectors)
-    ours, theirs, common = [], [], 0
-    for number, query in enumerate(asked):
-        seconds, answer = await clocked(index.query, query, k=K, mode=SearchMode.VECTOR)
-        start = time.perf_counter()
-        _, rows = flat.search(query[None], K)
-        if number >= WARM_UP:
-            ours.append(seconds)
-            theirs.append(time.perf_counter() - start)
-            common += len({c.chunk_id for c in answer.chunks} & {name(r) for r in rows[0]})
-    recall = common / (K * len(ours))
-    a, b = percentile(ours, 0.5), percentile(theirs, 0.5)
-    figure = f"{a:.2f} ms against {b:.2f} ms: {a / b:.2f}x"
-    return [
-        Line("vector p50 against flat faiss, one thread", figure, "<= 3x", a / b <= 3),
-        Line("recall_vs_exact@10", f"{recall:.4f}", ">= 0.99", recall >= 0.99),
-    ]
-
-
-async def compare_modes(
-    index: EmbeddingIndex, asked: NDArray[np.float32], texts: list[str]
-) -> list[Line]:
-    """Ask every question in all three modes in turn."""
-    times: dict[SearchMode, list[float]] = {mode: [] for mode in SearchMode}
-    for number in range(WARM_UP + QUERIES):
-        query, text = asked[number % len(asked)], texts[number % len(texts)]
-        for mode in SearchMode:
-            seconds, _ = await clocked(index.query, query, text, k=K, mode=mode)
-            if number >= WARM_UP:
-                times[mode].append(seconds)
-    p50 = {mode: percentile(seconds, 0.5) for mode, seconds in times.items()}
-    p95 = percentile(times[SearchMode.KEYWORD], 0.95)
-    keyword, slower = p50[SearchMode.KEYWORD], max(p50[SearchMode.VECTOR], p50[SearchMode.KEYWORD])
-    hybrid = p50[SearchMode.HYBRID]
-    legs = f"vector {p50[SearchMode.VECTOR]:.2f}, keyword {keyword:.2f}, hybrid {hybrid:.2f} ms"
-    return [
-        Line(
-            "hybrid p50 against its slower leg",
-            f"{legs}: {hybrid / slower:.2f}x",
-            "<= 1.3x",
-            hybrid / slower <= 1.3,
-        ),
-        Line(
-            "keyword p95 against its p50, common words included",
-            f"{p95:.2f} ms against {keyword:.2f} ms: {p95 / keyword:.1f}x",
-            "<= 10x",
-            p95 / keyword <= 10,
-        ),
-    ]
-
-
-async def cold_keywords(index: EmbeddingIndex, texts: list[str]) -> Line:
-    """Ask each question once, with no postings in memory: what a write costs the next queries."""
-    seconds = [
-        (await clocked(index.query, None, text, k=K, mode=SearchMode.KEYWORD))[0] for text in texts
-    ]
-    p50, p95 = percentile(seconds, 0.5), percentile(seconds, 0.95)
-    figure = f"p50 {p50:.1f} ms, p95 {p95:.1f} ms: {p95 / p50:.1f}x"
-    return Line(
-        "keyword right after a write, each question once", figure, "<= 10x", p95 / p50 <= 10
+    Raises:
+        InvalidRequest: The budget ended before anything was measured.
+        NotFound, MissingDependency, ProviderError: Judged data could not be embedded.
+    """
+    report = begin_report(plan.command, plan.seed, plan.requires()).model_copy(
+        update={"baseline": plan.baseline, "embedding_model": plan.model}
     )
-
-
-def name(row: int) -> str:
-    """Return the chunk_id of a row of the synthetic data."""
-    return f"c{row:07d}"
-
-
-async def measure_index(count: int) -> list[Line]:
-    """Measure one SQLite index of `count` chunks, without a server."""
-    vectors = synthetic_embeddings(count)
-    asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
-    texts = queries_of_common_and_rare_words(QUERIES + WARM_UP)
-    chunks = [
-        Chunk.model_construct(
-            chunk_id=name(n), content=text, metadata={"document_id": f"d{n // 8}"}
+    finished = Finished(plan.out, resume=plan.resume)
+    ends = time.monotonic() + (plan.max_seconds or float("inf"))
+    for source, served in plan.units():
+        key = plan.key(source, served=served)
+        part = finished.find(key)
+        if part is None:
+            unit = _Unit(plan, source, served, ends, advance)
+            part = await unit.measure(begin_report(plan.command, plan.seed))
+            if not any(failure.stage == "budget" for failure in part.failures):
+                finished.keep(key, part)
+        else:
+            advance(0, round(plan.seconds(source, served=served) * 100))
+        report = joined(report, part)
+        write_report(report, plan.out)
+        advance(1, 0)
+    if plan.max_seconds is not None and not report.speed and time.monotonic() > ends:
+        raise InvalidRequest(
+            f"--max-seconds {plan.max_seconds:g} was too small for one measurement.",
+            field="max_seconds",
         )
-        for n, text in enumerate(synthetic_texts(count))
-    ]
-    vector_db = VectorDB(
-        identifier="speed",
-        provider_id="sqlite",
-        provider_resource_id="speed",
-        embedding_model="synthetic",
-        embedding_dimension=vectors.shape[1],
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        provider = create("sqlite", SqliteConfig(), Path(folder))
-        index = await provider.open_index(vector_db, create=True)
-        lines = [await fill(index, chunks, vectors), await cold_keywords(index, texts)]
-        lines += await compare_vector(index, vectors, asked)
-        lines += await compare_modes(index, asked, texts)
-        await index.close()
-    return lines
+    report = report.done()
+    write_report(report, plan.out)
+    return report
 
 
-def show(title: str, lines: Sequence[Line], console: Console) -> None:
-    """Print the figures beside their bounds."""
-    table = Table("measured", "figure", "bound", "", title=title)
-    for line in lines:
-        table.add_row(line.what, line.figure, line.bound, "holds" if line.holds else "FAILS")
-    console.print(table)
+class _Unit:
+    """A data set of one size, on all contestants at once."""
+
+    def __init__(
+        self, plan: SpeedPlan, source: Source, served: bool, ends: float, advance: Advance
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._served = served
+        self._ends = ends
+        self._advance = advance
+        self._contestants = plan.contestants(served=served)
+        self._workers: dict[str, Worker] = {}
+        self._measured = {c.label: Measured(c, _remote(c.backend)) for c in self._contestants}
+        self._failures: list[Failure] = []
+        self._random = np.random.default_rng(plan.seed)
+        self._work_left = round(plan.seconds(source, served=served) * 100)
+
+    async def measure(self, part: Report) -> Report:
+        """Return a report with this unit's rows only."""
+        self._material = await self._make_material()
+        part = part.with_rows(self._material.row())
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            write_material(self._material, folder)
+            try:
+                await self._start(folder)
+                await self._fill()
+                await self._check()
+                await self._ask()
+            finally:
+                for worker in self._workers.values():
+                    worker.stop()
+        self._advance(0, self._work_left)
+        rows = self._rows()
+        notes = overheads(rows) if self._served else []
+        builds = [] if self._served else [self._build(one) for one in self._measured.values()]
+        filled = [row for row in builds if row.insert_rate is not None]
+        part = part.with_rows(*filled, *(r for each in rows.values() for r in each))
+        part = part.with_rows(*self._failures)
+        return part.model_copy(update={"notes": tuple(notes)})
+
+    async def _make_material(self) -> Material:
+        plan = self._plan
+        made = await material_of(self._source, plan.config, plan.home, plan.model, QUESTIONS)
+        return _hashed(made) if self._served else made
+
+    async def _start(self, folder: Path) -> None:
+        for number, contestant in enumerate(self._contestants):
+            scratch = folder / f"system-{number}"
+            scratch.mkdir()
+            self._workers[contestant.label] = Worker(contestant, folder, scratch)
+            await self._call(contestant, "start", "prepare")
+
+    async def _fill(self) -> None:
+        """Store a tenth on each in turn, until all is stored; then have it made searchable."""
+        for start, end in spread(len(self._material.texts), PARTS):
+            for contestant in self._in_turn():
+                seconds = await self._call(contestant, "ingest", "add", start, end)
+                if seconds is not None:
+                    self._measured[contestant.label].inserts.append((end - start, seconds))
+        for contestant in self._in_turn():
+            self._measured[contestant.label].ready = await self._call(contestant, "ingest", "ready")
+
+    async def _check(self) -> None:
+        """Warm everything up, see whether the answers are right, and weigh."""
+        checks = SpeedChecks(self._material, self._plan.k)
+        kinds = dict.fromkeys((cell.mode, cell.selectivity) for cell in self._cells())
+        for contestant in self._in_turn():
+            for mode, selectivity in kinds:
+                if not _can(contestant.backend, Cell(mode, selectivity, 1)):
+                    continue
+                asked = (mode, selectivity, self._plan.k, checks.number)
+                answers = await self._call(contestant, "search", "answers", *asked, mode=mode)
+                if answers is not None:
+                    self._judge(
+                        contestant,
+                        mode.value,
+                        selectivity,
+                        checks.right(mode, selectivity, answers),
+                    )
+            self._measured[contestant.label].weight = await self._call(
+                contestant, "search", "weigh"
+            )
+
+    def _judge(
+        self, contestant: Contestant, mode: str, selectivity: float | None, right: float
+    ) -> None:
+        self._measured[contestant.label].right[mode, selectivity] = right
+        if right < LEAST:
+            filtered = f" with a {percent(selectivity)} filter" if selectivity is not None else ""
+            self._fail(
+                contestant,
+                "check",
+                f"Its answers{filtered} hold {right:.2f} of what can be found: its times there are "
+                "not those of a right answer. `corral bench fidelity` tells why.",
+                mode,
+            )
+
+    async def _ask(self) -> None:
+        """Ask in rounds: each cell on each contestant in turn."""
+        plan = self._plan
+        most = max(1, plan.queries // plan.rounds)
+        for number in range(plan.rounds):
+            for cell in self._cells():
+                load = Load(
+                    cell.mode,
+                    plan.k,
+                    share_filter(cell.selectivity),
+                    cell.concurrency,
+                    max(most, cell.concurrency),
+                    plan.cell_seconds / plan.rounds,
+                )
+                for contestant in self._in_turn():
+                    await self._round(contestant, cell, load, number * most)
+
+    async def _round(self, contestant: Contestant, cell: Cell, load: Load, first: int) -> None:
+        right = self._measured[contestant.label].right
+        if (cell.mode.value, cell.selectivity) not in right:  # it cannot, or has failed
+            return
+        begin = time.monotonic()
+        timed = await self._call(contestant, "search", "load", load, first, mode=cell.mode)
+        if timed is None:
+            right.pop((cell.mode.value, cell.selectivity))
+            return
+        self._measured[contestant.label].rounds.setdefault(cell, []).append(timed)
+        self._progress(time.monotonic() - begin)
+
+    async def _call(
+        self,
+        contestant: Contestant,
+        stage: str,
+        what: str,
+        *arguments: Any,
+        mode: str | None = None,
+    ) -> Any:
+        """Return the worker's answer; None where it failed, which its row then says."""
+        worker = self._workers.get(contestant.label)
+        if worker is None:
+            return None
+        begin = time.monotonic()
+        try:
+            if begin > self._ends:
+                worker.kill()
+                raise OutOfTime
+            answer = await worker.call(what, *arguments, ends=self._ends)
+        except OutOfTime:
+            self._fail(contestant, "budget", "No time was left for all of it.", mode)
+            self._workers.pop(contestant.label)
+            return None
+        except WorkerFailed as error:
+            self._fail(contestant, stage, str(error), mode)
+            if mode is None or not worker.alive:
+                self._workers.pop(contestant.label).stop()
+            return None
+        if stage != "search":
+            self._progress(time.monotonic() - begin)
+        return answer
+
+    def _fail(
+        self, contestant: Contestant, stage: str, message: str, mode: str | None = None
+    ) -> None:
+        failure = Failure(
+            backend=contestant.label,
+            stage=stage,
+            message=message,
+            data_set=self._material.name,
+            mode=mode,
+        )
+        if failure not in self._failures:
+            self._failures.append(failure)
+
+    def _in_turn(self) -> list[Contestant]:
+        """Return the contestants in a new order, so that none always follows the same one."""
+        return [self._contestants[n] for n in self._random.permutation(len(self._contestants))]
+
+    def _cells(self) -> list[Cell]:
+        return self._plan.cells(served=self._served)
+
+    def _base(self, one: Measured) -> Measured | None:
+        """Return what a contestant is compared with."""
+        for other in self._measured.values():
+            same = other.contestant.backend == one.contestant.backend
+            if self._served and same and other.contestant.variant == INDEX:
+                return other
+            if not self._served and other.contestant.backend.name == self._plan.baseline:
+                return other
+        return None
+
+    def _rows(self) -> dict[str, list[SpeedRow]]:
+        found = {}
+        for name, one in self._measured.items():
+            base = self._base(one)
+            label = base.contestant.label if base else ""
+            found[name] = speed_rows(one, base, self._material, self._plan.k, label)
+        return found
+
+    def _build(self, one: Measured) -> BuildRow:
+        return build_row(one, self._base(one), self._material)
+
+    def _progress(self, seconds: float) -> None:
+        done = min(self._work_left, round(seconds * 100))
+        self._work_left -= done
+        self._advance(0, done)
 
 
-@click.command(context_settings={"show_default": True})
-@click.option("--count", default=100_000, help="Chunks in the index.")
-@click.option("--server-count", default=5_000, help="Chunks behind the server.")
-@click.option("--only", type=click.Choice(["index", "server"]), help="Measure one part only.")
-def main(count: int, server_count: int, only: str | None) -> None:
-    """Print SQLite's and the server's speed beside the bounds that the project set itself."""
-    console = Console(width=140)
-    lines: list[Line] = []
-    if only != "server":
-        lines = asyncio.run(measure_index(count))
-        show(f"inline::sqlite, {count:,} chunks x 384, k={K}", lines, console)
-    if only != "index":
-        served = [Line(*line) for line in measure_server(server_count)]
-        show(f"over HTTP, {server_count:,} chunks", served, console)
-        lines += served
-    raise SystemExit(0 if all(line.holds for line in lines) else 1)
+def _can(backend: Backend, cell: Cell) -> bool:
+    """Say whether a backend has the mode, and filters where there is one."""
+    honors = backend.entry is not None or load_adapter(backend.name).filters
+    return cell.mode in backend.modes and (cell.selectivity is None or honors)
+
+
+def _remote(backend: Backend) -> bool:
+    """Say whether a backend keeps its data elsewhere."""
+    if backend.entry is not None:
+        return backend.entry.provider_type.startswith("remote::")
+    return load_adapter(backend.name).service
+
+
+def _hashed(material: Material) -> Material:
+    """Return material whose embeddings are those that a server's `inline::hashing` makes."""
+    dimension = material.embeddings.shape[1]
+    rows = np.stack([embed_text(text, dimension) for text in material.texts])
+    asked = np.stack([embed_text(text, dimension) for text in material.questions])
+    return material.with_embeddings(rows, asked)
 
 
 if __name__ == "__main__":
+    from corral.bench.speed_bounds import main
+
     main()

@@ -1,0 +1,90 @@
+"""BM25 by brute force, without any engine: the truth of keyword search, and a floor for its speed.
+
+    score(q, d) = sum over the terms t of q:  idf(t) * f (k1 + 1) / (f + k1 (1 - b + b len / avg))
+
+with Lucene's idf, ln(1 + (N - n + 0.5) / (n + 0.5)), k1 1.2 and b 0.75: Robertson and Zaragoza,
+"The Probabilistic Relevance Framework: BM25 and Beyond", 2009, section 3.4. Terms are those of
+Corral's analyzer; the sum is written anew here, so that it can disagree with the providers'.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.providers.vector_io.text import analyzer
+
+K1, B = 1.2, 0.75
+
+
+class Words:
+    """An inverted index of texts in arrays: `add` them all, then ask for `scores`.
+
+    Args:
+        language: English name.
+    """
+
+    def __init__(self, language: str) -> None:
+        self._terms = analyzer(language).terms
+        self._numbers: dict[str, int] = {}
+        self._which, self._where, self._counts = array("q"), array("q"), array("q")
+        self._lengths = array("d")
+
+    @classmethod
+    def of(cls, texts: Sequence[str], language: str) -> Words:
+        """Return a finished index of texts."""
+        words = cls(language)
+        words.add(texts)
+        words.finish()
+        return words
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Append texts; the n-th of all is row n."""
+        for text in texts:
+            found = Counter(self._terms(text))
+            for term, count in found.items():
+                self._which.append(self._numbers.setdefault(term, len(self._numbers)))
+                self._where.append(len(self._lengths))
+                self._counts.append(count)
+            self._lengths.append(found.total())
+
+    def finish(self) -> None:
+        """Sort what was added by term; nothing is added after that."""
+        which, lengths = _array(self._which), _array(self._lengths)
+        order = np.argsort(which, kind="stable")
+        self._rows = _array(self._where)[order]
+        self._starts = np.searchsorted(which[order], np.arange(len(self._numbers) + 1))
+        self._weights = _weights(_array(self._counts)[order], lengths, self._rows)
+        self._count = len(lengths)
+        self._which = self._where = self._counts = array("q")
+
+    def scores(self, question: str) -> NDArray[np.float64]:
+        """Return the BM25 score of every text, shape (n,); 0 where no word is shared."""
+        total = np.zeros(self._count)
+        for term, times in Counter(self._terms(question)).items():
+            number = self._numbers.get(term)
+            if number is None:
+                continue
+            part = slice(self._starts[number], self._starts[number + 1])
+            frequency = part.stop - part.start
+            idf = np.log1p((self._count - frequency + 0.5) / (frequency + 0.5))
+            total[self._rows[part]] += times * idf * self._weights[part]
+        return total
+
+
+def _weights(
+    counts: NDArray[np.int64], lengths: NDArray[np.float64], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    average = max(float(lengths.mean()), 1e-9) if len(lengths) else 1.0
+    norm = K1 * (1 - B + B * lengths / average)
+    weights: NDArray[np.float64] = counts * (K1 + 1) / (counts + norm[rows])
+    return weights
+
+
+def _array(values: array[Any]) -> NDArray[Any]:
+    return np.frombuffer(values, values.typecode) if len(values) else np.zeros(0, values.typecode)

@@ -1,0 +1,193 @@
+"""Questions under way at once, each timed: what a system does under load.
+
+Corral's backends are asked by so many tasks of one event loop, as the server does it. A foreign
+system whose calls block is asked by so many threads, which is what its user would need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker
+from corral.api.filters import Filter
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Ranked, System
+
+LEAST = 3
+"""Questions that are asked of a system however slow it is; fewer have no median."""
+
+
+class BlockingSystem(System):
+    """A foreign system whose calls block; an adapter writes `find` instead of `search`."""
+
+    @abstractmethod
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the k best chunks, as `search` does; called from many threads at once."""
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return what `find` does. It blocks the event loop: alone, nothing else is waiting."""
+        if filters is not None and not isinstance(filters, dict):
+            raise TypeError("a foreign system takes filters as JSON")
+        return self.find(mode, text, embedding, k, filters)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: its text, and its embedding of shape (dimension,)."""
+
+    text: str
+    embedding: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one round of questions is like.
+
+    Attributes:
+        mode: In which they are asked.
+        k: Hits asked for.
+        filters: JSON, or None.
+        concurrency: Questions under way at once.
+        most: Questions of the round.
+        seconds: No question is begun after so many; at least `LEAST` are asked all the same.
+    """
+
+    mode: SearchMode
+    k: int = 10
+    filters: dict[str, Any] | None = None
+    concurrency: int = 1
+    most: int = 100
+    seconds: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """The latencies of a round in seconds, in the order of their ends, and its whole duration."""
+
+    latencies: tuple[float, ...]
+    seconds: float
+
+
+async def run_load(system: System, questions: Sequence[Question], load: Load, first: int) -> Timed:
+    """Ask questions until there are enough, or time is up.
+
+    Args:
+        system: Filled and warm.
+        questions: Asked one after the other, from number `first` on, over and over.
+        load: How.
+        first: Rounds begin at different questions, so that none is asked in every round only.
+
+    Raises:
+        Exception: Whatever the system raises; nothing is asked after that.
+    """
+    number = len(questions)
+    wanted = (questions[(first + n) % number] for n in itertools.count())
+    budget = _Budget(wanted, load)
+    start = time.perf_counter()
+    if isinstance(system, BlockingSystem):
+        latencies = await _in_threads(system, budget, load)
+    else:
+        latencies = await _in_tasks(system, budget, load)
+    return Timed(tuple(latencies), time.perf_counter() - start)
+
+
+class _Budget:
+    """Hands out questions, from any thread, until there are enough or time is up."""
+
+    def __init__(self, questions: Iterator[Question], load: Load) -> None:
+        self._questions: Iterator[Question] = itertools.islice(questions, load.most)
+        self._least = max(LEAST, load.concurrency)
+        self._ends = time.perf_counter() + load.seconds
+        self._lock = threading.Lock()
+        self._given = 0
+
+    def next(self) -> Question | None:
+        with self._lock:
+            if self._given >= self._least and time.perf_counter() >= self._ends:
+                return None
+            self._given += 1
+            return next(self._questions, None)
+
+    def stop(self) -> None:
+        with self._lock:
+            self._questions = iter(())
+
+
+async def _in_tasks(system: System, budget: _Budget, load: Load) -> list[float]:
+    latencies: list[float] = []
+
+    async def ask() -> None:
+        while (question := budget.next()) is not None:
+            start = time.perf_counter()
+            await system.search(
+                load.mode, question.text, question.embedding, load.k, filters=load.filters
+            )
+            latencies.append(time.perf_counter() - start)
+
+    await _all_or_stop(budget, [asyncio.create_task(ask()) for _ in range(load.concurrency)])
+    return latencies
+
+
+async def _in_threads(system: BlockingSystem, budget: _Budget, load: Load) -> list[float]:
+    latencies: list[float] = []
+
+    def ask() -> None:
+        while (question := budget.next()) is not None:
+            start = time.perf_counter()
+            system.find(load.mode, question.text, question.embedding, load.k, load.filters)
+            latencies.append(time.perf_counter() - start)
+
+    if load.concurrency == 1:
+        ask()
+        return latencies
+    with ThreadPoolExecutor(load.concurrency) as pool:
+        loop = asyncio.get_running_loop()
+        tasks = [loop.run_in_executor(pool, ask) for _ in range(load.concurrency)]
+        await _all_or_stop(budget, tasks)
+    return latencies
+
+
+async def _all_or_stop(budget: _Budget, tasks: Sequence[Awaitable[None]]) -> None:
+    """Wait for all; after the first failure no more questions are handed out."""
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        budget.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+async def clocked(
+    work: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any
+) -> tuple[float, Any]:
+    """Return how many seconds a call took, and its result."""
+    start = time.perf_counter()
+    result = await work(*arguments, **named)
+    return time.perf_counter() - start, result

@@ -1,0 +1,160 @@
+"""A process of its own for each system, so that memory, crashes and threads are the system's own.
+
+    worker = Worker(Contestant(backend), material_folder, scratch_folder)
+    await worker.call("prepare")
+    seconds = await worker.call("add", 0, 1000)
+    worker.stop()
+
+One question at a time goes through a pipe, and nothing else runs in the process meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from corral.api.errors import CorralError
+from corral.bench.backends import Backend, System
+from corral.bench.load_data import StoredMaterial
+from corral.bench.over_http import BareIndex, Served
+from corral.bench.speed_session import Session
+
+HTTP, INDEX = "http", "index"
+_PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contestant:
+    """What is measured: a backend, by the way that everybody takes or by another one.
+
+    Attributes:
+        variant: "" for `System` as it is, `http` for a server around it, `index` for the bare
+            index without the code around it.
+    """
+
+    backend: Backend
+    variant: str = ""
+
+    @property
+    def label(self) -> str:
+        """Unique in a run."""
+        return f"{self.backend.name} {self.variant}".strip()
+
+    def open(self, folder: Path) -> System:
+        """Return the system, not yet prepared.
+
+        Raises:
+            MissingDependency: A package of a foreign system is not installed.
+        """
+        entry = self.backend.entry
+        if entry is not None and self.variant:
+            kind = {HTTP: Served, INDEX: BareIndex}[self.variant]
+            return kind(self.backend.name, entry, folder)
+        return self.backend.open(folder)
+
+
+class WorkerFailed(Exception):
+    """What went wrong in the worker, in words for a report."""
+
+
+class OutOfTime(Exception):
+    """The worker was at work when the time was up; it is ended."""
+
+
+class Worker:
+    """A worker process; ended at the latest with the process that made it.
+
+    Args:
+        contestant: What it measures.
+        material: Folder as `write_material` left it.
+        scratch: Empty folder for the system, removed by the caller.
+    """
+
+    def __init__(self, contestant: Contestant, material: Path, scratch: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, other = context.Pipe()
+        arguments = (other, contestant, material, scratch)
+        self._process = context.Process(target=_work, args=arguments, daemon=False)
+        self._process.start()
+        other.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.is_alive()
+
+    async def call(self, what: str, *arguments: Any, ends: float = float("inf")) -> Any:
+        """Return what the session's method returns.
+
+        Args:
+            what: Name of a method of `Session`.
+            arguments: Its arguments.
+            ends: On the clock of `time.monotonic`; when it is past, the worker is killed.
+
+        Raises:
+            WorkerFailed: The method failed, or the process ended.
+            OutOfTime: The answer did not come in time.
+        """
+        try:
+            self._pipe.send((what, arguments))
+            while not await asyncio.to_thread(self._pipe.poll, 0.25):
+                if time.monotonic() > ends:
+                    self.kill()
+                    raise OutOfTime
+            holds, result = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(_PATIENCE_SECONDS)
+            raise WorkerFailed(f"Its process ended, code {self._process.exitcode}.") from error
+        if not holds:
+            raise WorkerFailed(result)
+        return result
+
+    def stop(self) -> None:
+        """Close the system and end the process."""
+        try:
+            self._pipe.send(("close", ()))
+            if self._pipe.poll(_PATIENCE_SECONDS):
+                self._pipe.recv()
+        except (EOFError, OSError):
+            pass
+        self._pipe.close()
+        self._process.join(_PATIENCE_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process whatever it does."""
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _work(pipe: Connection, contestant: Contestant, material: Path, scratch: Path) -> None:
+    """Answer questions until the pipe is closed."""
+    os.dup2(2, 1)  # what engines print belongs to no report
+    session: Session | None = None
+    with asyncio.Runner() as runner:
+        while True:
+            try:
+                what, arguments = pipe.recv()
+            except (EOFError, OSError, KeyboardInterrupt):
+                sys.exit(0)  # the parent is gone
+            try:
+                if session is None:
+                    session = Session(contestant.open(scratch), StoredMaterial(material))
+                pipe.send((True, runner.run(getattr(session, what)(*arguments))))
+            except KeyboardInterrupt:
+                sys.exit(0)
+            except Exception as error:  # noqa: BLE001 - whatever a system raises is its own row
+                pipe.send((False, said(error)))
+
+
+def said(error: Exception) -> str:
+    """Return what an error says to a reader of a report; foreign ones with their type."""
+    return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"
