@@ -15,8 +15,7 @@ import apsw
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, ProviderError, Unavailable
-from corral.providers.vector_io.lexical import LexicalIndex
-from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.vector_io.lexical import LEXICAL_VERSION, LexicalIndex
 from corral.providers.wal import use_wal
 
 CACHE_KIB = 32 * 1024
@@ -65,7 +64,7 @@ def _create(connection: apsw.Connection) -> None:
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_create,)
 """Step n takes a file from schema version n to n + 1; the steps of released versions never change.
-The keyword index is not among them: it is made anew when `ANALYZER_VERSION` differs."""
+The keyword index is not among them: it is made anew when `LEXICAL_VERSION` differs."""
 
 
 def connect(
@@ -102,7 +101,7 @@ def prepare(connection: apsw.Connection, lexical: LexicalIndex) -> None:
         ConfigError: A newer Corral wrote the file.
     """
     current = _schema_version(connection) == len(MIGRATIONS)
-    if current and state(connection, "analyzer") == ANALYZER_VERSION:
+    if current and state(connection, "analyzer") == LEXICAL_VERSION:
         return
     with transaction(connection):
         found = _schema_version(connection)  # again: another process may have been faster
@@ -114,7 +113,7 @@ def prepare(connection: apsw.Connection, lexical: LexicalIndex) -> None:
         for step in MIGRATIONS[found:]:
             step(connection)
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
-        if state(connection, "analyzer") != ANALYZER_VERSION:
+        if state(connection, "analyzer") != LEXICAL_VERSION:
             _reindex(connection, lexical)
 
 
@@ -132,7 +131,7 @@ def _reindex(connection: apsw.Connection, lexical: LexicalIndex) -> None:
         rows = [(int(str(row)), lexical.analyze(_text(text, meta))) for row, text, meta in batch]
         lexical.add(connection, rows)
         last = rows[-1][0]
-    connection.execute("UPDATE state SET value = ? WHERE name = 'analyzer'", (ANALYZER_VERSION,))
+    connection.execute("UPDATE state SET value = ? WHERE name = 'analyzer'", (LEXICAL_VERSION,))
     connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
 
 

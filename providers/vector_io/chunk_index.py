@@ -136,6 +136,11 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> Sequence[Candidate]:
         return await asyncio.to_thread(self._search_words, query_string, k, filters)
 
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
+
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
 
@@ -176,7 +181,9 @@ class ChunkFileIndex(EmbeddingIndex):
             pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
             return _in_order((Candidate(ids[row], score) for row, score in pairs), k)
 
-    def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
+    def _search_words(
+        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+    ) -> list[Candidate]:
         with self._reading() as connection:
             hits = self._lexical.search(
                 connection,
@@ -185,6 +192,7 @@ class ChunkFileIndex(EmbeddingIndex):
                 count=state(connection, "count"),
                 version=state(connection, "version"),
                 allowed=self._filters.passing(connection, filter_),
+                fuzzy=fuzzy,
             )
             ids = chunk_ids_of(connection, [hit.row for hit in hits])
         return _in_order(

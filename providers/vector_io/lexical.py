@@ -10,6 +10,11 @@ arrays until the next write, and added up. Common words are the ones that stay t
 A chunk's length is the number of its terms over all fields; its frequency of a term is the sum over
 the fields of weight times count.
 
+A fuzzy search also takes the postings of similar terms (`similar.py`). The vocabulary that they are
+looked for in is a table of its own, since reading it out of FTS5 means reading all postings. It is
+added to and never taken from, so that each copy in memory follows it by reading what is new; a word
+whose chunks are all gone is passed over, as it has no postings.
+
 The caller owns the connection, the transaction and the row numbers.
 """
 
@@ -29,7 +34,13 @@ from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf
 from corral.providers.vector_io.fields import field_texts
 from corral.providers.vector_io.rows import RowSet, best_rows
-from corral.providers.vector_io.text import analyzer
+from corral.providers.vector_io.similar import MAX_SIMILAR, is_word, similar_terms
+from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
+
+_LAYOUT = 1  # raise it with every change of the tables
+
+LEXICAL_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
+"""An index of another version is made anew: its tables or its terms differ."""
 
 _FTS5_SMALLEST_IDF = 1e-6
 _POSTING = np.dtype([("row", np.int64), ("weight", np.float64)])
@@ -61,9 +72,10 @@ class LexicalIndex:
         self._weights = tuple(field_weights.values())
         self._analyzer = analyzer(language)
         self._kept = _Postings(int(memory_mib * 2**20))
+        self._vocabulary = _Vocabulary()
 
     def create(self, connection: apsw.Connection) -> None:
-        """Make the tables `lexical` and `lexical_terms`, empty."""
+        """Make the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
         columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
         # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
         connection.execute(
@@ -71,9 +83,14 @@ class LexicalIndex:
             " contentless_delete=1, tokenize='ascii')"
         )
         connection.execute("CREATE VIRTUAL TABLE lexical_terms USING fts5vocab(lexical, row)")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS lexical_words"
+            " (number INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT NOT NULL UNIQUE) STRICT"
+        )
+        connection.execute("DELETE FROM lexical_words")
 
     def drop(self, connection: apsw.Connection) -> None:
-        """Drop the tables."""
+        """Drop the tables, but for the words, whose numbers must never come again."""
         connection.execute("DROP TABLE IF EXISTS lexical_terms")
         connection.execute("DROP TABLE IF EXISTS lexical")
 
@@ -85,11 +102,17 @@ class LexicalIndex:
 
     def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
         """Index new rows, given with what `analyze` returned for them."""
+        rows = list(rows)
         marks = ", ".join("?" for _ in self._fields)
         columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
         connection.executemany(
             f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - numbers
             ((row, *terms) for row, terms in rows),
+        )
+        words = {term for _, fields in rows for field in fields for term in field.split(" ")}
+        connection.executemany(
+            "INSERT OR IGNORE INTO lexical_words(word) VALUES (?)",
+            ((word,) for word in sorted(filter(is_word, words))),
         )
 
     def delete(self, connection: apsw.Connection, rows: Sequence[int]) -> None:
@@ -105,6 +128,7 @@ class LexicalIndex:
         count: int,
         version: int,
         allowed: RowSet | None = None,
+        fuzzy: bool = False,
     ) -> list[LexicalHit]:
         """Return the best rows that hold a term of the query, and those tied with the last.
 
@@ -115,31 +139,55 @@ class LexicalIndex:
             count: Number of rows in the index, for idf.
             version: A number that every write changes; postings of another one are forgotten.
             allowed: The rows that may be returned; None for all.
+            fuzzy: Whether a term also stands for similar ones; `similar.py` says how they count.
 
         Returns:
             Hits, best first; ties in ascending order of rows.
         """
         wanted = Counter(self._analyzer.terms(query))
-        found = {
-            term: postings
-            for term in sorted(wanted)
-            if len((postings := self._postings(connection, term, count, version)).rows)
-        }
-        if not found:
+        similar = self._similar(connection, wanted) if fuzzy else {}
+        held: dict[str, _Posting] = {}
+        parts: list[_Posting] = []
+        for term in sorted(wanted):
+            near = similar.get(term, ())
+            found = self._found(connection, [(term, 1.0), *near], count, version)
+            if found:
+                held |= {word: posting for word, (posting, _) in found.items()}
+                parts.append(_as_one(term, found, count, wanted[term]))
+        if not parts:
             return []
-        rows, scores = _add_up(
-            [postings.rows for postings in found.values()],
-            [p.weights * (idf(len(p.rows), count) * wanted[term]) for term, p in found.items()],
-        )
+        rows, scores = _add_up(parts)
         if allowed is not None:
             passing = allowed.mask(rows)
             rows, scores = rows[passing], scores[passing]
         best = best_rows(scores, k)
-        terms = _matched(found, rows[best])
+        terms = _matched(dict(sorted(held.items())), rows[best])
         return [
-            LexicalHit(int(row), float(score), held)
-            for row, score, held in zip(rows[best], scores[best], terms, strict=True)
+            LexicalHit(int(row), float(score), holding)
+            for row, score, holding in zip(rows[best], scores[best], terms, strict=True)
         ]
+
+    def _similar(
+        self, connection: apsw.Connection, terms: Iterable[str]
+    ) -> dict[str, list[tuple[str, float]]]:
+        return similar_terms(list(terms), self._vocabulary.follow(connection))
+
+    def _found(
+        self,
+        connection: apsw.Connection,
+        terms: Iterable[tuple[str, float]],
+        count: int,
+        version: int,
+    ) -> dict[str, tuple[_Posting, float]]:
+        """Return postings and similarity of the first terms that any row holds."""
+        found: dict[str, tuple[_Posting, float]] = {}
+        for term, similarity in terms:
+            posting = self._postings(connection, term, count, version)
+            if len(posting.rows):
+                found[term] = posting, similarity
+            if len(found) == MAX_SIMILAR:
+                break
+        return found
 
     def _postings(
         self, connection: apsw.Connection, term: str, count: int, version: int
@@ -209,12 +257,51 @@ class _Postings:
                 self._held -= self._terms.popitem(last=False)[1].nbytes
 
 
-def _add_up(
-    rows: Sequence[NDArray[np.int64]], scores: Sequence[NDArray[np.float64]]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+class _Vocabulary:
+    """The words of the index, in memory; words of a newer state than the reader's do no harm."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._words: dict[str, None] = {}
+        self._list: list[str] = []
+
+    def follow(self, connection: apsw.Connection) -> list[str]:
+        """Return all words, in any order; they are not to be changed."""
+        new = "SELECT number, word FROM lexical_words WHERE number > ? ORDER BY number"
+        with self._lock:
+            found = connection.execute(new, (self._last,)).fetchall()
+            if found:
+                self._last = int(str(found[-1][0]))
+                self._words.update((str(word), None) for _, word in found)
+                self._list = list(self._words)
+            return self._list
+
+
+def _as_one(
+    term: str, found: Mapping[str, tuple[_Posting, float]], count: int, times: int
+) -> _Posting:
+    """Return the scores of a query term's rows, the similar terms that they hold included."""
+    own = found[term][0] if term in found else None
+    if own is not None and len(found) == 1:
+        return _Posting(own.rows, own.weights * (idf(len(own.rows), count) * times))
+    every = np.concatenate([posting.rows for posting, _ in found.values()])
+    worth = np.concatenate([posting.weights * share for posting, share in found.values()])
+    order = np.argsort(every, kind="stable")
+    rows, starts = np.unique(every[order], return_index=True)
+    scores = np.maximum.reduceat(worth[order], starts) * (idf(len(rows), count) * times)
+    if own is not None:
+        place = np.searchsorted(rows, own.rows)
+        exact = own.weights * (idf(len(own.rows), count) * times)
+        scores[place] = np.maximum(scores[place], exact)
+    return _Posting(rows, scores)
+
+
+def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Sum the scores of each row; both ways add in the order of the terms, so they agree."""
-    all_rows, all_scores = np.concatenate(rows), np.concatenate(scores)
-    largest = int(max(part[-1] for part in rows))
+    all_rows = np.concatenate([part.rows for part in parts])
+    all_scores = np.concatenate([part.weights for part in parts])
+    largest = int(max(part.rows[-1] for part in parts))
     if largest > 8 * len(all_rows):  # few postings in a large index: sorting them is cheaper
         distinct, place = np.unique(all_rows, return_inverse=True)
         return distinct, np.asarray(np.bincount(place, weights=all_scores), dtype=np.float64)

@@ -173,7 +173,13 @@ class Mirror:
         return _ids_of(connection, found.rows.tolist())
 
     def search(
-        self, connection: apsw.Connection, text: str, k: int, filter_: Filter | None
+        self,
+        connection: apsw.Connection,
+        text: str,
+        k: int,
+        filter_: Filter | None,
+        *,
+        fuzzy: bool = False,
     ) -> list[Candidate]:
         """Return the k best chunks that hold a word of the text and pass, best first."""
         hits = self._lexical.search(
@@ -183,6 +189,7 @@ class Mirror:
             count=self.count(connection),
             version=state(connection, "version"),
             allowed=self._filters.passing(connection, filter_),
+            fuzzy=fuzzy,
         )
         ids = _ids_of(connection, [hit.row for hit in hits])
         found = [

@@ -11,8 +11,7 @@ import apsw
 
 from corral.api.errors import ProviderError, Unavailable
 from corral.providers.vector_io.chunk_file import state
-from corral.providers.vector_io.lexical import LexicalIndex
-from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.vector_io.lexical import LEXICAL_VERSION, LexicalIndex
 from corral.providers.wal import use_wal
 
 LAYOUT = 1
@@ -63,7 +62,7 @@ class MirrorFile:
         self, path: Path, collection: str, lexical: LexicalIndex, provider_id: str
     ) -> None:
         self._path = path
-        self._origin = f"{collection} {LAYOUT} {ANALYZER_VERSION}"
+        self._origin = f"{collection} {LAYOUT} {LEXICAL_VERSION}"
         self._lexical = lexical
         self._name = provider_id
         self._connections: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()

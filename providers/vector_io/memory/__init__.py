@@ -19,6 +19,7 @@ SPEC = ProviderSpec(
         max_dimension=16_000,
         exact=True,
         transactional=True,
+        fuzzy=True,
     ),
     default_ranker=MaxRanker(),
 )

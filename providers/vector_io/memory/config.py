@@ -14,6 +14,6 @@ class MemoryConfig(ProviderConfig):
 
     keyword: Literal["bm25", "fuzzy"] = Field(
         "bm25",
-        description="bm25 finds the words of the query; fuzzy also words that differ by a typo "
-        "(needs rapidfuzz).",
+        description="bm25 finds the words of the query; fuzzy also words that differ by a typo, in "
+        "every query.",
     )

@@ -29,7 +29,7 @@ class MemoryIndex(EmbeddingIndex):
 
     Args:
         vector_db: The registration.
-        fuzzy: Whether keyword search also finds words that differ by a typo.
+        fuzzy: Whether every keyword search also finds words that differ by a typo.
         forget: Called with the registration when the index is deleted.
     """
 
@@ -68,6 +68,11 @@ class MemoryIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await asyncio.to_thread(self._search_words, query_string, k, filters)
+
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
@@ -130,9 +135,11 @@ class MemoryIndex(EmbeddingIndex):
             scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
             return _best((Candidate(i, s) for i, s in zip(ids, scores.tolist(), strict=True)), k)
 
-    def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
+    def _search_words(
+        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+    ) -> list[Candidate]:
         with self._lock:
-            hits = self._words.search(text)
+            hits = self._words.search(text, fuzzy=fuzzy)
             return _best(
                 (
                     Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.memory import fuzzy as design
+from corral.providers.vector_io.similar import MAX_SIMILAR, is_word, similar_terms
 from corral.providers.vector_io.text import analyzer
 
 MAX_FUZZY_TERMS = 64
@@ -30,18 +32,20 @@ class WordHit:
 class KeywordIndex:
     """The terms of all chunks. Not safe to use from several threads at once.
 
-    With `fuzzy` a query term also finds the similar terms of the vocabulary (`fuzzy.py`). They
-    count as one term: as common as the chunks that hold any of them, and in a chunk worth its best
-    one's weight times similarity, in (0, 1]. A chunk that holds the term as it is spelled scores no
-    less than by BM25. So raw scores, and the scores in [0, 1] made of them, are on BM25's scale.
-    (Lucene's `FuzzyQuery` scores alike: its terms blend their frequencies and are boosted by
-    similarity.) On SciFact, nDCG@10 is 0.699 (BM25: 0.698), and with one typo in every word of the
-    query 0.674 (BM25: 0.431).
+    A query can ask for similar terms too, as on other providers (`vector_io/similar.py`). With
+    `fuzzy` every query finds those of `fuzzy.py`, which are more: of short words and codes too.
+
+    Either way they count as one term: as common as the chunks that hold any of them, and in a chunk
+    worth its best one's weight times similarity, in (0, 1]. A chunk that holds the term as it is
+    spelled scores no less than by BM25. So raw scores, and the scores in [0, 1] made of them, are
+    on BM25's scale. (Lucene's `FuzzyQuery` scores alike: its terms blend their frequencies and are
+    boosted by similarity.) With `fuzzy`, nDCG@10 on SciFact is 0.699 (BM25: 0.698), and with one
+    typo in every word of the query 0.674 (BM25: 0.431).
 
     Args:
         field_weights: Weight by field.
         language: Name of the language for stemming and stop words.
-        fuzzy: Whether similar terms are found.
+        fuzzy: Whether all queries find similar terms.
     """
 
     def __init__(self, field_weights: Mapping[str, float], language: str, *, fuzzy: bool) -> None:
@@ -72,27 +76,45 @@ class KeywordIndex:
             if not self._postings[term]:
                 del self._postings[term]
 
-    def search(self, query: str) -> dict[str, WordHit]:
+    def search(self, query: str, *, fuzzy: bool = False) -> dict[str, WordHit]:
         """Return every chunk that holds a term of the query, by id, in no order.
 
         A term that the query repeats counts as often. Terms are added up in alphabetical order, so
         that chunks of equal texts have equal scores to the last bit.
+
+        Args:
+            query: Any text.
+            fuzzy: Whether chunks with similar terms are found too; a hit's terms are then those
+                that the chunk holds.
         """
         wanted = Counter(self._analyzer.terms(query))
-        variants = self._variants(list(wanted)[:MAX_FUZZY_TERMS]) if self._fuzzy else {}
+        variants = self._similar(wanted) if fuzzy else self._by_design(wanted)
         hits: dict[str, WordHit] = {}
         for term in sorted(wanted):
             for chunk_id, score in self._term_scores(term, variants.get(term)).items():
                 hit = hits.setdefault(chunk_id, WordHit())
                 hit.score += wanted[term] * score
                 hit.terms.append(term)
+        if fuzzy:
+            looked_for = sorted({*wanted, *(v for each in variants.values() for v in each)})
+            for chunk_id, hit in hits.items():
+                held = self._chunks[chunk_id].frequencies
+                hit.terms = [term for term in looked_for if term in held]
         return hits
 
-    def _variants(self, terms: list[str]) -> dict[str, dict[str, float]]:
-        # Late, because it is an optional package.
-        from corral.providers.vector_io.memory.fuzzy import similar_terms  # noqa: PLC0415
+    def _similar(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+        vocabulary = [term for term in self._postings if is_word(term)]
+        found = similar_terms(list(wanted), vocabulary)
+        return {
+            term: dict([*([(term, 1.0)] if term in self._postings else []), *near][:MAX_SIMILAR])
+            for term, near in found.items()
+        }
 
-        return dict(zip(terms, similar_terms(terms, list(self._postings)), strict=True))
+    def _by_design(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+        if not self._fuzzy:
+            return {}
+        terms = list(wanted)[:MAX_FUZZY_TERMS]
+        return dict(zip(terms, design.similar_terms(terms, list(self._postings)), strict=True))
 
     def _term_scores(self, term: str, variants: Mapping[str, float] | None) -> dict[str, float]:
         exact = self._scores({term: 1.0})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from importlib import metadata
 from pathlib import Path
 
-from corral.api.errors import MissingDependency, NotFound
+from corral.api.errors import NotFound
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.memory.config import MemoryConfig
@@ -53,18 +52,5 @@ class MemoryProvider(VectorIOProvider):
 
 
 def create(provider_id: str, config: MemoryConfig, home: Path) -> MemoryProvider:
-    """Build the provider (its spec's factory); it writes nothing to `home`.
-
-    Raises:
-        MissingDependency: `keyword: fuzzy` without rapidfuzz.
-    """
-    if config.keyword == "fuzzy":
-        try:
-            metadata.distribution("rapidfuzz")
-        except metadata.PackageNotFoundError:
-            raise MissingDependency(
-                "inline::memory with keyword: fuzzy",
-                "rapidfuzz",
-                "pip install 'corral-rag[memory]'",
-            ) from None
+    """Build the provider (its spec's factory); it writes nothing to `home`."""
     return MemoryProvider(provider_id, config)

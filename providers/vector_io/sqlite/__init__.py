@@ -21,5 +21,6 @@ SPEC = ProviderSpec(
         persistent=True,
         concurrent_processes=True,
         transactional=True,
+        fuzzy=True,
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import MissingDependency, NotFound
+from corral.api.errors import NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.fuzzy import CUT, MAX_SIMILAR, similar_terms
@@ -254,15 +253,3 @@ def test_similar_words_are_the_most_similar_in_a_fixed_order() -> None:
     assert next(iter(found.items())) == ("code1111", 1.0)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     assert min(found.values()) >= CUT
-
-
-def test_fuzzy_without_its_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused when the provider is built, with the command; BM25 needs no package."""
-
-    def absent(name: str) -> None:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "distribution", absent)
-    with pytest.raises(MissingDependency, match=r"rapidfuzz.*pip install 'corral-rag\[memory\]'"):
-        provider(keyword="fuzzy")
-    provider(keyword="bm25")
