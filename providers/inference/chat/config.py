@@ -1,0 +1,42 @@
+"""Settings of remote::chat."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from corral.providers.http_service import ServiceConfig
+
+
+class ChatConfig(ServiceConfig):
+    """Which service, which of its models, and how much they may say.
+
+    Attributes:
+        base_url: The part before `/chat/completions`, as OpenAI clients take it.
+        models: At least one; what a query may name.
+        max_output_tokens: Longest answer; default 128, since a rewritten question is short.
+        reasoning: For OpenAI's models that think first: the bound is sent as
+            `max_completion_tokens`, and no temperature, which they refuse. Their thoughts count:
+            raise `max_output_tokens`. Default off: `max_tokens`, and temperature 0.
+        timeout_seconds: Bound of one answer; default 30.
+        max_retries: Further attempts where a connection fails; default 1. An answer of any status
+            is not tried again.
+        retry_delay_seconds: Default 0.2.
+    """
+
+    models: list[Annotated[str, StringConstraints(min_length=1, max_length=255)]] = Field(
+        min_length=1
+    )
+    max_output_tokens: int = Field(128, ge=1, le=100_000)
+    reasoning: bool = False
+    timeout_seconds: float = Field(30, gt=0, le=600)
+    max_retries: int = Field(1, ge=0, le=10)
+    retry_delay_seconds: float = Field(0.2, gt=0, le=60)
+
+    @model_validator(mode="after")
+    def _unique(self) -> ChatConfig:
+        twice = sorted({name for name in self.models if self.models.count(name) > 1})
+        if twice:
+            raise ValueError(f"models: {twice[0]!r} appears twice")
+        return self

@@ -1,0 +1,57 @@
+"""Settings of remote::rerank."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from corral.providers.http_service import ServiceConfig
+
+Dialect = Literal["cohere", "jina", "vllm", "tei"]
+
+_BATCHES: dict[Dialect, int] = {"cohere": 100, "jina": 100, "vllm": 100, "tei": 32}
+"""TEI refuses more than 32 unless it was started with another `--max-client-batch-size`; Cohere
+bills up to 100 documents as one search."""
+
+
+class HTTPRerankConfig(ServiceConfig):
+    """Which service, which of its models, and how its scores are to be read.
+
+    Attributes:
+        base_url: The part before `/rerank`.
+        dialect: Whose requests and answers the service speaks.
+        models: At least one. Sent to the service, except to `tei`, which serves one model and is
+            not told its name.
+        score: What the service's scores are. `as_is`: in [0, 1] already, as all four dialects
+            answer by default. `sigmoid`: raw logits, mapped by 1 / (1 + exp(-s)). `cosine`: in
+            [-1, 1], as jina-reranker-v3 answers, mapped by (1 + s) / 2.
+        batch_size: Most texts of one request; all requests of one re-ranking run at once. Default
+            32 for `tei`, else 100.
+        timeout_seconds: Bound of one re-ranking; default 10, since somebody waits.
+        max_retries: Further attempts where a connection fails; default 1. An answer of any status
+            is not tried again.
+        retry_delay_seconds: Default 0.2.
+    """
+
+    dialect: Dialect
+    models: list[Annotated[str, StringConstraints(min_length=1, max_length=255)]] = Field(
+        min_length=1
+    )
+    score: Literal["as_is", "sigmoid", "cosine"] = "as_is"
+    batch_size: int | None = Field(None, ge=1, le=1000)
+    timeout_seconds: float = Field(10, gt=0, le=600)
+    max_retries: int = Field(1, ge=0, le=10)
+    retry_delay_seconds: float = Field(0.2, gt=0, le=60)
+
+    @model_validator(mode="after")
+    def _unique(self) -> HTTPRerankConfig:
+        twice = sorted({name for name in self.models if self.models.count(name) > 1})
+        if twice:
+            raise ValueError(f"models: {twice[0]!r} appears twice")
+        return self
+
+    @property
+    def batch(self) -> int:
+        """Most texts of one request, the dialect's default filled in."""
+        return self.batch_size or _BATCHES[self.dialect]

@@ -1,0 +1,89 @@
+"""What is sent to a re-ranking service and what it answers: two shapes, four dialects.
+
+* Cohere v2, Jina and vLLM take `{model, query, documents, top_n}` and answer
+  `{results: [{index, relevance_score}]}`.
+* TEI takes `{query, texts}` and answers `[{index, score}]`.
+
+Each answers in its own order; `index` says which text a score belongs to. Long texts are cut by
+the service, as Cohere and Jina do unasked: one that refused them would fail the whole query.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from corral.providers.rerank.http.config import HTTPRerankConfig
+
+
+def request_body(
+    config: HTTPRerankConfig, model: str, query: str, texts: Sequence[str]
+) -> dict[str, Any]:
+    """Return the request that has every text scored."""
+    if config.dialect == "tei":
+        raw = config.score == "sigmoid"  # else TEI takes the sigmoid itself
+        return {"query": query, "texts": list(texts), "raw_scores": raw, "truncate": True}
+    body = {"model": model, "query": query, "documents": list(texts), "top_n": len(texts)}
+    if config.dialect == "jina":
+        body["return_documents"] = False
+    elif config.dialect == "vllm":
+        body["truncate_prompt_tokens"] = -1
+    return body
+
+
+def decode_scores(config: HTTPRerankConfig, body: bytes, count: int) -> list[float]:
+    """Return the scores of an answer as the service gave them, in the order of the texts.
+
+    Args:
+        config: Its dialect.
+        body: The answer.
+        count: Texts that were sent.
+
+    Raises:
+        ValueError: It is something else, has not one score for each text, or one that is no finite
+            number; the message says what and quotes nothing of it.
+    """
+    name = "score" if config.dialect == "tei" else "relevance_score"
+    try:
+        answer = json.loads(body)
+        items = answer if config.dialect == "tei" else answer["results"]
+        if not isinstance(items, list):
+            raise TypeError
+        pairs = [(item["index"], item[name]) for item in items]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"something else than {config.dialect}'s answer to /rerank") from None
+    if not all(type(index) is int for index, _ in pairs) or sorted(
+        index for index, _ in pairs
+    ) != list(range(count)):
+        raise ValueError(f"{len(pairs)} scores for {count} texts, or wrongly numbered ones")
+    return [_finite(score) for _, score in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def mapped(config: HTTPRerankConfig, score: float) -> float:
+    """Return a service's score in [0, 1].
+
+    Raises:
+        ValueError: It is not in the range that the configuration tells.
+    """
+    if config.score == "sigmoid":
+        # Two forms of one function, each where its exponential cannot overflow.
+        grown = math.exp(-abs(score))
+        return 1.0 / (1.0 + grown) if score >= 0 else grown / (1.0 + grown)
+    lowest = -1.0 if config.score == "cosine" else 0.0
+    if not lowest <= score <= 1.0:
+        raise ValueError(f"a score outside [{lowest:g}, 1]")
+    return (1.0 + score) / 2.0 if config.score == "cosine" else score
+
+
+def _finite(score: Any) -> float:
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise ValueError("a score that is no number")
+    try:
+        number = float(score)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError("a score that is not finite")
+    return number
