@@ -71,9 +71,10 @@ class Oracle:
     def check_order(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> None:
         """Refuse the answers of a mode that are the wrong way round, or point to wrong chunks.
 
-        The hits of a query should get worse from the first half to the second: by true cosine, by
-        shared words, or in hybrid mode by the sum of both. A single query may differ; most may not.
-        In vector mode the true nearest have to be there as well.
+        The hits of a query should get worse from the first half to the second, and the first ones
+        fit better than documents do in the mean: by true cosine, by shared words, or in hybrid mode
+        by the sum of both. A single query may differ; most may not. In vector mode the true
+        nearest have to be there as well.
 
         Raises:
             ContractViolation: They are.
@@ -85,8 +86,8 @@ class Oracle:
         worse, better = votes.count(-1), votes.count(1)
         if worse >= LEAST_VOTES and worse > 2 * better:
             raise ContractViolation(
-                f"The order seems to be reversed: in {worse} of {worse + better} queries the later "
-                "hits fit better than the first.",
+                f"The order seems to be reversed: in {worse} of {worse + better} queries the first "
+                "hits fit worse than the later ones, or than any document.",
                 hint="Look for distances that were taken for scores, or a sign that was lost.",
             )
 
@@ -107,23 +108,35 @@ class Oracle:
             )
 
     def _vote(self, mode: SearchMode, query_id: str, ids: Sequence[str]) -> int:
-        """Return 1 where the first half of the hits is the better one, -1 where the second is."""
-        half = len(ids) // 2
-        if half == 0:
+        """Return 1 where the hits are the right way round, -1 where they are not, else 0."""
+        if not ids:
             return 0
-        fit = np.zeros(len(ids))
+        parts = []
         if mode is not SearchMode.KEYWORD:
-            rows = [self._rows[one] for one in ids]
-            fit += _stretched(self._documents[rows] @ self._queries[query_id])
+            query, rows = self._queries[query_id], [self._rows[one] for one in ids]
+            parts.append((self._documents[rows] @ query, float(self._center @ query)))
         if mode is not SearchMode.VECTOR:
-            fit += _stretched(self._shared_words(query_id, ids))
-        return int(np.sign(round(float(fit[:half].mean() - fit[-half:].mean()), 6)))
+            parts.append(self._shared_words(query_id, ids))
+        if all(fit[:_NEAR].mean() < mean - _SLACK for fit, mean in parts):
+            return -1
+        half = len(ids) // 2
+        fits = sum(_stretched(fit) for fit, _ in parts) + np.zeros(len(ids))
+        gap = float(fits[:half].mean() - fits[-half:].mean()) if half else 0.0
+        return int(np.sign(round(gap, 6)))
 
-    def _shared_words(self, query_id: str, ids: Sequence[str]) -> NDArray[np.float64]:
+    def _shared_words(self, query_id: str, ids: Sequence[str]) -> tuple[NDArray[np.float64], float]:
+        """Return the idf of the words that hits share with the query, and the documents' mean."""
         asked = set(self._analyzer.terms(self._judged.queries[query_id]))
         count = len(self._judged.documents)
-        weights = {term: idf(self._frequencies.get(term, 0), count) for term in asked}
-        return np.array([sum(weights[t] for t in asked & self._terms[one]) for one in ids])
+        found = {term: self._frequencies.get(term, 0) for term in asked}
+        weights = {term: idf(number, count) for term, number in found.items()}
+        mean = sum(weights[term] * number for term, number in found.items()) / count
+        return np.array([sum(weights[t] for t in asked & self._terms[one]) for one in ids]), mean
+
+    @cached_property
+    def _center(self) -> NDArray[np.float64]:
+        center: NDArray[np.float64] = self._documents.mean(axis=0, dtype=np.float64)
+        return center
 
     @cached_property
     def _terms(self) -> dict[str, frozenset[str]]:

@@ -45,6 +45,13 @@ def read_sets(
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise InvalidRequest(f"Two data sets are named {twice[0]!r}.", field="data")
+    unused = sorted(given.keys() - {"", *names})
+    if unused:
+        raise InvalidRequest(
+            f"A language is given for {unused[0]!r}, which is no data set of this run.",
+            hint=f"They are: {', '.join(names)}.",
+            field="language",
+        )
     return [limited(judged, max_documents, seed) for judged in found]
 
 

@@ -263,6 +263,18 @@ def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSe
     )
 
 
+def known_language(given: str) -> str:
+    """Return the English name of a language.
+
+    Raises:
+        InvalidRequest: Corral does not know it.
+    """
+    try:
+        return language_name(given)
+    except ValueError as error:
+        raise InvalidRequest(f"{error}.", field="language") from None
+
+
 def language_of(name: str, given: Mapping[str, str]) -> str:
     """Return the language of a set: what was given for it, for all (""), or what its name says.
 
@@ -271,6 +283,6 @@ def language_of(name: str, given: Mapping[str, str]) -> str:
     """
     chosen = given.get(name) or given.get("")
     if chosen:
-        return language_name(chosen)
+        return known_language(chosen)
     code = name.rpartition("-")[2].casefold()
     return LANGUAGES[code] if "-" in name and len(code) == 2 and code in LANGUAGES else "english"

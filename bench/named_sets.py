@@ -6,8 +6,7 @@ import importlib
 from typing import Any
 
 from corral.api.errors import InvalidRequest, MissingDependency, Unavailable
-from corral.api.vector_dbs import language_name
-from corral.bench.judged import JudgedSet, Judgement, Texts, judged_set
+from corral.bench.judged import JudgedSet, Judgement, Texts, judged_set, known_language
 
 PREFIX = "ir_datasets:"
 
@@ -61,6 +60,6 @@ def _read(dataset: Any, name: str, language: str | None) -> JudgedSet:
         dict(documents),
         queries,
         judgements,
-        language=language_name(spoken),
+        language=known_language(spoken),
         kind="ir_datasets",
     )
