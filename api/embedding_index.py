@@ -73,10 +73,35 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of a search did to the candidates.
+
+    Attributes:
+        name: retrieve, filter, query_syntax, queries, rerank, score_threshold or cutoff.
+        kept: How many candidates are left.
+        removed: How many the step took away.
+        detail: By what.
+    """
+
+    name: str
+    kept: int
+    removed: int = 0
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class QueryChunksResponse:
-    """The answer to a query: hits, best first; `chunks` and `scores` are parallel views."""
+    """The answer to a query; `chunks` and `scores` are parallel views of the hits.
+
+    Attributes:
+        hits: Best first.
+        steps: What each step did; filled where more than the index alone was at work.
+        notes: What the caller has to know, such as that a re-ranker was not reached.
+    """
 
     hits: list[Hit] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def chunks(self) -> list[Chunk]:

@@ -62,15 +62,23 @@ class Explanation:
 
     Attributes:
         legs: By leg name, the legs that found the chunk.
-        contributions: By leg name, that leg's share of the fused score (they add up to it, except
-            under `max`, where the larger one is it); empty in a single-leg search.
+        contributions: By leg name, weight times normalized: that leg's share of the fused score
+            (they add up to it, except under `max`, where the larger one is it); empty in a
+            single-leg search.
         matched_terms: Index terms of the query that the chunk holds, where the engine can say.
+        weights: By leg name, what the leg counts in this fusion; empty in a single-leg search.
+        normalized: By leg name, the leg's opinion as it is fused, in [0, 1]; empty as above.
+        query_ranks: Its rank for each of several queries, None where one did not find it; empty
+            where there was one query.
         rerank: What the score of a re-ranked chunk is made of, by name; empty without re-ranking.
     """
 
     legs: Mapping[LegName, LegHit]
     contributions: Mapping[LegName, float] = field(default_factory=dict)
     matched_terms: tuple[str, ...] = ()
+    weights: Mapping[LegName, float] = field(default_factory=dict)
+    normalized: Mapping[LegName, float] = field(default_factory=dict)
+    query_ranks: tuple[int | None, ...] = ()
     rerank: Mapping[str, float | str] = field(default_factory=dict)
 
 
@@ -192,7 +200,8 @@ Leg: TypeAlias = Sequence[tuple[str, float, float]]
 """(chunk_id, score, raw_score), best first."""
 
 _Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
-_Share: TypeAlias = Callable[[LegName, LegHit], float]
+_Share: TypeAlias = tuple[Mapping[LegName, float], Callable[[LegName, LegHit], float]]
+"""The weight of each leg, and what its opinion of a chunk is worth, in [0, 1]."""
 
 
 def fuse(
@@ -212,21 +221,33 @@ def fuse(
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
     """
     found = {name: _leg_hits(legs.get(name, ())) for name in LEGS}
-    share = _SHARES[ranker.type](ranker, found)
+    weights, worth = _SHARES[ranker.type](ranker, found)
     combine = max if ranker.type == "max" else sum
-    parts: dict[str, dict[LegName, float]] = {}
+    worths: dict[str, dict[LegName, float]] = {}
     for name in LEGS:
         for chunk_id, hit in found[name].items():
-            parts.setdefault(chunk_id, {})[name] = share(name, hit)
+            worths.setdefault(chunk_id, {})[name] = worth(name, hit)
+    parts = {
+        i: {name: weights[name] * worth_ for name, worth_ in each.items()}
+        for i, each in worths.items()
+    }
     ranked = sorted((-min(1.0, combine(part.values())), i) for i, part in parts.items())
     return [
-        FusedHit(chunk_id, -negative, Explanation(_said(found, chunk_id), parts[chunk_id]))
-        for negative, chunk_id in ranked[:k]
+        FusedHit(i, -negative, _explanation(found, i, weights, worths[i], parts[i]))
+        for negative, i in ranked[:k]
     ]
 
 
-def _said(found: _Found, chunk_id: str) -> dict[LegName, LegHit]:
-    return {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
+def _explanation(
+    found: _Found,
+    chunk_id: str,
+    weights: Mapping[LegName, float],
+    worth: Mapping[LegName, float],
+    part: Mapping[LegName, float],
+) -> Explanation:
+    legs = {name: found[name][chunk_id] for name in part}
+    counted = {name: weights[name] for name in part}
+    return Explanation(legs, part, weights=counted, normalized=worth)
 
 
 def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
@@ -243,19 +264,27 @@ def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
 
 
 def merge_ranked(
-    lists: Sequence[Sequence[tuple[str, float]]], rank_constant: float = 60.0
+    lists: Sequence[Sequence[tuple[str, float]]],
+    rank_constant: float = 60.0,
+    weights: Sequence[float] | None = None,
 ) -> list[tuple[str, float]]:
     """Fuse any number of (id, score) lists by rank; return (id, RRF score in [0, 1]), best first.
 
     For results whose scores cannot be compared, such as those of several vector DBs. An id that is
-    first in every list it could be in scores at most 1; ties are ordered by id.
+    first in every list scores 1; ties are ordered by id.
+
+    Args:
+        lists: Each best first.
+        rank_constant: As in `RRFRanker`.
+        weights: How much each list counts, > 0; only their ratio matters. None: all alike.
     """
     total: dict[str, float] = {}
-    for ranked in lists:
+    shares = [1.0] * len(lists) if weights is None else list(weights)
+    for ranked, share in zip(lists, shares, strict=True):
         ranks = competition_ranks([score for _, score in ranked])
         for (identifier, _), rank in zip(ranked, ranks, strict=True):
-            total[identifier] = total.get(identifier, 0.0) + 1.0 / (rank_constant + rank)
-    best = max(len(lists), 1) / (rank_constant + 1)
+            total[identifier] = total.get(identifier, 0.0) + share / (rank_constant + rank)
+    best = (sum(shares) or 1.0) / (rank_constant + 1)
     return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -270,24 +299,25 @@ def _leg_hits(leg: Leg) -> dict[str, LegHit]:
 def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
     constant, weights = ranker.rank_constant, ranker.weights
     total = weights.vector + weights.keyword
-    return lambda name, hit: weights.of(name) / total * ((constant + 1) / (constant + hit.rank))
+    shares = {name: weights.of(name) / total for name in LEGS}
+    return shares, lambda name, hit: (constant + 1) / (constant + hit.rank)
 
 
 def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
     weight: dict[LegName, float] = {"vector": ranker.alpha, "keyword": 1.0 - ranker.alpha}
     if ranker.normalization == "raw":
-        return lambda name, hit: weight[name] * hit.score
+        return weight, lambda name, hit: hit.score
     if ranker.normalization == "z_score":
         weight = _spread_weights(weight, found)
     low = {name: _floor(name, hits, ranker.normalization) for name, hits in found.items()}
     high = {name: max(_raws(hits), default=0.0) for name, hits in found.items()}
 
-    def share(name: LegName, hit: LegHit) -> float:
+    def stretched(name: LegName, hit: LegHit) -> float:
         if high[name] == low[name]:  # one candidate, or all equal: each is the best of its leg
-            return weight[name]
-        return weight[name] * (hit.raw_score - low[name]) / (high[name] - low[name])
+            return 1.0
+        return (hit.raw_score - low[name]) / (high[name] - low[name])
 
-    return share
+    return weight, stretched
 
 
 def _spread_weights(weight: Mapping[LegName, float], found: _Found) -> dict[LegName, float]:
@@ -330,7 +360,7 @@ def _raws(hits: Mapping[str, LegHit]) -> list[float]:
 
 
 def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
-    return lambda name, hit: ranker.weights.of(name) * hit.score
+    return {name: ranker.weights.of(name) for name in LEGS}, lambda name, hit: hit.score
 
 
 _SHARES: dict[str, Callable[..., _Share]] = {

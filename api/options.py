@@ -5,14 +5,14 @@ Each stands in a registration, as the vector DB's own way, or in a request, whic
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.chunks import Strict
-from corral.api.fusion import Ranker
-from corral.api.reranker import Rerank
+from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
+from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode
 
 MAX_QUERIES = 8
@@ -22,11 +22,61 @@ MaxChunks: TypeAlias = Annotated[int, Field(ge=1, le=MAX_K)] | Literal["auto"]
 """How many chunks: a number, or `auto`, which is ceil(sqrt(chunks in the vector DB))."""
 
 
+class HybridSearchWeights(Strict):
+    """OpenAI's weights of hybrid search, by reciprocal rank fusion."""
+
+    embedding_weight: float = Field(ge=0, le=1000, allow_inf_nan=False)
+    text_weight: float = Field(ge=0, le=1000, allow_inf_nan=False)
+
+
+class RankingOptions(Strict):
+    """How OpenAI's clients, and Llama Stack's by its extensions, say `ranker` and threshold.
+
+    `hybrid_search`, `weights` and `impact_factor` ask for reciprocal rank fusion, `alpha` for a
+    weighted combination; a request says one of the two.
+    """
+
+    ranker: Literal["none", "auto", "default-2024-11-15", "rrf", "weighted"] | None = Field(
+        None, description="none: no re-ranking. auto, default-2024-11-15: as registered."
+    )
+    score_threshold: float | None = Field(None, ge=0, le=1)
+    hybrid_search: HybridSearchWeights | None = None
+    alpha: float | None = Field(None, ge=0, le=1)
+    impact_factor: float | None = Field(None, ge=0, le=1e6)
+    weights: LegWeights | None = None
+
+    def fusion(self) -> RRFRanker | WeightedRanker | None:
+        """Return the ranker that is asked for, None for the registered one.
+
+        Raises:
+            ValueError: The options ask for two.
+        """
+        given = self.hybrid_search
+        leg_weights = self.weights
+        if given is not None:
+            if leg_weights is not None:
+                raise ValueError("hybrid_search and weights say the same thing; send one of them")
+            leg_weights = LegWeights(vector=given.embedding_weight, keyword=given.text_weight)
+        by_rank = leg_weights is not None or self.impact_factor is not None or self.ranker == "rrf"
+        if self.alpha is not None or self.ranker == "weighted":
+            if by_rank:
+                raise ValueError("alpha is of a weighted ranker, the other options are of rrf")
+            return WeightedRanker() if self.alpha is None else WeightedRanker(alpha=self.alpha)
+        if not by_rank:
+            return None
+        constant = RRFRanker().rank_constant if self.impact_factor is None else self.impact_factor
+        return RRFRanker(rank_constant=constant, weights=leg_weights or LegWeights())
+
+
 class RetrievalOptions(Strict):
     """How chunks are found and ordered; null: as the vector DB was registered."""
 
     mode: SearchMode | None = Field(None, description="null: the registered mode.")
     ranker: Ranker | None = Field(None, description="null: the registered ranker.")
+    ranking_options: RankingOptions | None = Field(
+        None,
+        description="The same in OpenAI's words, instead of `ranker` and `score_threshold`.",
+    )
     rerank: Rerank | None = Field(
         None,
         description="How the best chunks are ordered anew: mmr, bm25, model or none. null: as "
@@ -62,3 +112,25 @@ class RetrievalOptions(Strict):
     )
     include_embeddings: bool = Field(False, description="Whether chunks carry their embeddings.")
     explain: bool = Field(False, description="Whether the answer says why each chunk is there.")
+
+    @model_validator(mode="after")
+    def _in_openais_words(self) -> Self:
+        """Say `ranking_options` by the other fields, so that there is one meaning to read."""
+        asked = self.ranking_options
+        if asked is None:
+            return self
+        ranker = asked.fusion()
+        if ranker is not None:
+            if self.ranker is not None:
+                raise ValueError("ranker and ranking_options say the same thing; send one of them")
+            self.ranker = ranker
+        if asked.ranker == "none":
+            if self.rerank is not None:
+                raise ValueError("rerank and the ranker 'none' contradict each other")
+            self.rerank = NoRerank()
+        if asked.score_threshold is not None:
+            if self.score_threshold:
+                raise ValueError("there are two score thresholds")
+            self.score_threshold = asked.score_threshold
+        self.ranking_options = None
+        return self

@@ -67,7 +67,7 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
         stack = Stack(settings, folder)
         try:
             app.state.stack = stack
-            app.state.retrieval = Retrieval(stack)
+            app.state.retrieval = Retrieval(stack, settings.server.limits.max_k)
             app.state.rag_tool = RagTool(stack, settings.rag, limits=settings.server.limits)
             yield
         finally:

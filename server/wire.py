@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from corral.api.checks import MAX_K
 from corral.api.chunks import (
     MAX_ID_LENGTH,
     Chunk,
@@ -17,10 +16,11 @@ from corral.api.chunks import (
     content_text,
     strip_nul,
 )
-from corral.api.embedding_index import QueryChunksResponse
-from corral.api.fusion import Explanation, Ranker
+from corral.api.embedding_index import QueryChunksResponse, Step
+from corral.api.fusion import Explanation
+from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
-from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.vector_dbs import VectorDB
 from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE
 
 KNOWLEDGE_SEARCH = "knowledge_search"
@@ -151,24 +151,14 @@ class InsertChunksRequest(Strict):
     )
 
 
-class QueryParams(Strict):
+class QueryParams(RetrievalOptions):
     """How to search; what is absent or null is as the vector DB was registered."""
 
-    mode: SearchMode | None = Field(None, description="null: the registered mode.")
-    max_chunks: int = Field(
-        3, ge=1, le=MAX_K, description="Most chunks wanted, within `server.limits.max_k`."
+    max_chunks: MaxChunks = Field(
+        3,
+        description="Most chunks wanted, within `server.limits.max_k`; `auto`: the root of the "
+        "number of chunks.",
     )
-    score_threshold: float | None = Field(
-        0.0, ge=0, le=1, description="Keep scores at or above it, after fusion. null or 0: all."
-    )
-    ranker: Ranker | None = Field(None, description="null: the registered ranker.")
-    filters: dict[str, Any] | None = Field(
-        None,
-        description="OpenAI-shaped: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
-        "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
-    )
-    include_embeddings: bool = Field(False, description="Whether chunks carry their embeddings.")
-    explain: bool = Field(False, description="Whether the reply says why each chunk is there.")
 
     @model_validator(mode="before")
     @classmethod
@@ -191,23 +181,35 @@ class QueryChunksReply(BaseModel):
 
     chunks: list[Chunk]
     scores: list[float]
+    notes: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda notes: not notes,
+        description="What the caller has to know, such as that a re-ranker was not reached.",
+    )
 
     @classmethod
     def of(cls, found: QueryChunksResponse) -> QueryChunksReply:
         """Return the wire's form of an index's answer."""
-        return cls(chunks=found.chunks, scores=found.scores)
+        return cls(chunks=found.chunks, scores=found.scores, notes=found.notes)
 
 
 class ExplainedReply(QueryChunksReply):
     """The reply where `explain` was asked for."""
 
     explanations: list[Explanation]
+    steps: list[Step] = Field(description="What each step did to the candidates.")
 
     @classmethod
     def of(cls, found: QueryChunksResponse) -> ExplainedReply:
         """Return the wire's form of an index's answer."""
         why = [hit.explanation for hit in found.hits]
-        return cls(chunks=found.chunks, scores=found.scores, explanations=why)
+        return cls(
+            chunks=found.chunks,
+            scores=found.scores,
+            notes=found.notes,
+            explanations=why,
+            steps=found.steps,
+        )
 
 
 class InsertDocumentsRequest(Strict):

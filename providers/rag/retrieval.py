@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Collection, Coroutine, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydantic import ValidationError
 
-from corral.api.checks import (
-    MAX_K,
-    AnyRanker,
-    check_k,
-    check_query_text,
-    check_ranker,
-    check_threshold,
-)
+from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
-from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse, Step
 from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import merge_ranked
-from corral.api.options import MaxChunks
+from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.context import ContextHit
+from corral.providers.rag.searching import Embedded, Plan, plan, run_all, search
+from corral.providers.rerank import reranker_for
 from corral.providers.vector_io.text import clean_text
 
 EMBED_BATCH = 512
 """Texts handed to an embedder at once. It batches for its model itself; this only lets other
 requests have their turn."""
 
-_T = TypeVar("_T")
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """What a search of one or several vector DBs found.
+
+    Attributes:
+        hits: Best first.
+        steps: By vector DB id, what each step of its search did.
+        notes: What the caller has to know.
+    """
+
+    hits: list[ContextHit] = field(default_factory=list)
+    steps: Mapping[str, list[Step]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Library(Protocol):
@@ -48,16 +58,21 @@ class Library(Protocol):
     async def embedder(self, model: str) -> Embedder:
         """Return the embedder of a model."""
 
+    async def reranker(self, model: str) -> Reranker:
+        """Return the re-ranker of a model, or raise InvalidRequest naming those there are."""
+
 
 class Retrieval:
     """Stores and searches chunks, embedding what has to be embedded.
 
     Args:
         library: Where the vector DBs are.
+        max_k: Most hits of a query that asks for `auto`.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, max_k: int = MAX_K) -> None:
         self.library = library
+        self._max_k = max_k
 
     async def store(
         self, vector_db_id: str, chunks: Sequence[Chunk], *, replace_documents: Collection[str] = ()
@@ -87,112 +102,111 @@ class Retrieval:
         vector_db_id: str,
         query: str,
         *,
-        k: MaxChunks,
-        mode: SearchMode | str | None = None,
-        score_threshold: float | None = 0.0,
-        ranker: AnyRanker | dict[str, Any] | None = None,
+        k: MaxChunks = 5,
+        options: RetrievalOptions | None = None,
         filters: Filter | dict[str, Any] | None = None,
-        include_embeddings: bool = False,
+        **given: Any,
     ) -> QueryChunksResponse:
-        """Return the k best chunks of one vector DB, as `EmbeddingIndex.query` orders them.
-
-        The query is embedded unless it is a keyword search. A blank query finds nothing.
-
-        Raises:
-            NotFound: There is no such vector DB.
-            InvalidRequest: A bad argument, as `EmbeddingIndex.query` says.
-            ProviderError: The embedder or the backend failed.
-        """
+        """Return the k best chunks of one vector DB, as `search_many` does."""
         found = await self.search_many(
-            [vector_db_id],
-            query,
-            k=k,
-            mode=mode,
-            score_threshold=score_threshold,
-            ranker=ranker,
-            filters=filters,
-            include_embeddings=include_embeddings,
+            [vector_db_id], query, k=k, options=options, filters=filters, **given
         )
-        return QueryChunksResponse([each.hit for each in found])
+        hits = [each.hit for each in found.hits]
+        return QueryChunksResponse(hits, found.steps.get(vector_db_id, []), found.notes)
 
     async def search_many(
         self,
         vector_db_ids: Sequence[str],
         query: str,
         *,
-        k: MaxChunks,
-        mode: SearchMode | str | None = None,
-        score_threshold: float | None = 0.0,
-        ranker: AnyRanker | dict[str, Any] | None = None,
+        k: MaxChunks = 5,
+        options: RetrievalOptions | None = None,
         filters: Filter | dict[str, Any] | None = None,
-        include_embeddings: bool = False,
-    ) -> list[ContextHit]:
+        weights: Mapping[str, float] | None = None,
+        **given: Any,
+    ) -> Retrieved:
         """Return the k best chunks of several vector DBs, best first.
 
-        All are searched at once, each in its own way where `mode` and `ranker` are None, and the
+        All are searched at once, each as it was registered where the options say nothing, and a
         query is embedded once for each model. `score_threshold` applies to a chunk's score in its
         own vector DB. With one vector DB its scores stay. Scores of several cannot be compared, so
         their hits are merged by rank (`merge_ranked`; ties by vector DB id, then chunk id) and the
-        score is the merged one: at most 1 / n with n vector DBs, as a chunk is in one of them only.
+        score is the merged one: at most 1 / n with n vector DBs that count alike, as a chunk is in
+        one of them only.
 
         Args:
             vector_db_ids: At least one; repetitions are ignored.
-            query: The question. A blank one finds nothing.
+            query: The question. A blank one finds nothing, unless `options.queries` say more.
             k: Most hits, 1 to 1000, of each vector DB and of the answer; `auto`: the root of the
                 number of chunks in all of them, rounded up.
+            options: How to search.
+            filters: Instead of `options.filters`, which are JSON.
+            weights: By vector DB id, how much it counts in the merging; 1 where it is not named.
+            given: Single options by name, instead of `options`.
 
         Raises:
             NotFound: One of the vector DBs does not exist; none was searched.
             InvalidRequest: A bad argument, as `EmbeddingIndex.query` says.
-            ProviderError: An embedder or a backend failed.
+            ProviderError: An embedder, a re-ranker or a backend failed.
         """
         if not vector_db_ids:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
         vector_dbs = [self.library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
-        modes = {
-            vector_db.identifier: SearchMode.parse(vector_db.search_mode if mode is None else mode)
-            for vector_db in vector_dbs
-        }
-        text = clean_text(check_query_text(query))
-        common: dict[str, Any] = {
-            "k": await self._most(vector_dbs, k),
-            "score_threshold": check_threshold(score_threshold),
-            "ranker": check_ranker(ranker),
-            "filters": parse_filter(filters),
-            "include_embeddings": include_embeddings,
-        }
-        if not text.strip():
-            return []
-        models = {
-            v.embedding_model for v in vector_dbs if modes[v.identifier] != SearchMode.KEYWORD
-        }
-        embedded = await self._embed_query(text, sorted(models))
+        chosen = options_of(**given) if options is None else options
+        passing = parse_filter(chosen.filters if filters is None else filters)
+        most = await self._most(vector_dbs, k)
+        questions = [query, *chosen.queries]
+        plans = [plan(vector_db, questions, most, chosen, passing) for vector_db in vector_dbs]
+        embedded = await self._embed_queries(vector_dbs, plans)
+        answers = await run_all(
+            self._search(vector_db, how, embedded.get(vector_db.embedding_model, {}))
+            for vector_db, how in zip(vector_dbs, plans, strict=True)
+        )
+        found = {v.identifier: a for v, a in zip(vector_dbs, answers, strict=True)}
+        merged = _merge({name: _ranked(name, a.hits) for name, a in found.items()}, weights or {})
+        notes = [note for answer in answers for note in answer.notes]
+        return Retrieved(merged[:most], {name: a.steps for name, a in found.items()}, notes)
 
-        async def search(vector_db: VectorDB) -> QueryChunksResponse:
-            index = await self.library.index(vector_db.identifier)
-            embedding = embedded.get(vector_db.embedding_model)
-            chosen = modes[vector_db.identifier]
-            return await index.query(embedding, text, mode=chosen, **common)
+    async def _search(
+        self, vector_db: VectorDB, how: Plan, embedded: Embedded
+    ) -> QueryChunksResponse:
+        index = await self.library.index(vector_db.identifier)
+        reranker = await self._reranker(vector_db, how) if how.queries else None
+        return await search(index, how, embedded, reranker)
 
-        answers = await _all(search(vector_db) for vector_db in vector_dbs)
-        names = [vector_db.identifier for vector_db in vector_dbs]
-        merged = _merge([_ranked(n, a.hits) for n, a in zip(names, answers, strict=True)])
-        return merged[: common["k"]]
+    async def _reranker(self, vector_db: VectorDB, how: Plan) -> Reranker | None:
+        if how.rerank is None:
+            return None
+        if isinstance(how.rerank, ModelRerank):
+            return await self.library.reranker(how.rerank.model)
+        return reranker_for(how.rerank, vector_db)
 
     async def _most(self, vector_dbs: Sequence[VectorDB], k: MaxChunks) -> int:
         """Return how many hits are wanted; see `MaxChunks`."""
         if k != "auto":
             return check_k(k)
         indexes = [await self.library.index(vector_db.identifier) for vector_db in vector_dbs]
-        chunks = sum(await _all(index.count() for index in indexes))
-        return min(max(math.ceil(math.sqrt(chunks)), 1), MAX_K)
+        chunks = sum(await run_all(index.count() for index in indexes))
+        return min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
 
-    async def _embed_query(self, text: str, models: list[str]) -> dict[str, NDArray[np.float32]]:
-        async def embed(model: str) -> NDArray[np.float32]:
+    async def _embed_queries(
+        self, vector_dbs: Sequence[VectorDB], plans: Sequence[Plan]
+    ) -> dict[str, dict[str, NDArray[np.float32]]]:
+        """Return the queries' embeddings by model and text, each text embedded once a model."""
+        wanted = {
+            (vector_db.embedding_model, query.meaning): None
+            for vector_db, how in zip(vector_dbs, plans, strict=True)
+            for query in (how.queries if how.embeds else ())
+        }
+
+        async def embed(model: str, text: str) -> NDArray[np.float32]:
             return await (await self.library.embedder(model)).embed_query(text)
 
-        vectors = await _all(embed(model) for model in models)
-        return dict(zip(models, vectors, strict=True))
+        vectors = await run_all(embed(model, text) for model, text in wanted)
+        embedded: dict[str, dict[str, NDArray[np.float32]]] = {}
+        for (model, text), vector in zip(wanted, vectors, strict=True):
+            embedded.setdefault(model, {})[text] = vector
+        return embedded
 
     async def _embeddings(self, vector_db: VectorDB, chunks: Sequence[Chunk]) -> ArrayLike | None:
         """Return an embedding for each chunk, or None where all chunks bring theirs."""
@@ -251,13 +265,16 @@ def _ranked(vector_db_id: str, hits: Sequence[Hit]) -> list[ContextHit]:
     return [ContextHit(vector_db_id, hit, rank, hit.score) for rank, hit in enumerate(hits, 1)]
 
 
-def _merge(lists: Sequence[list[ContextHit]]) -> list[ContextHit]:
+def _merge(lists: Mapping[str, list[ContextHit]], weights: Mapping[str, float]) -> list[ContextHit]:
     """Return the hits of several vector DBs by fused rank; those of one as they are."""
     if len(lists) == 1:
-        return lists[0]
+        return next(iter(lists.values()))
     # NUL is in no id and sorts first, so the order of keys is that of (vector DB id, chunk id).
-    keyed = [{f"{e.vector_db_id}\0{e.hit.chunk.chunk_id}": e for e in hits} for hits in lists]
-    fused = merge_ranked([[(key, e.hit.score) for key, e in each.items()] for each in keyed])
+    keyed = [
+        {f"{e.vector_db_id}\0{e.hit.chunk.chunk_id}": e for e in hits} for hits in lists.values()
+    ]
+    ranked = [[(key, e.hit.score) for key, e in each.items()] for each in keyed]
+    fused = merge_ranked(ranked, weights=[weights.get(name, 1.0) for name in lists])
     found = {key: e for each in keyed for key, e in each.items()}
     return [_rescored(found[key], score) for key, score in fused]
 
@@ -267,11 +284,20 @@ def _rescored(each: ContextHit, score: float) -> ContextHit:
     return ContextHit(each.vector_db_id, hit, each.rank, each.vector_db_score)
 
 
-async def _all(coroutines: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """Return the results of all, run at once; the first failure cancels the others."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+def options_of(
+    mode: SearchMode | str | None = None,
+    ranker: AnyRanker | dict[str, Any] | None = None,
+    **given: Any,
+) -> RetrievalOptions:
+    """Return single options as one value.
+
+    Raises:
+        InvalidRequest: An option is unknown or malformed.
+    """
+    chosen = None if mode is None else SearchMode.parse(mode)
     try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
+        return RetrievalOptions(mode=chosen, ranker=check_ranker(ranker), **given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"Malformed option {path}: {first['msg']}.", field=path) from None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -29,6 +30,8 @@ from corral.server.command_line.bench import bench
 MODES = click.Choice(["vector", "keyword", "hybrid"])
 METRICS = click.Choice(["cosine", "l2", "dot"])
 RANKERS = click.Choice(["rrf", "weighted", "max"])
+CUTOFFS = click.Choice(["none", "gap"])
+SYNTAXES = click.Choice(["plain", "web"])
 EXISTING = click.Path(path_type=Path)
 
 
@@ -160,18 +163,56 @@ def ingest(target: Target, db: str, paths: tuple[Path, ...], create: bool) -> No
 @click.argument("db")
 @click.argument("text")
 @click.option("--mode", type=MODES, help="[default: as DB was registered]")
-@click.option("--k", type=int, default=5, show_default=True, help="Most hits.")
+@click.option(
+    "--k", default="5", show_default=True, help="Most hits; auto: the root of all chunks."
+)
+@click.option("--ranker", help="rrf, weighted or max, or JSON. [default: as DB was registered]")
+@click.option("--rerank", help="mmr, bm25 or none, or JSON. [default: as DB was registered]")
+@click.option("--cutoff", type=CUTOFFS, help="gap: stop before the largest drop of the score.")
+@click.option("--query-syntax", type=SYNTAXES, help='web: "exact phrase", -excluded.')
+@click.option("--fuzzy", is_flag=True, default=None, help="Find misspelled words too.")
+@click.option("--also", "queries", multiple=True, help="The question in other words; repeatable.")
+@click.option(
+    "-o",
+    "--option",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other field of a query config, as order=edges or expand=1; repeatable.",
+)
 @click.option("--max-tokens", type=int, help="Assemble a context of at most so many tokens.")
 @click.option("--threshold", type=float, default=0.0, show_default=True, help="Least score, 0..1.")
 @click.option("--explain", is_flag=True, help="Say for each hit why it is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the RAG tool's reply as it is.")
 @click.pass_obj
-def query(target: Target, /, db: str, text: str, **options: Any) -> None:
+def query(
+    target: Target,
+    /,
+    db: str,
+    text: str,
+    k: str,
+    ranker: str | None,
+    rerank: str | None,
+    others: tuple[str, ...],
+    max_tokens: int | None,
+    threshold: float,
+    explain: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Ask a vector DB and show the hits.
 
-    With --max-tokens the context is shown too, and the hits are those that fit into it.
+    With --max-tokens the context is shown too, and the hits are those that fit into it. Every
+    option is a field of the RAG tool's query config; see docs/ for each with an example.
     """
-    _run(target, "query", db, text, **options)
+    asked: dict[str, Any] = {name: value for name, value in options.items() if value}
+    asked |= {"max_chunks": int(k) if k.isdecimal() else k, "score_threshold": threshold}
+    if max_tokens is not None:
+        asked["max_tokens_in_context"] = max_tokens
+    kinds = {"ranker": ranker, "rerank": rerank}
+    asked |= {name: _typed(value) for name, value in kinds.items() if value}
+    asked |= dict(map(_option, others))
+    _run(target, "query", db, text, asked, explain=explain, as_json=as_json)
 
 
 @main.command()
@@ -222,7 +263,7 @@ def show_db(target: Target, db: str) -> None:
 @click.option("--mode", "search_mode", type=MODES, help="[default: hybrid]")
 @click.option("--language", help="ISO code or English name. [default: english]")
 @click.option("--metric", type=METRICS, help="[default: cosine]")
-@click.option("--ranker", type=RANKERS, help="How hybrid results are fused. [default: rrf]")
+@click.option("--ranker", type=RANKERS, help="How hybrid results are fused. [default: weighted]")
 @click.option(
     "--field-weight",
     "weights",
@@ -303,6 +344,27 @@ def show_config(target: Target) -> None:
 
 
 main.add_command(bench)
+
+
+def _typed(given: str) -> Any:
+    """Return `{"type": NAME}` for a name, and what JSON says for JSON."""
+    return json.loads(given) if _is_json(given) else {"type": given}
+
+
+def _option(given: str) -> tuple[str, Any]:
+    """Return the field and value of `NAME=VALUE`; what is no JSON is text."""
+    name, separator, value = given.partition("=")
+    if not name or not separator:
+        raise click.UsageError(f"{given!r} is not of the form NAME=VALUE.")
+    return name, json.loads(value) if _is_json(value) else value
+
+
+def _is_json(given: str) -> bool:
+    try:
+        json.loads(given)
+    except ValueError:
+        return False
+    return True
 
 
 def _field_weight(given: str) -> tuple[str, float]:

@@ -104,27 +104,28 @@ async def query(
     client: Client,
     db: str,
     text: str,
+    options: JSON,
     *,
-    mode: str | None,
-    k: int,
-    max_tokens: int | None,
-    threshold: float,
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Ask the RAG tool and print the hits, the context where a budget is given, or raw JSON."""
-    query_config = {
-        "mode": mode,
-        "max_chunks": k,
-        "max_tokens_in_context": NO_BUDGET if max_tokens is None else max_tokens,
-        "score_threshold": threshold,
-        "explain": True,
-    }
-    reply = await client.ask(db, text, query_config)
+    """Ask the RAG tool and print the hits, the context where a budget is given, or raw JSON.
+
+    Args:
+        client: Where to ask.
+        db: The vector DB.
+        text: The question.
+        options: Fields of the query config.
+        explain: Whether to print why each hit is there, and what each step did.
+        as_json: Whether to print the reply instead.
+    """
+    reply = await client.ask(
+        db, text, {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
+    )
     if as_json:
         click.echo(json.dumps(reply, ensure_ascii=False, indent=2))
         return
-    show_reply(reply, with_context=max_tokens is not None, explain=explain)
+    show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)
 
 
 def show_reply(
@@ -145,7 +146,11 @@ def show_reply(
         return
     parts = [display.context(reply)] if with_context else []
     parts.append(display.hits_table(hits, texts=texts))
-    display.show(*parts, *([display.why_table(hits)] if explain else []))
+    if explain:
+        parts += [display.why_table(hits), display.steps_table(reply)]
+    display.show(*parts)
+    for note in (reply.get("metadata") or {}).get("notes") or ():
+        display.show(display.clean(f"Note: {note}"))
 
 
 async def copy(

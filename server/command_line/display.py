@@ -75,8 +75,12 @@ class HitRow:
         document: Its document id.
         text: The chunk's text.
         legs: By leg, its rank, raw_score and score there; a leg that did not find it is absent.
-        contributions: By leg, its share of the fused score.
+        contributions: By leg, its share of the fused score: weight times normalized.
         terms: Index terms of the question that the chunk holds.
+        weights: By leg, what it counts.
+        normalized: By leg, its opinion as it is fused.
+        query_ranks: Its rank for each of several queries.
+        rerank: What a re-ranker's score is made of.
     """
 
     rank: int
@@ -86,6 +90,10 @@ class HitRow:
     legs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     contributions: Mapping[str, float] = field(default_factory=dict)
     terms: Sequence[str] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    normalized: Mapping[str, float] = field(default_factory=dict)
+    query_ranks: Sequence[int | None] = ()
+    rerank: Mapping[str, float | str] = field(default_factory=dict)
 
     def leg_rank(self, leg: str) -> str:
         """Return the rank in a leg as it is shown, "-" where the leg did not find the chunk."""
@@ -113,6 +121,10 @@ def hit_rows(reply: JSON) -> list[HitRow]:
             explanation.get("legs") or {},
             explanation.get("contributions") or {},
             explanation.get("matched_terms") or (),
+            explanation.get("weights") or {},
+            explanation.get("normalized") or {},
+            explanation.get("query_ranks") or (),
+            explanation.get("rerank") or {},
         )
         for rank, (score, document, text, explanation) in enumerate(parallel, 1)
     ]
@@ -132,22 +144,42 @@ def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
 
 
 def why_table(hits: Sequence[HitRow]) -> RenderableType:
-    """Return why each hit is there: each leg's raw score, its share of the score, the terms."""
-    table = _table("#>", "leg", "rank>", "raw score>", "score>", "contributes>", "matched terms")
+    """Return why each hit is there: a line for each leg, one for a re-ranker."""
+    table = _table("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
     for hit in hits:
         for leg in (leg for leg in LEGS if leg in hit.legs):
             said = hit.legs[leg]
-            share = hit.contributions.get(leg)
-            _row(
-                table,
-                str(hit.rank),
-                leg,
-                f"{said['rank']}",
-                f"{said['raw_score']:.4f}",
-                f"{said['score']:.3f}",
-                "-" if share is None else f"{share:.3f}",
-                " ".join(hit.terms) if leg == "keyword" else "",
-            )
+            raw, score = f"{said['raw_score']:.4f}", f"{said['score']:.3f}"
+            terms = " ".join(hit.terms) if leg == "keyword" else ""
+            _row(table, hit.rank, leg, said["rank"], raw, score, _product(hit, leg), terms)
+        if hit.query_ranks:
+            ranks = " ".join("-" if rank is None else str(rank) for rank in hit.query_ranks)
+            _row(table, hit.rank, "queries", "", "", "", "", f"ranks {ranks}")
+        if hit.rerank:
+            _row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(hit.rerank))
+    return table
+
+
+def _product(hit: HitRow, leg: str) -> str:
+    if leg not in hit.contributions:
+        return "-"
+    share = hit.contributions[leg]
+    if leg not in hit.weights:
+        return f"{share:.3f}"
+    return f"{hit.weights[leg]:.3f} x {hit.normalized[leg]:.3f} = {share:.3f}"
+
+
+def _parts(parts: Mapping[str, float | str]) -> str:
+    shown = (f"{value:.3f}" if isinstance(value, float) else value for value in parts.values())
+    return " ".join(f"{name}={value}" for name, value in zip(parts, shown, strict=True))
+
+
+def steps_table(reply: JSON) -> RenderableType:
+    """Return what each step of the search did to the candidates."""
+    table = _table("step", "kept>", "removed>", "by")
+    for steps in ((reply.get("metadata") or {}).get("steps") or {}).values():
+        for step in steps:
+            _row(table, *(step.get(key, "") for key in ("name", "kept", "removed", "detail")))
     return table
 
 

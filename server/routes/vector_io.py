@@ -55,10 +55,7 @@ async def query(
         request.vector_db_id,
         request.query,
         k=params.max_chunks,
-        mode=params.mode,
-        score_threshold=params.score_threshold,
-        ranker=params.ranker,
+        options=params,
         filters=parse_filter(params.filters, field="params.filters"),
-        include_embeddings=params.include_embeddings,
     )
     return ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)

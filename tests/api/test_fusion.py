@@ -295,6 +295,9 @@ def test_an_explanation_adds_up(ranker: Any) -> None:
     """Contributions sum to the score (their maximum, under max); legs name who found the chunk."""
     for hit in fuse(ranker, WEIGHTED):
         parts = hit.explanation.contributions
+        why = hit.explanation
+        assert parts == {n: why.weights[n] * why.normalized[n] for n in parts}
+        assert all(0.0 <= worth <= 1.0 for worth in why.normalized.values())
         total = max(parts.values()) if ranker.type == "max" else sum(parts.values())
         assert hit.score == pytest.approx(total, abs=1e-12)
         assert set(parts) == set(hit.explanation.legs)

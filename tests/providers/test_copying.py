@@ -432,7 +432,7 @@ def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> Non
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = {"vector_db_id": "target", "embedding_model": "hashing", "provider_id": "memory"}
-        other = {**asked, "language": "nb", "metric": "l2", "ranker": {"type": "rrf"}}
+        other = {**asked, "language": "nb", "metric": "l2", "ranker": {"type": "weighted"}}
         await stack.register(VectorDBRegistration.model_validate(other))
         for copying in (copy_batch, copy_vector_db, verify_copy):
             with pytest.raises(Conflict, match="another language, metric") as raised:

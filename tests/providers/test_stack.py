@@ -165,7 +165,7 @@ def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
         named = await stack.register(registration("named", ranker={"type": "rrf"}))
         assert named.ranker.type == "rrf"
         other = await stack.register(registration("other", provider_id="second"))
-        assert other.ranker.type == "rrf"
+        assert other.ranker.type == "weighted"
         await stack.close()
 
     asyncio.run(scenario())

@@ -14,6 +14,7 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import Candidate, EmbeddingIndex
 from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter, matches
+from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
 DIMENSION = 16
@@ -125,6 +126,7 @@ class FakeLibrary:
         self.vector_dbs: dict[str, VectorDB] = {}
         self.indexes: dict[str, MemoryIndex] = {}
         self.embedders: dict[str, WordEmbedder] = {"words": WordEmbedder("words")}
+        self.rerankers: dict[str, Reranker] = {}
         for name in names or ("db",):
             self.register(name, **settings)
 
@@ -148,3 +150,6 @@ class FakeLibrary:
 
     async def embedder(self, model: str) -> WordEmbedder:
         return self.embedders[model]
+
+    async def reranker(self, model: str) -> Reranker:
+        return self.rerankers[model]

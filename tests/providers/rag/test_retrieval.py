@@ -231,7 +231,7 @@ def test_one_vector_db_keeps_its_scores() -> None:
     library = FakeLibrary()
     retrieval = stored(library, db=["hay", "grass"])
     alone = asyncio.run(retrieval.search("db", "hay", k=5)).scores
-    twice = asyncio.run(retrieval.search_many(["db", "db"], "hay", k=5))
+    twice = asyncio.run(retrieval.search_many(["db", "db"], "hay", k=5)).hits
     assert [each.hit.score for each in twice] == alone
     assert len(library.indexes["db"].queries) == 4  # two legs each
 
@@ -240,7 +240,7 @@ def test_several_vector_dbs_are_merged_by_rank() -> None:
     """First of each, then second of each; ties by vector DB, then chunk; scores by RRF."""
     library = FakeLibrary("a", "b", search_mode="vector")
     retrieval = stored(library, b=["hay", "grass grows"], a=["hay grass", "corn"])
-    found = asyncio.run(retrieval.search_many(["b", "a"], "hay", k=3))
+    found = asyncio.run(retrieval.search_many(["b", "a"], "hay", k=3)).hits
     assert ids(found) == [("a", "hay grass"), ("b", "hay"), ("a", "corn")]
     assert [each.hit.score for each in found] == pytest.approx([1 / 2, 1 / 2, 61 / 62 / 2])
     assert [each.rank for each in found] == [1, 1, 2]
@@ -253,7 +253,7 @@ def test_the_order_of_vector_dbs_does_not_matter() -> None:
     library = FakeLibrary("a", "b", "c")
     retrieval = stored(library, a=["hay", "x"], b=["hay", "y"], c=["hay", "z"])
     orders = (["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a", "b"])
-    found = [ids(asyncio.run(retrieval.search_many(names, "hay", k=6))) for names in orders]
+    found = [ids(asyncio.run(retrieval.search_many(names, "hay", k=6)).hits) for names in orders]
     assert found[0] == found[1] == found[2]
 
 
@@ -261,7 +261,7 @@ def test_equal_chunk_ids_in_two_vector_dbs_stay_two_hits() -> None:
     """A chunk is itself within its vector DB only."""
     library = FakeLibrary("a", "b")
     retrieval = stored(library, a=["hay"], b=["hay"])
-    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5))
+    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5)).hits
     assert ids(found) == [("a", "hay"), ("b", "hay")]
 
 
@@ -272,7 +272,7 @@ def test_the_threshold_applies_to_a_vector_dbs_own_score() -> None:
     """
     library = FakeLibrary("a", "b", search_mode="vector")
     retrieval = stored(library, a=["hay", "corn"], b=["hay", "corn"])
-    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5, score_threshold=0.99))
+    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5, score_threshold=0.99)).hits
     assert ids(found) == [("a", "hay"), ("b", "hay")]
 
 

@@ -1,0 +1,300 @@
+"""The search of one vector DB, from its options to its hits.
+
+    retrieve (each query) -> query syntax -> fuse several queries -> re-rank -> threshold -> cutoff
+
+What each step did to the candidates is kept, so that an answer can explain itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import MAX_K, AnyRanker, check_query_text, check_threshold
+from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse, Step
+from corral.api.errors import ProviderError
+from corral.api.filters import Filter, matches
+from corral.api.fusion import merge_ranked
+from corral.api.options import RetrievalOptions
+from corral.api.reranker import (
+    BM25Rerank,
+    MMRRerank,
+    ModelRerank,
+    NoRerank,
+    Reranker,
+)
+from corral.api.vector_dbs import Cutoff, SearchMode, VectorDB
+from corral.providers.rag.query_syntax import Checker, parse
+from corral.providers.vector_io.text import clean_text
+
+T = TypeVar("T")
+
+DEEPER = 4
+"""How many times more candidates are looked at where the query syntax has refused too many."""
+
+Embedded = Mapping[str, NDArray[np.float32]]
+"""Query embeddings by text, shape (dimension,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One phrasing of a question.
+
+    Attributes:
+        words: What the keyword leg looks for.
+        meaning: What is embedded.
+        checker: What a chunk has to hold or must not; None where anything goes.
+    """
+
+    words: str
+    meaning: str
+    checker: Checker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one vector DB is searched: the request's options, and its registration's for the rest."""
+
+    k: int
+    queries: tuple[Query, ...]
+    mode: SearchMode
+    ranker: AnyRanker
+    rerank: MMRRerank | BM25Rerank | ModelRerank | None
+    cutoff: Cutoff
+    fuzzy: bool
+    filters: Filter | None
+    score_threshold: float
+    include_embeddings: bool
+    explain: bool
+
+    @property
+    def candidates(self) -> int:
+        """How many chunks are retrieved: those wanted, or more where they are re-ranked."""
+        return max(self.k, self.rerank.candidates if self.rerank else 0)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the queries have to be embedded."""
+        by_meaning = isinstance(self.rerank, MMRRerank) and self.rerank.relevance != "bm25"
+        return self.mode is not SearchMode.KEYWORD or by_meaning
+
+
+def plan(
+    vector_db: VectorDB,
+    questions: Sequence[str],
+    k: int,
+    options: RetrievalOptions,
+    filters: Filter | None,
+) -> Plan:
+    """Return how a vector DB is searched. Blank questions are left out.
+
+    Raises:
+        InvalidRequest: A question is too long, or only says what must not be found.
+    """
+    rerank = vector_db.rerank if options.rerank is None else options.rerank
+    syntax = options.query_syntax or vector_db.query_syntax
+    texts = [clean_text(check_query_text(question)) for question in questions]
+    queries = [_query(text, syntax == "web", vector_db) for text in texts if text.strip()]
+    return Plan(
+        k=k,
+        queries=tuple(dict.fromkeys(queries)) if syntax == "plain" else tuple(queries),
+        mode=options.mode or vector_db.search_mode,
+        ranker=options.ranker or vector_db.ranker,
+        rerank=None if isinstance(rerank, NoRerank) else rerank,
+        cutoff=options.cutoff or vector_db.cutoff,
+        fuzzy=vector_db.fuzzy if options.fuzzy is None else options.fuzzy,
+        filters=filters,
+        score_threshold=check_threshold(options.score_threshold),
+        include_embeddings=options.include_embeddings,
+        explain=options.explain,
+    )
+
+
+def _query(text: str, web: bool, vector_db: VectorDB) -> Query:
+    if not web:
+        return Query(text, text)
+    parsed = parse(text)
+    checker = Checker(parsed, vector_db.language, vector_db.field_weights)
+    return Query(parsed.text, parsed.embedded_text, checker if parsed.restricts else None)
+
+
+async def search(
+    index: EmbeddingIndex, how: Plan, embedded: Embedded, reranker: Reranker | None
+) -> QueryChunksResponse:
+    """Search one vector DB.
+
+    Args:
+        index: Its index.
+        how: The plan.
+        embedded: The embeddings of the queries, where `how.embeds`.
+        reranker: Of `how.rerank`; None where that is None.
+
+    Raises:
+        ProviderError: The backend failed, or the re-ranker, unless its `on_error` is `degrade`.
+    """
+    if not how.queries:
+        return QueryChunksResponse()
+    answers = await run_all(_retrieve(index, how, query, embedded) for query in how.queries)
+    found = _fused(answers, how)
+    if reranker is not None:
+        found = await _reranked(found, how, reranker, embedded)
+    return _cut(found, how)
+
+
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of all, run at once; the first failure cancels the others."""
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _retrieve(
+    index: EmbeddingIndex, how: Plan, query: Query, embedded: Embedded
+) -> QueryChunksResponse:
+    """Return the candidates of one query, as many as are wanted, or all that there are."""
+    size = min(how.candidates, MAX_K)
+    while True:
+        found = await _ask(index, how, query, embedded, size, how.filters)
+        steps = [Step("retrieve", len(found.hits), detail=_description(how, size))]
+        if how.explain and how.filters is not None:
+            steps[:0] = [await _filter_effect(index, how, query, embedded, size)]
+        if query.checker is None:
+            return replace(found, steps=steps)
+        refusals = [query.checker.refusal(hit.chunk) for hit in found.hits]
+        kept = [hit for hit, why in zip(found.hits, refusals, strict=True) if why is None]
+        exhausted = len(found.hits) < size
+        if len(kept) >= how.candidates or exhausted or size == MAX_K:
+            break
+        size = min(size * DEEPER, MAX_K)
+    reasons = Counter(filter(None, refusals))
+    said = ", ".join(f"{why}: {count}" for why, count in sorted(reasons.items()))
+    steps.append(Step("query_syntax", len(kept), len(found.hits) - len(kept), said))
+    notes = []
+    if len(kept) < how.candidates and not exhausted:
+        notes = [f"The query syntax was checked on the {MAX_K} best chunks only."]
+    return QueryChunksResponse(kept[: how.candidates], steps, notes)
+
+
+async def _ask(
+    index: EmbeddingIndex,
+    how: Plan,
+    query: Query,
+    embedded: Embedded,
+    size: int,
+    filters: Filter | None,
+) -> QueryChunksResponse:
+    return await index.query(
+        None if how.mode is SearchMode.KEYWORD else embedded[query.meaning],
+        query.words,
+        k=size,
+        mode=how.mode,
+        filters=filters,
+        ranker=how.ranker,
+        include_embeddings=how.include_embeddings or isinstance(how.rerank, MMRRerank),
+        fuzzy=how.fuzzy and how.mode is not SearchMode.VECTOR,
+    )
+
+
+async def _filter_effect(
+    index: EmbeddingIndex, how: Plan, query: Query, embedded: Embedded, size: int
+) -> Step:
+    """Return how many of the chunks that would be best without the filter do not pass it."""
+    found = await _ask(index, how, query, embedded, size, None)
+    passing = sum(matches(how.filters, hit.chunk.metadata) for hit in found.hits)
+    detail = f"of the {len(found.hits)} best without the filter"
+    return Step("filter", passing, len(found.hits) - passing, detail)
+
+
+def _description(how: Plan, size: int) -> str:
+    fused = f", {how.ranker.type}" if how.mode is SearchMode.HYBRID else ""
+    return f"{how.mode} search{fused}, {size} wanted"
+
+
+def _fused(answers: Sequence[QueryChunksResponse], how: Plan) -> QueryChunksResponse:
+    """Return the candidates of several queries, fused by rank; those of one as they are."""
+    if len(answers) == 1:
+        return answers[0]
+    ranks = [
+        {hit.chunk.chunk_id: rank for rank, hit in enumerate(answer.hits, 1)} for answer in answers
+    ]
+    hits = {hit.chunk.chunk_id: hit for answer in reversed(answers) for hit in answer.hits}
+    scored = [[(h.chunk.chunk_id, h.score) for h in answer.hits] for answer in answers]
+    merged = [
+        _rescored(hits[chunk_id], score, tuple(each.get(chunk_id) for each in ranks))
+        for chunk_id, score in merge_ranked(scored)
+    ]
+    steps = [step for answer in answers for step in answer.steps]
+    kept = merged[: how.candidates]
+    detail = f"{len(answers)} queries fused by rank"
+    steps.append(Step("queries", len(kept), len(merged) - len(kept), detail))
+    return QueryChunksResponse(kept, steps, [note for answer in answers for note in answer.notes])
+
+
+def _rescored(hit: Hit, score: float, query_ranks: tuple[int | None, ...]) -> Hit:
+    return Hit(hit.chunk, score, replace(hit.explanation, query_ranks=query_ranks))
+
+
+async def _reranked(
+    found: QueryChunksResponse, how: Plan, reranker: Reranker, embedded: Embedded
+) -> QueryChunksResponse:
+    """Return the k best of the candidates by the re-ranker; or why they are as they were."""
+    first = how.queries[0]
+    rerank = how.rerank
+    degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
+    notes = list(found.notes)
+    try:
+        hits = await reranker.rerank(
+            first.words, found.hits, how.k, embedding=embedded.get(first.meaning)
+        )
+        detail = str(rerank.type) if rerank else ""
+    except ProviderError as error:
+        if not degrades:
+            raise
+        hits = found.hits[: how.k]
+        detail = "failed, the order is as it was"
+        notes.append(f"Not re-ranked: {error.message}")
+    step = Step("rerank", len(hits), len(found.hits) - len(hits), detail)
+    return QueryChunksResponse(hits, [*found.steps, step], notes)
+
+
+def _cut(found: QueryChunksResponse, how: Plan) -> QueryChunksResponse:
+    """Apply k, the threshold and the cutoff, in this order, and drop embeddings nobody wants."""
+    steps = list(found.steps)
+    wanted = found.hits[: how.k]
+    hits = [hit for hit in wanted if hit.score >= how.score_threshold]
+    if how.score_threshold > 0:
+        removed = len(wanted) - len(hits)
+        steps.append(Step("score_threshold", len(hits), removed, f"{how.score_threshold:g}"))
+    if how.cutoff == "gap":
+        before = before_gap(hits)
+        steps.append(Step("cutoff", len(before), len(hits) - len(before), _gap(hits, before)))
+        hits = before
+    if not how.include_embeddings and isinstance(how.rerank, MMRRerank):
+        hits = [replace(h, chunk=h.chunk.model_copy(update={"embedding": None})) for h in hits]
+    return QueryChunksResponse(hits, steps, found.notes)
+
+
+def before_gap(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits before the largest drop of the score, the first of equal ones.
+
+    All of them where no score drops: then there is no gap.
+    """
+    drops = [one.score - other.score for one, other in pairwise(hits)]
+    widest = max(drops, default=0.0)
+    return list(hits[: drops.index(widest) + 1]) if widest > 0 else list(hits)
+
+
+def _gap(hits: Sequence[Hit], before: Sequence[Hit]) -> str:
+    if len(before) == len(hits):
+        return "no gap"
+    return f"from {before[-1].score:.3f} to {hits[len(before)].score:.3f}"
