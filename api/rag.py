@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -81,12 +82,37 @@ class DefaultQueryGenerator(Strict):
     separator: str = " "
 
 
+QUERY_TEMPLATE_FIELD = re.compile(r"\{\{\s*(?:query|messages)\s*\}\}|\{(?:query|messages)\}")
+"""The one thing that a query generator's template can name, in our spelling and in Jinja's."""
+
+_OTHER_JINJA = re.compile(r"\{[{%#]")
+
+
+def check_query_template(template: str) -> str:
+    """Return the template if it names the question, and asks for nothing that it cannot get.
+
+    It is filled by plain replacement and is never run. What looks like another expression, a
+    statement or a comment of Jinja is refused, since it would reach the model as it stands.
+
+    Raises:
+        ValueError: The question is not named, or something else is.
+    """
+    if not QUERY_TEMPLATE_FIELD.search(template):
+        raise ValueError("template must hold {query} or {messages}: where the question goes")
+    if _OTHER_JINJA.search(QUERY_TEMPLATE_FIELD.sub("", template)):
+        raise ValueError("template is filled with {query} or {messages}; no other expressions")
+    return template
+
+
 class LLMQueryGenerator(Strict):
     """A question rewritten by a language model of the operator's configuration."""
 
     type: Literal["llm"]
-    model: str
-    template: str
+    model: str = Field(min_length=1, max_length=255, description="A configured language model.")
+    template: Annotated[str, AfterValidator(check_query_template)] = Field(
+        max_length=10_000,
+        description="The prompt; {query} or {messages}, also in double braces, is the question.",
+    )
 
 
 QueryGenerator: TypeAlias = Annotated[

@@ -198,6 +198,10 @@ class Stack:
         provider = _serving(model, *self._rerankers(), Api.RERANK, "rerank.model")
         return await provider.reranker(model)
 
+    def inference_models(self) -> list[tuple[str, str]]:
+        """Return (provider_id, model) for every language model that can be named."""
+        return [(provider.provider_id, model) for provider, model in self._chats()[0]]
+
     async def chat(self, model: str, prompt: str) -> str:
         """Return what a language model answers; see `InferenceProvider.chat`.
 
@@ -205,9 +209,9 @@ class Stack:
             InvalidRequest: No configured provider serves it; the message lists those there are.
             ProviderError: The service failed.
         """
-        found = self._served(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]
         field = "query_config.query_generator_config.model"
-        return await _serving(model, *found, Api.INFERENCE, field).chat(model, prompt)
+        provider = _serving(model, *self._chats(), Api.INFERENCE, field)
+        return await provider.chat(model, prompt)
 
     async def providers(self) -> list[ProviderStatus]:
         """Return every configured provider with its health, asked all at once."""

@@ -10,7 +10,6 @@ from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
 from corral.api.rag import (
     URL,
-    LLMQueryGenerator,
     RAGDocument,
     RAGQueryConfig,
     RAGQueryResult,
@@ -26,6 +25,7 @@ from corral.providers.rag.parsing import (
     parse,
     served_type,
 )
+from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.retrieval import Library, Retrieval
 from corral.providers.rag.tokens import tokenizer
 
@@ -121,15 +121,16 @@ class RagTool:
 
         Raises:
             NotFound: One of the vector DBs does not exist.
-            InvalidRequest: A bad setting, a query generator of type llm, or too many vector DBs.
-            ProviderError: An embedder or a backend failed.
+            InvalidRequest: A bad setting, a language model that is not configured, or too many
+                vector DBs.
+            ProviderError: An embedder, a language model or a backend failed.
         """
         config = config or RAGQueryConfig()
         counter = tokenizer(config.tokenizer)
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
-        question = _question(content, config)
+        question, generated = await generate_query(content, config, self.library)
         found = await self.retrieval.search_many(
             vector_db_ids,
             question,
@@ -142,7 +143,8 @@ class RagTool:
         )
         context = await asyncio.to_thread(assemble, question, found, config, counter)
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
-        return RAGQueryResult(content=items, metadata=context.metadata)
+        told = {} if generated is None else {"generated_query": generated}
+        return RAGQueryResult(content=items, metadata={**context.metadata, **told})
 
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
         """Return a document's text; errors say which document they are about."""
@@ -185,17 +187,6 @@ class RagTool:
         most = self._limits.max_chunks_per_insert
         if count > most:
             raise _too_many("chunks", count, most, "max_chunks_per_insert")
-
-
-def _question(content: str | Sequence[str], config: RAGQueryConfig) -> str:
-    generator = config.query_generator_config
-    if isinstance(generator, LLMQueryGenerator):
-        raise InvalidRequest(
-            "A query generator of type 'llm' needs a language model, and none is configured.",
-            hint='Use query_generator_config {"type": "default"}: the question as it stands.',
-            field="query_config.query_generator_config",
-        )
-    return content if isinstance(content, str) else generator.separator.join(content)
 
 
 def _too_many(what: str, count: int, most: int, setting: str) -> InvalidRequest:

@@ -154,9 +154,9 @@ def test_other_braces_are_text(template: str) -> None:
 def test_a_query_generator_by_language_model_is_read() -> None:
     """The wire's other generator keeps its model and template."""
     config = RAGQueryConfig.model_validate(
-        {"query_generator_config": {"type": "llm", "model": "m", "template": "t"}}
+        {"query_generator_config": {"type": "llm", "model": "m", "template": "Find: {query}"}}
     )
-    assert config.query_generator_config == LLMQueryGenerator(type="llm", model="m", template="t")
+    assert config.query_generator_config == LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
 
 
 # --- documents ------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_the_texts_of_a_question_are_joined_by_the_separator(app: InProcess) -> 
 def test_a_query_generator_that_is_not_there_is_refused(app: InProcess) -> None:
     """Rewriting by a language model is refused; the question is not silently taken as it is."""
     app.register()
-    generator = {"type": "llm", "model": "m", "template": "t"}
+    generator = {"type": "llm", "model": "m", "template": "Find: {query}"}
     body = {"content": "x", "vector_db_ids": ["db"]}
     config = {"query_config": {"query_generator_config": generator}}
     message = refusal(app, "/v1/tool-runtime/rag-tool/query", {**body, **config})

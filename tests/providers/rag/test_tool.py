@@ -358,7 +358,7 @@ def test_several_texts_are_joined_by_the_separator() -> None:
 def test_an_llm_query_generator_is_refused() -> None:
     """The error says what works now; nothing was searched."""
     library = FakeLibrary()
-    generator = LLMQueryGenerator(type="llm", model="m", template="t")
+    generator = LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
     with pytest.raises(InvalidRequest, match=r'none is configured.*"default"') as caught:
         ask(library, "hay", query_generator_config=generator)
     assert caught.value.field == "query_config.query_generator_config"

@@ -1,0 +1,112 @@
+"""What is searched for: the question as it stands, or as a language model rewrites it.
+
+The model's answer is data. It becomes the text of a query and nothing else, and an empty one is an
+error: silently searching for the old question would hide that the model does not work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from corral.api.checks import check_query_text
+from corral.api.errors import InvalidRequest, ProviderError
+from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator, RAGQueryConfig
+from corral.providers.vector_io.text import clean_text
+
+MAX_GENERATED_CHARACTERS = 1000
+"""Longest generated query; what is beyond it is cut between words."""
+
+_FIELD = "query_config.query_generator_config"
+_THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+_BLANK_LINE = re.compile(r"\n\s*\n")
+_QUOTED = re.compile(r"\"(.*)\"|“(.*)”|„(.*)“|«(.*)»|'(.*)'|`(.*)`", re.DOTALL)
+
+
+@runtime_checkable
+class LanguageModels(Protocol):
+    """Where language models are found; `Stack` is one."""
+
+    def inference_models(self) -> list[tuple[str, str]]:
+        """Return (provider_id, model) for every language model of the configuration."""
+
+    async def chat(self, model: str, prompt: str) -> str:
+        """Return what a model answers to a prompt."""
+
+
+async def generate_query(
+    content: str | Sequence[str], config: RAGQueryConfig, library: object
+) -> tuple[str, str | None]:
+    """Return what is searched for, and the generated query where it differs from the question.
+
+    Args:
+        content: The question; several texts are joined by the generator's separator, and by line
+            breaks for a language model. A blank one is not sent to a model.
+        config: Its `query_generator_config` says how.
+        library: Asked for language models, where it has any.
+
+    Raises:
+        InvalidRequest: No language model is configured, or not this one.
+        Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
+        ProviderError: It refused, or its answer holds no query.
+    """
+    generator = config.query_generator_config
+    texts = [content] if isinstance(content, str) else content
+    if not isinstance(generator, LLMQueryGenerator):
+        return generator.separator.join(texts), None
+    provider_id, models = _provider(generator.model, library)
+    question = check_query_text("\n".join(texts))
+    if not question.strip():
+        return question, None
+    answer = await models.chat(generator.model, fill(generator.template, question))
+    query = query_of(answer)
+    if not query:
+        raise ProviderError(
+            f"{provider_id}: {generator.model!r} answered with no query.",
+            hint="Check the template; a model that thinks first needs more max_output_tokens.",
+        )
+    return query, query if query != question.strip() else None
+
+
+def fill(template: str, question: str) -> str:
+    """Return the template with the question in the place of its field.
+
+    Plain replacement, in one pass: what the question holds is not looked at again.
+    """
+    return QUERY_TEMPLATE_FIELD.sub(lambda _: question, template)
+
+
+def query_of(answer: str) -> str:
+    """Return the query in a model's answer: its first paragraph as one line; "" for none.
+
+    Thoughts in `<think>`, invisible characters and the quotation marks around the whole are left
+    out, and what is longer than `MAX_GENERATED_CHARACTERS` is cut between words.
+    """
+    text = clean_text(_THOUGHTS.sub("", answer)).strip()
+    line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
+    if quoted := _QUOTED.fullmatch(line):
+        line = next(inner for inner in quoted.groups() if inner is not None).strip()
+    if len(line) > MAX_GENERATED_CHARACTERS:
+        cut = line[: MAX_GENERATED_CHARACTERS + 1]
+        line = cut.rpartition(" ")[0] or cut[:-1]
+    return line
+
+
+def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
+    """Return the provider of a model, and where to ask it."""
+    models = library if isinstance(library, LanguageModels) else None
+    known = {name: provider_id for provider_id, name in models.inference_models()} if models else {}
+    if models is None or not known:
+        raise InvalidRequest(
+            "A query generator of type 'llm' needs a language model, and none is configured.",
+            hint='Use query_generator_config {"type": "default"}: the question as it stands.',
+            field=_FIELD,
+        )
+    if model not in known:
+        raise InvalidRequest(
+            f"No inference provider serves the model {model!r}.",
+            hint=f"Known: {', '.join(known)}.",
+            field=f"{_FIELD}.model",
+        )
+    return known[model], models
