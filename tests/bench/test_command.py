@@ -1,0 +1,132 @@
+"""`corral bench quality` at the command line: what it prints, refuses and leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corral.bench.report import read_report
+from corral.server.command_line.cli import main
+
+from .foreign import install
+from .judged_files import QRELS, write_beir
+
+QUALITY = ("bench", "quality", "--embedder", "hashing")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A data folder and a current folder of the test's own."""
+    monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+
+def corral(*arguments: object) -> Result:
+    """Run the command line in this process."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_a_table_for_each_set(tmp_path: Path) -> None:
+    """Folders may follow --data; each set has its table, and the report names the command."""
+    one, two = write_beir(tmp_path / "one"), write_beir(tmp_path / "two-de")
+    done = corral(
+        *QUALITY, "--data", one, two, "--backends", "memory,sqlite", "--modes", "vector, keyword",
+        "--language", "one=french", "--out", "out",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    for shown in ("one, 2 queries", "two-de, 2 queries", "sqlite    keyword", "Report: out/report"):
+        assert shown in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+    report = read_report(tmp_path / "out")
+    assert report.command.startswith("corral ")
+    assert [data.language for data in report.data_sets] == ["french", "german"]
+    assert report.baseline == "memory:vector"
+
+
+def test_a_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    """Without --out each run makes a new folder; with --resume a folder is used again."""
+    folder = write_beir(tmp_path / "farm")
+    done = corral(*QUALITY, folder, "--modes", "keyword")
+    assert done.exit_code == 0, done.output
+    (made,) = (tmp_path / "corral-bench").iterdir()
+    again = corral(*QUALITY, folder, "--modes", "keyword", "--out", made)
+    assert again.exit_code == 2
+    assert "holds a report already" in again.stderr
+    resumed = corral(*QUALITY, folder, "--modes", "keyword", "--out", made, "--resume")
+    assert resumed.exit_code == 0, resumed.output
+
+
+def test_a_failure_is_shown_and_the_exit_code_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a backend failed, the others have their rows, and the exit code is 1."""
+    install(monkeypatch)
+    done = corral(*QUALITY, write_beir(tmp_path / "farm"), "--backends", "unreachable,memory")
+    assert done.exit_code == 1
+    assert "nobody listens there" in done.stdout
+    assert "memory" in done.stdout
+    assert "Not everything could be measured: 1 failure" in done.stderr
+
+
+def test_a_configured_backend(tmp_path: Path) -> None:
+    """--config names backends with their settings, here and before the command."""
+    folder = write_beir(tmp_path / "farm")
+    config = tmp_path / "bench.yaml"
+    config.write_text(
+        "providers:\n  vector_io:\n    - {provider_id: mine, provider_type: 'inline::memory',"
+        " config: {keyword: fuzzy}}\n",
+        encoding="utf-8",
+    )
+    options = [folder, "--backends", "mine", "--modes", "keyword"]
+    inside, before = [*QUALITY, *options, "--config", config], ["--config", config, *QUALITY]
+    for name, words in (("inside", inside), ("before", [*before, *options])):
+        done = corral(*words, "--out", name)
+        assert done.exit_code == 0, done.output
+        assert "mine" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "No data set is named"),
+        (["none"], "There is no folder none"),
+        (["miniature", "--backends", "sqlit"], "Did you mean 'sqlite'?"),
+        (["miniature", "--modes", "vectr"], "Did you mean 'vector'?"),
+        (["miniature", "--fusion", "rff"], "Did you mean 'rrf'?"),
+        (["miniature", "--max-docs", "5"], "--max-docs 5 is too small"),
+        (["miniature", "--max-seconds", "0.0001"], "--max-seconds 0.0001 is too small"),
+        (["miniature", "--language", "de", "--language", "fr"], "given twice for all"),
+        (["miniature", "--embedder", "none"], "No provider serves"),
+        (["broken"], "1 of 4 judgements name an unknown document id, the first 'd9'"),
+    ],
+)
+def test_bad_input(tmp_path: Path, words: list[str], said: str) -> None:
+    """A message that says what is wrong, exit code 2, and no result folder."""
+    write_beir(tmp_path / "broken", qrels=[*QRELS, "q1\td9\t1"])
+    done = corral(*QUALITY, *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert not (tmp_path / "corral-bench").exists()
+
+
+def test_it_works_on_this_machine_only() -> None:
+    """--url is refused."""
+    done = corral("--url", "http://127.0.0.1:1", *QUALITY, "miniature")
+    assert done.exit_code == 2
+    assert "bench quality works on this machine" in done.stderr
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """`corral bench --help` loads no numpy, no engine and no tables."""
+    code = (
+        "import sys; from click.testing import CliRunner;"
+        "from corral.server.command_line.cli import main;"
+        "CliRunner().invoke(main, ['bench', 'quality', '--help']);"
+        "print(*{'numpy', 'pydantic', 'rich', 'ir_measures', 'apsw'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
