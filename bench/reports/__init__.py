@@ -2,7 +2,7 @@
 
     write_reports(report, folder)
 
-Both are pure functions of the report: `markdown.render` and `page.render`. `views` picks and groups
+Both are pure functions of the report: `render_markdown` and `render_html`. `views` picks and groups
 the rows that a section shows, `wording` writes figures, `markup` makes tags that escape what they
 are given, `charts` draws.
 """
@@ -12,7 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.bench.report import Report
-from corral.bench.reports import markdown, page
+from corral.bench.reports.markdown import render as render_markdown
+from corral.bench.reports.page import render as render_html
+
+__all__ = ["HTML_NAME", "MARKDOWN_NAME", "render_html", "render_markdown", "write_reports"]
 
 MARKDOWN_NAME = "report.md"
 HTML_NAME = "report.html"
@@ -21,6 +24,6 @@ HTML_NAME = "report.html"
 def write_reports(report: Report, folder: Path) -> tuple[Path, Path]:
     """Write both reports into an existing folder; return the paths of report.md and report.html."""
     paths = folder / MARKDOWN_NAME, folder / HTML_NAME
-    for path, text in zip(paths, (markdown.render(report), page.render(report)), strict=True):
+    for path, text in zip(paths, (render_markdown(report), render_html(report)), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths

@@ -9,6 +9,8 @@ from corral.bench.reports.markup import Html, tag
 from corral.bench.reports.svg import Plot, Scale, chart, linear, logarithmic, mark, stretched
 from corral.bench.rows import BuildRow, Estimate, SpeedRow
 
+LINE = 15
+"""Height of a line of text in a chart, in pixels."""
 STRIP = 40
 """Height of one system's latency strip, its line of text included, in pixels."""
 
@@ -107,35 +109,25 @@ def sweep(found: views.Sweep) -> Html:
     alpha, best = max(points, key=lambda point: point[1].mean)
     said = f"Best at weight {alpha:g}: {wording.estimate(best)}."
     series = [_swept(plot, name, line, at) for at, (name, line) in enumerate(found.series.items())]
-    references = [_reference(plot, name, e) for name, e in found.references.items()]
-    axis = "0: keyword only · weight of vector · 1: vector only"
-    return chart(plot, f"Fusion weight, {found.title}", said, axis, "↑ nDCG@10", references, series)
+    axis = "share of the vector leg →"
+    name = f"Fusion weight, {found.title}"
+    lines = _references(plot, found.references)
+    return chart(plot, name, said, axis, "↑ nDCG@10", lines, series, class_="labeled")
 
 
 def differences(changes: Sequence[views.Change]) -> Html:
     """Return every query's difference to the baseline as bars, the greatest win first."""
     wins = sum(change.difference > 0 for change in changes)
     losses = sum(change.difference < 0 for change in changes)
-    bars = [
-        tag(
-            "rect",
-            x=float(at),
-            y=round(50 - max(0.0, change.difference) * 46, 2),
-            width=1,
-            height=max(0.01, round(abs(change.difference) * 46, 2)),
-            class_="win" if change.difference > 0 else "loss",
-        )
-        for at, change in enumerate(changes)
-        if change.difference
-    ]
-    zero = tag("line", x1="0", x2="100%", y1=50, y2=50, class_="axis")
+    most = max((abs(change.difference) for change in changes), default=0.0) or 1.0
+    bars = [_bar(at, change.difference / most) for at, change in enumerate(changes)]
     said = f"{wins} queries better, {losses} worse, {len(changes) - wins - losses} equal."
     return tag(
         "svg",
         tag("title", "Differences by query"),
         tag("desc", said),
         stretched(100, bars, width=max(1, len(changes))),
-        zero,
+        tag("line", x1="0", x2="100%", y1=50, y2=50, class_="axis"),
         class_="chart plain",
         role="img",
         aria_label=f"Differences by query. {said}",
@@ -161,12 +153,19 @@ def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Html:
     return chart(plot, "Build time against size", said, "chunks →", "↑ seconds", lines)
 
 
-def interval(found: Estimate, scale: Scale) -> Html:
-    """Return a mean with its interval as a small strip for a table's cell; its text is beside."""
+def interval(found: Estimate, scale: Scale, level: float | None = None) -> Html:
+    """Return a mean with its interval as a small strip for a table's cell; its text is beside.
+
+    Args:
+        found: The mean and its interval.
+        scale: Common to the table's rows.
+        level: The baseline's mean, an upright line.
+    """
     low, mean, high = (f"{scale.at(v) * 100:.1f}%" for v in (found.low, found.mean, found.high))
     return tag(
         "svg",
         tag("line", x1="0", x2="100%", y1=7, y2=7, class_="grid"),
+        None if level is None else _upright(scale, level),
         tag("line", x1=low, x2=high, y1=7, y2=7, class_="range"),
         tag("circle", cx=mean, cy=7, r=3.5, class_="mean"),
         class_="interval",
@@ -174,6 +173,11 @@ def interval(found: Estimate, scale: Scale) -> Html:
         height=14,
         aria_hidden="true",
     )
+
+
+def _upright(scale: Scale, level: float) -> Html:
+    place = f"{scale.at(level) * 100:.1f}%"
+    return tag("line", x1=place, x2=place, y1=0, y2=14, class_="level")
 
 
 def heat(value: float, found: views.HeatMap) -> float:
@@ -217,14 +221,27 @@ def _swept(plot: Plot, name: str, line: Sequence[tuple[float, Estimate]], series
     return tag("g", band, path, marks)
 
 
-def _reference(plot: Plot, name: str, found: Estimate) -> Html:
-    y = plot.down(found.mean)
-    said = f"{name} {wording.score(found.mean)}"
-    return tag(
-        "g",
-        tag("line", x1="0", x2="100%", y1=y, y2=y, class_="reference"),
-        tag("text", said, x="100%", y=y - 5, text_anchor="end", class_="halo"),
-    )
+def _references(plot: Plot, found: Mapping[str, Estimate]) -> list[Html]:
+    """Dashed lines, each named at its right end; names that would overlap are moved down."""
+    drawn: list[Html] = []
+    free = float(-LINE)
+    for name, e in sorted(found.items(), key=lambda item: -item[1].mean):
+        y = plot.down(e.mean)
+        free = max(free + LINE, y)
+        said = f"{name} {wording.score(e.mean)}"
+        drawn += [
+            tag("line", x1="0", x2="100%", y1=y, y2=y, class_="reference"),
+            tag("svg", tag("text", said, x=8, dy=".32em"), x="100%", y=free, overflow="visible"),
+        ]
+    return drawn
+
+
+def _bar(at: int, share: float) -> Html:
+    """A query's bar; `share` of the greatest difference, positive upwards."""
+    height = max(0.01, round(abs(share) * 48, 2))
+    class_ = "win" if share > 0 else "loss"
+    y = 50 - height if share > 0 else 50.0
+    return tag("rect", x=float(at), y=y, width=1, height=height, class_=class_)
 
 
 def _built(plot: Plot, name: str, line: Sequence[tuple[float, float]], series: int) -> Html:

@@ -106,8 +106,12 @@ def _heat_map(report: Report) -> Iterator[str]:
         return
     yield f"## {NDCG} by system and data set"
     rows = [
-        [escaped(mode), escaped(name), *("–" if v is None else wording.score(v) for v in values)]
-        for mode, name, values in found.rows
+        [
+            escaped(row.mode),
+            escaped(f"{row.backend} {row.fusion}"),
+            *(wording.NONE if value is None else wording.score(value) for value in row.values),
+        ]
+        for row in found.rows
     ]
     headings = ["Mode", "System", *map(escaped, found.data_sets)]
     yield table(headings, rows, figures=len(found.data_sets))

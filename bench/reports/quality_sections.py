@@ -10,6 +10,7 @@ from corral.bench.reports.svg import Scale, legend, linear
 from corral.bench.reports.tables import (
     Column,
     details,
+    estimate,
     failure_row,
     figure,
     figures,
@@ -34,7 +35,7 @@ def findings(report: Report) -> Html | None:
         items.append(tag("li", "Scores or ids are wrong: ", tag("b", user(names)), "."))
     if report.failures:
         link = tag("a", wording.count(len(report.failures), "failure"), href="#failures")
-        items.append(tag("li", link, ": see the last rows."))
+        items.append(tag("li", link, ", each with its reason."))
     return section("findings", "Findings", tag("ul", items, class_="findings")) if items else None
 
 
@@ -44,8 +45,8 @@ def quality(report: Report) -> Html | None:
     if not sets:
         return None
     said = (
-        "Means over the queries with bootstrap 95 % intervals. The last column compares nDCG@10 "
-        "with the baseline: paired randomization test, p after Holm's correction."
+        "Means over the queries with bootstrap 95 % intervals. Against the baseline: nDCG@10, "
+        "paired randomization test, p after Holm's correction. The upright line is the baseline."
     )
     tables = [_quality_table(report, name, rows) for name, rows in sets.items()]
     return section("quality", "Quality", lead(said), tables)
@@ -56,18 +57,16 @@ def heat_map(report: Report) -> Html | None:
     found = views.heat_map(report)
     if found is None:
         return None
-    columns = [tag("th", user(name), scope="col") for name in found.data_sets]
-    head = tag("thead", tag("tr", tag("th", "System", scope="col"), columns))
-    bodies = [
-        tag("tbody", _mode_row(mode, len(columns) + 1), [_heat_row(r, found) for r in rows])
-        for mode, rows in _by_mode(found).items()
-    ]
-    caption = "nDCG@10 by system and data set"
-    content = tag("table", tag("caption", caption), head, bodies, class_="heat")
     low, high = wording.score(found.low), wording.score(found.high)
     scale = tag("p", low, tag("span", class_="ramp", aria_hidden="true"), high, class_="scale")
-    said = "Rows alike in a column agree; where a block differs from the next, the mode matters."
-    return section("heat-map", "nDCG heat map", lead(said), scrolling(caption, content), scale)
+    said = (
+        "Rows alike in a column: these databases agree. Blocks that differ: the mode matters. "
+        "One color scale for all."
+    )
+    modes = dict.fromkeys(row.mode for row in found.rows)
+    blocks = [_heat_block(m, [r for r in found.rows if r.mode == m], found) for m in modes]
+    grid = tag("div", blocks, class_="grid-of-charts")
+    return section("heat-map", "nDCG heat map", lead(said), grid, scale)
 
 
 def sweep(report: Report) -> Html | None:
@@ -129,12 +128,13 @@ def _quality_table(report: Report, name: str, rows: list[QualityRow]) -> Html:
         Column(headings[1]),
         Column(headings[2], figures=True),
         Column(headings[3]),
-        *figures(*names),
         Column("Against the baseline"),
+        *figures(*names),
     ]
     scale = linear((v for r in rows if NDCG in r.metrics for v in _ends(r)), 0, 1)
     base = {row.comparison.baseline for row in rows if row.comparison}
-    cells = [_quality_cells(row, names, scale, row.label in base) for row in rows]
+    level = next((views.ndcg(row) for row in rows if row.label in base), None)
+    cells = [_quality_cells(row, names, scale, level, row.label in base) for row in rows]
     failed = [_failure(row, len(columns)) for row in views.failures_of(report, name)]
     found = next((d for d in report.data_sets if d.name == name), None)
     size = f": {wording.count(found.documents, 'document')}" if found else ""
@@ -147,26 +147,19 @@ def _ends(row: QualityRow) -> tuple[float, float]:
 
 
 def _quality_cells(
-    row: QualityRow, names: list[str], scale: Scale, is_baseline: bool
+    row: QualityRow, names: list[str], scale: Scale, level: float | None, is_baseline: bool
 ) -> list[Content]:
     main = row.metrics.get(NDCG)
     fusion = [" ", tag("small", user(row.fusion))] if row.fusion else None
-    strip = charts.interval(main, scale) if main else None
+    strip = charts.interval(main, scale, level) if main else None
     return [
         [user(row.backend), fusion],
         mode_badge(row.mode),
         tag("b", wording.score(main.mean)) if main else wording.NONE,
         [strip, tag("small", wording.interval(main))] if main else wording.NONE,
-        *(_metric(row, name) for name in names),
         verdict(row.comparison, is_baseline=is_baseline),
+        *(estimate(row.metrics.get(name)) for name in names),
     ]
-
-
-def _metric(row: QualityRow, name: str) -> Content:
-    found = row.metrics.get(name)
-    if found is None:
-        return wording.NONE
-    return tag("span", wording.score(found.mean), " ", tag("small", wording.interval(found)))
 
 
 def _failure(row: Failure, columns: int) -> Html:
@@ -174,22 +167,19 @@ def _failure(row: Failure, columns: int) -> Html:
     return failure_row(name, columns, f"({row.stage}) {row.message}")
 
 
-def _by_mode(found: views.HeatMap) -> dict[str, list[tuple[str, tuple[float | None, ...]]]]:
-    modes: dict[str, list[tuple[str, tuple[float | None, ...]]]] = {}
-    for mode, name, values in found.rows:
-        modes.setdefault(mode, []).append((name, values))
-    return modes
+def _heat_block(mode: str, rows: list[views.HeatRow], found: views.HeatMap) -> Html:
+    columns = [tag("th", user(name), scope="col") for name in found.data_sets]
+    head = tag("thead", tag("tr", tag("th", "System", scope="col"), columns))
+    body = tag("tbody", [_heat_row(row, found) for row in rows])
+    caption = tag("caption", "nDCG@10 ", mode_badge(mode))
+    content = tag("table", caption, head, body, class_="heat")
+    return scrolling(f"nDCG@10, {mode}", content)
 
 
-def _mode_row(mode: str, columns: int) -> Html:
-    return tag("tr", tag("th", mode_badge(mode), colspan=columns, scope="rowgroup"), class_="group")
-
-
-def _heat_row(row: tuple[str, tuple[float | None, ...]], found: views.HeatMap) -> Html:
-    name, values = row
-    return tag(
-        "tr", tag("th", user(name), scope="row"), [_heat_cell(value, found) for value in values]
-    )
+def _heat_row(row: views.HeatRow, found: views.HeatMap) -> Html:
+    fusion = tag("small", user(row.fusion), class_="below") if row.fusion else None
+    head = tag("th", user(row.backend), fusion, scope="row")
+    return tag("tr", head, [_heat_cell(value, found) for value in row.values])
 
 
 def _heat_cell(value: float | None, found: views.HeatMap) -> Html:
@@ -214,7 +204,7 @@ def _changes(row: QualityRow, found: list[views.Change], open_: bool) -> Html:
         if some
     ]
     sides = tag("div", parts, class_="sides")
-    return details(summary, figure(counts, charts.differences(found)), sides, open_=open_)
+    return details(summary, charts.differences(found), sides, open_=open_)
 
 
 def _change_cells(change: views.Change) -> list[Content]:

@@ -12,6 +12,7 @@ from corral.bench.reports.svg import legend
 from corral.bench.reports.tables import (
     Column,
     details,
+    estimate,
     figure,
     figures,
     lead,
@@ -57,7 +58,8 @@ def fronts(report: Report) -> Html | None:
         names = charts.legend_of([p.row.backend for p in points], order)
         title = f"{wording.count(size, 'chunk')}, {wording.count(concurrency, 'query', 'queries')}"
         caption = (user(data_set), f", {title} at once")
-        parts.append(figure(caption, charts.front(points, order), legend(names)))
+        chart = charts.front(points, order)
+        parts.append(figure(caption, chart, legend(names), _front_table(points)))
     said = (
         "Vector search without a filter: up and to the right is better. The line joins the "
         "settings that no other beats in both; hollow marks lie behind it."
@@ -160,6 +162,21 @@ def method(report: Report) -> Html:
     )
 
 
+def _front_table(points: Sequence[views.Point]) -> Html:
+    columns = [Column("System"), *figures("Recall", "Answers/s"), Column("On the front")]
+    best = sorted(points, key=lambda p: (-p.recall, -p.row.throughput_qps))
+    rows: list[list[Content]] = [
+        [
+            user(wording.speed_label(p.row)),
+            wording.score(p.recall),
+            wording.number(p.row.throughput_qps),
+            "yes" if p.on_front else "no",
+        ]
+        for p in best
+    ]
+    return details("Values", table("Recall and throughput", columns, rows))
+
+
 def _fidelity_cells(row: FidelityRow) -> list[Content]:
     sign = tag("b", f"{FIDELITY_SIGNS[row.verdict]} {row.verdict}", class_=f"verdict {row.verdict}")
     error = row.score_difference_max
@@ -170,9 +187,9 @@ def _fidelity_cells(row: FidelityRow) -> list[Content]:
         user(row.data_set),
         f"{row.size:,}",
         str(row.k),
-        wording.estimate(row.recall_vs_exact),
-        wording.estimate(row.overlap),
-        wording.estimate(row.rank_biased_overlap),
+        estimate(row.recall_vs_exact),
+        estimate(row.overlap),
+        estimate(row.rank_biased_overlap),
         wording.NONE if error is None else f"{error:.1e}",
         [sign, " ", user(row.note)],
     ]

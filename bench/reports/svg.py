@@ -121,7 +121,13 @@ class Plot:
 
 
 def chart(
-    plot: Plot, name: str, description: str, x_title: str, y_title: str, *content: Content
+    plot: Plot,
+    name: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+    *content: Content,
+    class_: str = "",
 ) -> Html:
     """Return a figure's svg with its axes.
 
@@ -137,10 +143,10 @@ def chart(
         _y_axis(plot, y_title),
         _x_axis(plot, x_title),
         content,
-        class_="chart",
+        class_=f"chart {class_}".strip(),
         role="img",
         aria_label=f"{name}. {description}",
-        height=plot.height + 62,
+        height=plot.height + 46,
         width="100%",
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from corral.bench.reports import wording
 from corral.bench.reports.markup import Content, Html, tag
-from corral.bench.rows import Comparison
+from corral.bench.rows import Comparison, Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,14 @@ def mode_badge(mode: str) -> Html:
     """Return a mode with its color."""
     known = mode if mode in ("vector", "keyword", "hybrid") else "other"
     return tag("span", mode, class_=f"badge mode-{known}")
+
+
+def estimate(found: Estimate | None) -> Html:
+    """Return a mean with its interval beneath."""
+    if found is None:
+        return tag("span", wording.NONE)
+    ends = tag("small", wording.interval(found), class_="below") if found.low < found.high else None
+    return tag("span", wording.score(found.mean), ends)
 
 
 def verdict(found: Comparison | None, *, is_baseline: bool = False) -> Html:

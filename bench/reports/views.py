@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -67,17 +66,27 @@ def failures_of(report: Report, data_set: str) -> list[Failure]:
 
 
 @dataclass(frozen=True, slots=True)
+class HeatRow:
+    """A system's nDCG@10 on every data set; None where it was not measured."""
+
+    mode: str
+    backend: str
+    fusion: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HeatMap:
     """nDCG@10 of every system on every data set.
 
     Attributes:
         data_sets: The columns.
-        rows: (mode, backend with fusion, a value or None for each data set), by mode.
+        rows: By mode, then backend.
         low, high: The smallest and the largest value, the ends of the color scale.
     """
 
     data_sets: tuple[str, ...]
-    rows: tuple[tuple[str, str, tuple[float | None, ...]], ...]
+    rows: tuple[HeatRow, ...]
     low: float
     high: float
 
@@ -94,10 +103,10 @@ def heat_map(report: Report) -> HeatMap | None:
         systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
     ):
         found = {row.data_set: ndcg(row) for row in systems[mode, backend, fusion]}
-        name = f"{backend} {fusion}".strip()
-        rows.append((mode, name, tuple(found.get(data_set) for data_set in sets)))
-    values = [ndcg(row) for row in report.quality]
-    return HeatMap(sets, tuple(rows), min(values), max(values))
+        values = tuple(found.get(data_set) for data_set in sets)
+        rows.append(HeatRow(mode, backend, fusion, values))
+    all_values = [ndcg(row) for row in report.quality]
+    return HeatMap(sets, tuple(rows), min(all_values), max(all_values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +271,7 @@ def _sweep(title: str, trials: list[_Trial]) -> Sweep:
         if ranker and isinstance(alpha, int | float):
             series.setdefault(_rest(ranker), []).append((float(alpha), metrics[NDCG]))
         elif mode in ("vector", "keyword") or (ranker or {}).get("type") == "rrf":
-            references[label.partition(":")[2] or label] = metrics[NDCG]
+            references[label.rpartition(":")[2]] = metrics[NDCG]
     swept = {
         name: sorted(points, key=lambda point: point[0])
         for name, points in series.items()
@@ -284,9 +293,8 @@ def _tuned(section: TuneSection) -> Sweep:
 def _rest(ranker: Mapping[str, Any]) -> str:
     """A name for what is set beside the weight, so that only like is joined with like."""
     rest = {key: value for key, value in ranker.items() if key not in ("alpha", "type", "weights")}
-    plain = {key: value for key, value in rest.items() if value is not None}
-    name = str(ranker.get("type", "weighted"))
-    return f"{name} {json.dumps(plain, sort_keys=True)}" if plain else name
+    plain = [f"{key} {value}" for key, value in sorted(rest.items()) if value is not None]
+    return ", ".join([str(ranker.get("type", "weighted")), *plain])
 
 
 def _grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:

@@ -47,14 +47,12 @@ def p_value(p: float) -> str:
 
 
 def number(value: float | None, unit: str = "") -> str:
-    """Return a figure to three significant digits, thousands grouped, with its unit."""
+    """Return a figure to about three significant digits, thousands grouped, with its unit."""
     if value is None:
         return NONE
-    digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    text = f"{value:,.{digits}f}"
-    if "." in text and unit == "":
-        text = text.rstrip("0").rstrip(".")
-    return f"{text} {unit}".strip()
+    limits = ((100, 0), (10, 1), (0.1, 2), (0, 3))
+    digits = next(digits for limit, digits in limits if abs(value) >= limit)
+    return f"{value:,.{digits if value else 0}f} {unit}".strip()
 
 
 def short(value: float) -> str:
