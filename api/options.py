@@ -45,6 +45,11 @@ class RankingOptions(Strict):
     impact_factor: float | None = Field(None, ge=0, le=1e6)
     weights: LegWeights | None = None
 
+    @model_validator(mode="after")
+    def _one_ranker(self) -> Self:
+        self.fusion()
+        return self
+
     def fusion(self) -> RRFRanker | WeightedRanker | None:
         """Return the ranker that is asked for, None for the registered one.
 
@@ -126,11 +131,15 @@ class RetrievalOptions(Strict):
             self.ranker = ranker
         if asked.ranker == "none":
             if self.rerank is not None:
-                raise ValueError("rerank and the ranker 'none' contradict each other")
+                raise ValueError(
+                    "rerank and the ranker 'none' of ranking_options contradict each other"
+                )
             self.rerank = NoRerank()
         if asked.score_threshold is not None:
             if self.score_threshold:
-                raise ValueError("there are two score thresholds")
+                raise ValueError(
+                    "score_threshold and that of ranking_options differ; send one of them"
+                )
             self.score_threshold = asked.score_threshold
         self.ranking_options = None
         return self

@@ -30,6 +30,7 @@ from corral.api.reranker import (
     NoRerank,
     Reranker,
 )
+from corral.api.scoring import competition_ranks
 from corral.api.vector_dbs import Cutoff, SearchMode, VectorDB
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.vector_io.text import clean_text
@@ -225,10 +226,10 @@ def _fused(answers: Sequence[QueryChunksResponse], how: Plan) -> QueryChunksResp
     if len(answers) == 1:
         return answers[0]
     ranks = [
-        {hit.chunk.chunk_id: rank for rank, hit in enumerate(answer.hits, 1)} for answer in answers
+        dict(zip(_ids(answer), competition_ranks(answer.scores), strict=True)) for answer in answers
     ]
     hits = {hit.chunk.chunk_id: hit for answer in reversed(answers) for hit in answer.hits}
-    scored = [[(h.chunk.chunk_id, h.score) for h in answer.hits] for answer in answers]
+    scored = [list(zip(_ids(answer), answer.scores, strict=True)) for answer in answers]
     merged = [
         _rescored(hits[chunk_id], score, tuple(each.get(chunk_id) for each in ranks))
         for chunk_id, score in merge_ranked(scored)
@@ -238,6 +239,10 @@ def _fused(answers: Sequence[QueryChunksResponse], how: Plan) -> QueryChunksResp
     detail = f"{len(answers)} queries fused by rank"
     steps.append(Step("queries", len(kept), len(merged) - len(kept), detail))
     return QueryChunksResponse(kept, steps, [note for answer in answers for note in answer.notes])
+
+
+def _ids(answer: QueryChunksResponse) -> list[str]:
+    return [hit.chunk.chunk_id for hit in answer.hits]
 
 
 def _rescored(hit: Hit, score: float, query_ranks: tuple[int | None, ...]) -> Hit:

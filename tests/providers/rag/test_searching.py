@@ -1,0 +1,333 @@
+"""What the options of a query do to the hits, step by step."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Hit, QueryChunksResponse
+from corral.api.errors import InvalidRequest, Unavailable
+from corral.api.fusion import Explanation, RRFRanker, WeightedRanker
+from corral.api.options import RankingOptions, RetrievalOptions
+from corral.api.reranker import MMRRerank, Reranker
+from corral.providers.rag.retrieval import Retrieval, Retrieved
+from corral.providers.rag.searching import before_gap
+
+from .fake_library import FakeLibrary
+
+TEXTS = {
+    "a": "the red barn stands on the hill",
+    "b": "a red fence around the barn",
+    "c": "the river bank floods in spring",
+    "d": "the bank lends money to the farm",
+    "e": "sheep graze on the green hill",
+}
+
+
+def filled(texts: dict[str, str] | None = None, **settings: Any) -> tuple[FakeLibrary, Retrieval]:
+    """Return a library with one vector DB of these texts, and its retrieval."""
+    library = FakeLibrary(**settings)
+    retrieval = Retrieval(library)
+    chunks = [
+        Chunk(chunk_id=name, content=text, metadata={"even": number % 2 == 0})
+        for number, (name, text) in enumerate((texts or TEXTS).items())
+    ]
+    asyncio.run(retrieval.store("db", chunks))
+    return library, retrieval
+
+
+def ask(retrieval: Retrieval, query: str, **given: Any) -> QueryChunksResponse:
+    """Search the one vector DB."""
+    return asyncio.run(retrieval.search("db", query, **given))
+
+
+def ids(found: QueryChunksResponse) -> list[str]:
+    """Return the chunk ids, best first."""
+    return [hit.chunk.chunk_id for hit in found.hits]
+
+
+def step(found: QueryChunksResponse, name: str) -> tuple[int, int]:
+    """Return how many candidates a step kept and removed."""
+    [one] = [one for one in found.steps if one.name == name]
+    return one.kept, one.removed
+
+
+class Backwards(Reranker):
+    """Turns the order round."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.broken = broken
+        self.asked: list[tuple[str, int, int]] = []
+
+    async def rerank(
+        self,
+        query: str,
+        hits: Sequence[Hit],
+        k: int,
+        *,
+        embedding: NDArray[np.float32] | None = None,
+    ) -> list[Hit]:
+        self.asked.append((query, len(hits), k))
+        if self.broken:
+            raise Unavailable("judge: cannot be reached.")
+        turned = list(reversed(hits))[:k]
+        return [Hit(h.chunk, 1 - n / 10, h.explanation) for n, h in enumerate(turned)]
+
+
+# --- several queries ------------------------------------------------------------------------------
+
+
+def test_several_queries_are_fused_by_rank() -> None:
+    """Each is searched; a chunk that both find is before those that one finds.
+
+    If this fails: the queries were joined to one string, as another server does.
+    """
+    library, retrieval = filled()
+    found = ask(retrieval, "red barn", k=3, mode="keyword", queries=["red fence"])
+    assert [text for _, text in library.indexes["db"].queries] == ["red barn", "red fence"]
+    assert ids(found) == ["b", "a"]
+    assert found.hits[0].explanation.query_ranks == (1, 1)
+    assert found.hits[1].explanation.query_ranks == (1, 2)
+    assert found.scores[0] == pytest.approx(1.0)
+    assert step(found, "queries") == (2, 0)
+
+
+def test_blank_and_repeated_queries_are_left_out() -> None:
+    """One question said twice is one; a blank one says nothing."""
+    library, retrieval = filled()
+    found = ask(retrieval, " ", k=3, queries=["red barn", "red barn", ""])
+    assert library.embedders["words"].queries == ["red barn"]
+    assert found.hits[0].explanation.query_ranks == ()
+
+
+# --- query syntax ---------------------------------------------------------------------------------
+
+
+def test_excluded_words_and_phrases_decide_in_every_mode() -> None:
+    """-money drops the lender; a phrase has to be there as it stands; signs are not embedded."""
+    for mode in ("vector", "keyword", "hybrid"):
+        library, retrieval = filled()
+        found = ask(retrieval, "bank -money", k=2, mode=mode, query_syntax="web")
+        assert "d" not in ids(found)
+        assert ids(found)[0] == "c"
+        assert set(library.embedders["words"].queries) <= {"bank"}
+        phrase = ask(retrieval, '"red barn"', k=5, mode=mode, query_syntax="web")
+        assert ids(phrase) == ["a"]
+
+
+def test_the_search_goes_deeper_until_enough_pass() -> None:
+    """Ninety better chunks that are excluded do not use up the answer."""
+    texts = {f"x{n:02}": "hay hay hay wet" for n in range(90)} | {"y": "hay", "z": "hay straw"}
+    _, retrieval = filled(texts)
+    found = ask(retrieval, "hay -wet", k=2, mode="vector", query_syntax="web")
+    assert sorted(ids(found)) == ["y", "z"]
+    assert step(found, "query_syntax") == (2, 90)
+    assert found.notes == []
+
+
+def test_plain_text_has_no_signs() -> None:
+    """Without the syntax a minus and quotes are text."""
+    _, retrieval = filled()
+    assert "d" in ids(ask(retrieval, 'bank -money "red barn"', k=5, mode="vector"))
+
+
+# --- re-ranking -----------------------------------------------------------------------------------
+
+
+def test_a_re_ranker_orders_all_candidates_and_k_are_left() -> None:
+    """It gets `candidates` chunks, and its scores are the answer's."""
+    library, retrieval = filled()
+    library.rerankers["judge"] = judge = Backwards()
+    rerank = {"type": "model", "model": "judge", "candidates": 4}
+    before = ask(retrieval, "red barn on the hill", k=4, mode="vector")
+    found = ask(retrieval, "red barn on the hill", k=2, mode="vector", rerank=rerank)
+    assert judge.asked == [("red barn on the hill", 4, 2)]
+    assert ids(found) == list(reversed(ids(before)))[:2]
+    assert found.scores == [1.0, 0.9]
+    assert step(found, "rerank") == (2, 2)
+
+
+def test_the_threshold_meets_the_re_rankers_score() -> None:
+    """It is applied once, to the score that the caller sees."""
+    library, retrieval = filled()
+    library.rerankers["judge"] = Backwards()
+    rerank = {"type": "model", "model": "judge"}
+    found = ask(retrieval, "barn", k=5, mode="vector", rerank=rerank, score_threshold=0.85)
+    assert found.scores == [1.0, 0.9]
+    assert step(found, "score_threshold") == (2, 3)
+
+
+def test_a_failing_re_ranker_is_an_error_unless_told_otherwise() -> None:
+    """error: the failure; degrade: the order as it was, and a note that says so. Never silent."""
+    library, retrieval = filled()
+    library.rerankers["judge"] = Backwards(broken=True)
+    rerank = {"type": "model", "model": "judge"}
+    with pytest.raises(Unavailable, match="judge"):
+        ask(retrieval, "barn", rerank=rerank)
+    plain = ask(retrieval, "barn", k=3)
+    found = ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
+    assert (ids(found), found.scores) == (ids(plain), plain.scores)
+    assert found.notes == ["Not re-ranked: judge: cannot be reached."]
+
+
+def test_a_request_goes_before_the_registration() -> None:
+    """A registered re-ranker works for every query, and `none` switches it off."""
+    library, retrieval = filled(rerank={"type": "model", "model": "judge"})
+    library.rerankers["judge"] = judge = Backwards()
+    ask(retrieval, "barn")
+    ask(retrieval, "barn", rerank={"type": "none"})
+    ask(retrieval, "barn", options=RetrievalOptions(rerank=MMRRerank()))
+    assert len(judge.asked) == 1
+
+
+@pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
+def test_near_duplicates_leave_the_answer(mode: str) -> None:
+    """MMR reads the stored embeddings in every mode; they are not in the answer unasked."""
+    texts = {f"dup{n}": f"red barn hill {n}" for n in range(4)} | {"other": "red river"}
+    _, retrieval = filled(texts)
+    assert "other" not in ids(ask(retrieval, "red barn hill", k=2, mode=mode))
+    rerank = {"type": "mmr", "lambda": 0.3}
+    found = ask(retrieval, "red barn hill", k=2, mode=mode, rerank=rerank)
+    assert "other" in ids(found)
+    assert [hit.chunk.embedding for hit in found.hits] == [None, None]
+    kept = ask(retrieval, "red", k=1, mode=mode, rerank=rerank, include_embeddings=True)
+    assert kept.hits[0].chunk.embedding is not None
+
+
+# --- dynamic k ------------------------------------------------------------------------------------
+
+
+def test_auto_is_the_root_of_the_number_of_chunks() -> None:
+    """Five chunks: three hits. Of several vector DBs the chunks are counted together."""
+    _, retrieval = filled()
+    assert len(ask(retrieval, "the", k="auto", mode="vector").hits) == math.ceil(math.sqrt(5))
+    library = FakeLibrary("one", "two")
+    both = Retrieval(library, max_k=4)
+    for name in ("one", "two"):
+        chunks = [Chunk(chunk_id=f"{name}{n}", content=f"hay {n}") for n in range(5)]
+        asyncio.run(both.store(name, chunks))
+    found: Retrieved = asyncio.run(both.search_many(["one", "two"], "hay", k="auto"))
+    assert len(found.hits) == 4, "the operator's limit holds"
+
+
+def hits(*scores: float) -> list[Hit]:
+    """Return hits of these scores."""
+    return [Hit(Chunk(content=f"{n}"), score, Explanation({})) for n, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([], 0),
+        ([0.5], 1),
+        ([0.9, 0.85, 0.3, 0.29], 2),
+        ([0.9, 0.5, 0.1], 1),
+        ([0.5, 0.5, 0.5], 3),
+        ([1.0, 0.2], 1),
+    ],
+)
+def test_the_cutoff_is_at_the_largest_gap(scores: list[float], kept: int) -> None:
+    """What is before the largest drop stays; of equal drops the first counts; no drop, no cut."""
+    assert [hit.score for hit in before_gap(hits(*scores))] == scores[:kept]
+
+
+def test_the_gap_is_cut_when_asked_for_or_registered() -> None:
+    """The step says where."""
+    texts = {"a": "hay", "b": "hay straw", "c": "stone", "d": "stone wall"}
+    for settings, given in (({}, {"cutoff": "gap"}), ({"cutoff": "gap"}, {})):
+        _, retrieval = filled(texts, **settings)
+        found = ask(retrieval, "hay", k=4, mode="vector", **given)
+        assert step(found, "cutoff") == (len(found.hits), 4 - len(found.hits))
+        assert "c" not in ids(found)
+
+
+# --- explanations ---------------------------------------------------------------------------------
+
+
+def test_the_effect_of_a_filter_is_told() -> None:
+    """With explain: how many of the best chunks do not pass it; a filter costs no second search
+    otherwise."""
+    library, retrieval = filled()
+    even = {"type": "eq", "key": "even", "value": True}
+    found = ask(retrieval, "hill", k=5, mode="vector", filters=even, explain=True)
+    assert step(found, "filter") == (3, 2)
+    assert len(found.hits) == 3
+    before = len(library.indexes["db"].queries)
+    ask(retrieval, "hill", k=5, mode="vector", filters=even)
+    assert len(library.indexes["db"].queries) == before + 1
+
+
+# --- OpenAI's words -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "ranker"),
+    [
+        ({}, None),
+        ({"ranker": "auto"}, None),
+        ({"ranker": "default-2024-11-15", "score_threshold": 0.2}, None),
+        ({"alpha": 0.7}, WeightedRanker(alpha=0.7)),
+        ({"ranker": "weighted"}, WeightedRanker()),
+        ({"impact_factor": 20}, RRFRanker(rank_constant=20)),
+        ({"ranker": "rrf"}, RRFRanker()),
+        (
+            {"hybrid_search": {"embedding_weight": 3, "text_weight": 1}},
+            RRFRanker.model_validate({"weights": {"vector": 3, "keyword": 1}}),
+        ),
+        (
+            {"weights": {"vector": 1, "keyword": 2}, "impact_factor": 5},
+            RRFRanker.model_validate({"weights": {"vector": 1, "keyword": 2}, "impact_factor": 5}),
+        ),
+    ],
+)
+def test_ranking_options_are_a_ranker(options: dict[str, Any], ranker: Any) -> None:
+    """OpenAI's names and Llama Stack's extensions say the same as `ranker` and the threshold."""
+    asked = RetrievalOptions.model_validate({"ranking_options": options})
+    assert asked.ranker == ranker
+    assert asked.score_threshold == options.get("score_threshold", 0.0)
+    assert asked.ranking_options is None
+    assert RankingOptions.model_validate(options).fusion() == ranker
+
+
+def test_the_ranker_none_switches_re_ranking_off() -> None:
+    """OpenAI's ranker is a re-ranker; `none` is none."""
+    asked = RetrievalOptions.model_validate({"ranking_options": {"ranker": "none"}})
+    assert asked.rerank is not None
+    assert asked.rerank.type == "none"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"ranking_options": {"alpha": 0.5, "impact_factor": 3}},
+        {"ranking_options": {"alpha": 2}},
+        {"ranking_options": {"ranker": "best"}},
+        {"ranking_options": {"hybrid_search": {"embedding_weight": 0, "text_weight": 0}}},
+        {"ranking_options": {"alpha": 0.5}, "ranker": {"type": "rrf"}},
+        {"ranking_options": {"score_threshold": 0.5}, "score_threshold": 0.1},
+        {"cutoff": "knee"},
+        {"query_syntax": "sql"},
+        {"fuzzy": "very"},
+        {"queries": ["x"] * 9},
+        {"rerank": {"type": "mmr", "lambda": 1.5}},
+        {"rerank": {"type": "mmr", "relevance": "taste"}},
+        {"rerank": {"type": "bm25", "k1": -1}},
+        {"rerank": {"type": "model"}},
+        {"rerank": {"type": "magic"}},
+        {"surprise": 1},
+    ],
+)
+def test_malformed_options_are_refused(bad: dict[str, Any]) -> None:
+    """As an invalid request that names the option; nothing is searched."""
+    library, retrieval = filled()
+    with pytest.raises(InvalidRequest) as caught:
+        ask(retrieval, "hay", **bad)
+    assert next(iter(bad)) in f"{caught.value.field} {caught.value.message}"
+    assert library.indexes["db"].queries == []
