@@ -134,6 +134,13 @@ class BuildRow(Row):
     baseline: str | None = None
     ratio: float | None = None
 
+    @property
+    def total_seconds(self) -> float | None:
+        """Seconds from the first insert until the indexes are built; None if unknown."""
+        if not self.insert_rate:
+            return None
+        return self.size / self.insert_rate + (self.build_seconds or 0.0)
+
 
 class SpeedRow(Row):
     """How fast one backend answers in one mode; times in milliseconds.

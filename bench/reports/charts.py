@@ -140,7 +140,7 @@ def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Html:
     """Return build time against the number of chunks, both logarithmic, a line a backend."""
     known: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        seconds = views.build_seconds(row)
+        seconds = row.total_seconds
         if seconds is not None:
             known.setdefault(row.backend, []).append((row.size, seconds))
     places = [place for line in known.values() for place in line]

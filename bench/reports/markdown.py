@@ -266,7 +266,7 @@ def _builds(report: Report) -> Iterator[str]:
             escaped(row.backend),
             escaped(row.data_set),
             f"{row.size:,}",
-            wording.number(views.build_seconds(row)),
+            wording.number(row.total_seconds),
             wording.number(row.insert_rate),
             wording.number(row.build_seconds),
             wording.number(row.seconds_until_searchable),

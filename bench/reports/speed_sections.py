@@ -96,7 +96,7 @@ def builds(report: Report) -> Html | None:
     order = views.backends(report)
     parts = []
     for data_set, rows in views.builds(report).items():
-        known = [row for row in rows if views.build_seconds(row) is not None]
+        known = [row for row in rows if row.total_seconds is not None]
         if known:
             names = charts.legend_of([row.backend for row in known], order)
             parts.append(figure(user(data_set), charts.build(known, order), legend(names)))

@@ -229,13 +229,6 @@ def builds(report: Report) -> dict[str, list[BuildRow]]:
     return _grouped(rows, lambda row: row.data_set)
 
 
-def build_seconds(row: BuildRow) -> float | None:
-    """Return the seconds from the first insert until the indexes are built; None if unknown."""
-    if not row.insert_rate:
-        return None
-    return row.size / row.insert_rate + (row.build_seconds or 0.0)
-
-
 def _recall(report: Report, row: SpeedRow) -> float | None:
     """The row's own, or what the fidelity round found for the same vectors."""
     if row.recall_vs_exact is not None or row.variant:
