@@ -70,3 +70,48 @@ def quality(
     from corral.server.command_line import bench_quality  # noqa: PLC0415 - start-up time
 
     bench_quality.run(target.home, target.config, (*data, *more), **options)
+
+
+@bench.command()
+@click.argument("path", metavar="REPORT.json", type=FILE)
+@click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
+@click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")
+@click.pass_obj
+def report(target: Target, path: Path, html: Path | None, markdown: Path | None) -> None:
+    """Render a report again, for people.
+
+    Without --html and --md, report.html and report.md are written beside it. The page is one file
+    that loads nothing from anywhere.
+    """
+    target.local_only("bench report")
+    from corral.server.command_line import bench_reports  # noqa: PLC0415 - start-up time
+
+    bench_reports.report(path, html, markdown)
+
+
+@bench.command()
+@click.argument("first", metavar="A.json", type=FILE)
+@click.argument("second", metavar="B.json", type=FILE)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=0.25,
+    show_default=True,
+    help="Share by which a figure of speed or size may be worse.",
+)
+@click.option("--allow-missing", is_flag=True, help="What B lacks is no regression.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.pass_obj
+def compare(target: Target, /, first: Path, second: Path, **options: Any) -> None:
+    """Compare two reports of the same data: what is worse in B than in A?
+
+    nDCG@10 is worse where a paired randomization test over the queries says so, after Holm's
+    correction. p50, throughput, build time and disk are worse beyond the tolerance, and judged only
+    where both ran on like machines. Exit code 0: no regression; 1: a regression; 2: the reports
+    cannot be read or compared.
+    """
+    target.local_only("bench compare")
+    from corral.server.command_line import bench_reports  # noqa: PLC0415 - start-up time
+
+    if not bench_reports.compare(first, second, **options):
+        raise SystemExit(1)
