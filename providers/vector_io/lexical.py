@@ -34,7 +34,7 @@ from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf
 from corral.providers.vector_io.fields import field_texts
 from corral.providers.vector_io.rows import RowSet, best_rows
-from corral.providers.vector_io.similar import MAX_SIMILAR, is_word, similar_terms
+from corral.providers.vector_io.similar import MAX_SIMILAR, Vocabulary, is_word
 from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
 
 _LAYOUT = 1  # raise it with every change of the tables
@@ -72,7 +72,7 @@ class LexicalIndex:
         self._weights = tuple(field_weights.values())
         self._analyzer = analyzer(language)
         self._kept = _Postings(int(memory_mib * 2**20))
-        self._vocabulary = _Vocabulary()
+        self._vocabulary = _Followed()
 
     def create(self, connection: apsw.Connection) -> None:
         """Make the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
@@ -145,7 +145,7 @@ class LexicalIndex:
             Hits, best first; ties in ascending order of rows.
         """
         wanted = Counter(self._analyzer.terms(query))
-        similar = self._similar(connection, wanted) if fuzzy else {}
+        similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
         held: dict[str, _Posting] = {}
         parts: list[_Posting] = []
         for term in sorted(wanted):
@@ -166,11 +166,6 @@ class LexicalIndex:
             LexicalHit(int(row), float(score), holding)
             for row, score, holding in zip(rows[best], scores[best], terms, strict=True)
         ]
-
-    def _similar(
-        self, connection: apsw.Connection, terms: Iterable[str]
-    ) -> dict[str, list[tuple[str, float]]]:
-        return similar_terms(list(terms), self._vocabulary.follow(connection))
 
     def _found(
         self,
@@ -257,25 +252,22 @@ class _Postings:
                 self._held -= self._terms.popitem(last=False)[1].nbytes
 
 
-class _Vocabulary:
-    """The words of the index, in memory; words of a newer state than the reader's do no harm."""
+class _Followed:
+    """The vocabulary, in memory; words of a newer state than the reader's do no harm."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last = 0
-        self._words: dict[str, None] = {}
-        self._list: list[str] = []
+        self._words = Vocabulary()
 
-    def follow(self, connection: apsw.Connection) -> list[str]:
-        """Return all words, in any order; they are not to be changed."""
+    def of(self, connection: apsw.Connection) -> Vocabulary:
+        """Return the vocabulary with all words that the connection sees."""
         new = "SELECT number, word FROM lexical_words WHERE number > ? ORDER BY number"
         with self._lock:
-            found = connection.execute(new, (self._last,)).fetchall()
-            if found:
+            if found := connection.execute(new, (self._last,)).fetchall():
+                self._words.add(str(word) for _, word in found)
                 self._last = int(str(found[-1][0]))
-                self._words.update((str(word), None) for _, word in found)
-                self._list = list(self._words)
-            return self._list
+        return self._words
 
 
 def _as_one(

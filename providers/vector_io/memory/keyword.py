@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.memory import fuzzy as design
-from corral.providers.vector_io.similar import MAX_SIMILAR, is_word, similar_terms
+from corral.providers.vector_io.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.vector_io.text import analyzer
 
 MAX_FUZZY_TERMS = 64
@@ -55,6 +56,7 @@ class KeywordIndex:
         self._chunks: dict[str, ChunkTerms] = {}
         self._postings: dict[str, dict[str, float]] = {}  # term -> chunk id -> frequency
         self._total_length = 0
+        self._vocabulary = Vocabulary()
 
     def analyze(self, chunk: Chunk) -> ChunkTerms:
         """Return what `add` takes; safe to call at any time."""
@@ -103,12 +105,12 @@ class KeywordIndex:
         return hits
 
     def _similar(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
-        vocabulary = [term for term in self._postings if is_word(term)]
-        found = similar_terms(list(wanted), vocabulary)
-        return {
-            term: dict([*([(term, 1.0)] if term in self._postings else []), *near][:MAX_SIMILAR])
-            for term, near in found.items()
-        }
+        self._vocabulary.add(self._postings)
+        found = self._vocabulary.similar(wanted)
+        return {term: dict(self._held([(term, 1.0), *near])) for term, near in found.items()}
+
+    def _held(self, similar: Iterable[tuple[str, float]]) -> Iterable[tuple[str, float]]:
+        return islice((pair for pair in similar if pair[0] in self._postings), MAX_SIMILAR)
 
     def _by_design(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
         if not self._fuzzy:
