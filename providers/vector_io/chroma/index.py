@@ -21,6 +21,7 @@ from corral.providers.vector_io.exact import (
     effective_metric,
     exact_scores,
 )
+from corral.providers.vector_io.threads import Threads
 
 MARGIN = 16
 """Rows asked for beyond k: markers, and ties with the last."""
@@ -40,6 +41,7 @@ class ChromaIndex(EmbeddingIndex):
         vector_db: The registration.
         collection: Its collection, which exists.
         mirror: Its mirror, prepared.
+        threads: Where the work runs.
         drop: Deletes the collection.
         release: Gives back what `close` has to.
     """
@@ -49,6 +51,7 @@ class ChromaIndex(EmbeddingIndex):
         vector_db: VectorDB,
         collection: engine.Collection,
         mirror: Mirror,
+        threads: Threads,
         *,
         drop: Callable[[], None],
         release: Callable[[], None],
@@ -56,6 +59,7 @@ class ChromaIndex(EmbeddingIndex):
         super().__init__(vector_db)
         self._collection = collection
         self._mirror = mirror
+        self._threads = threads
         self._drop_collection = drop
         self._release = release
         self._closed = False
@@ -71,34 +75,39 @@ class ChromaIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+        await self._threads.run(self._write, chunks, embeddings, replace_documents)
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+        return await self._threads.run(self._search_vectors, embedding, k, filters)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+        return await self._threads.run(self._search_words, query_string, k, filters)
+
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await self._threads.run(self._search_words, query_string, k, filters, fuzzy=True)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await asyncio.to_thread(
+        return await self._threads.run(
             rows.read_chunks, self._collection, chunk_ids, include_embeddings=include_embeddings
         )
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self._delete_stored, chunk_ids)
+        await self._threads.run(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:
-        return await asyncio.to_thread(self._count_chunks)
+        return await self._threads.run(self._count_chunks)
 
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        return await asyncio.to_thread(self._ids_after, after, limit)
+        return await self._threads.run(self._ids_after, after, limit)
 
     async def _drop(self) -> None:
-        await asyncio.to_thread(self._drop_everything)
+        await self._threads.run(self._drop_everything)
         await self.close()
 
     async def close(self) -> None:
@@ -153,10 +162,12 @@ class ChromaIndex(EmbeddingIndex):
         with self._mirror.reading() as connection:
             return self._mirror.ids_after(connection, after, limit)
 
-    def _search_words(self, text: str, k: int, filter_: Filter | None) -> list[Candidate]:
+    def _search_words(
+        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+    ) -> list[Candidate]:
         self._mirror.follow()
         with self._mirror.reading() as connection:
-            return self._mirror.search(connection, text, k, filter_)
+            return self._mirror.search(connection, text, k, filter_, fuzzy=fuzzy)
 
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from corral.providers.vector_io.chroma.engine import Collection, Engine
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.mirror import Mirror
 from corral.providers.vector_io.chunk_provider import file_name, folder_of
+from corral.providers.vector_io.threads import Threads
 
 _SPACES = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}
 
@@ -28,6 +28,7 @@ class ChromaProvider(VectorIOProvider):
         provider_id: Its name.
         config: Its settings.
         mirrors: The folder of the mirrors.
+        threads: Where the work runs.
         hold: Returns the engine; what it returns is released when it is needed no more.
     """
 
@@ -36,6 +37,7 @@ class ChromaProvider(VectorIOProvider):
         provider_id: str,
         config: ChromaConfig,
         mirrors: Path,
+        threads: Threads,
         *,
         hold: Callable[[], Engine],
     ) -> None:
@@ -43,10 +45,11 @@ class ChromaProvider(VectorIOProvider):
         self._config = config
         self._mirrors = mirrors
         self._hold = hold
+        self._threads = threads
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChromaIndex:
         """Return the index of a vector DB; see the contract."""
-        return await asyncio.to_thread(self._open, vector_db, create)
+        return await self._threads.run(self._open, vector_db, create)
 
     def _open(self, vector_db: VectorDB, create: bool) -> ChromaIndex:
         engine = self._hold()
@@ -64,7 +67,9 @@ class ChromaProvider(VectorIOProvider):
             engine.release()
             raise
         drop = partial(engine.drop, name)
-        return ChromaIndex(vector_db, collection, mirror, drop=drop, release=engine.release)
+        return ChromaIndex(
+            vector_db, collection, mirror, self._threads, drop=drop, release=engine.release
+        )
 
     def _collection(self, engine: Engine, vector_db: VectorDB, create: bool) -> Collection:
         name = collection_name(vector_db)
@@ -93,7 +98,7 @@ class ChromaProvider(VectorIOProvider):
     async def health(self) -> Health:
         """Ask Chroma itself."""
         try:
-            await asyncio.to_thread(self._ping)
+            await self._threads.run(self._ping)
         except CorralError as error:
             return Health("Error", str(error))
         return Health("OK")
@@ -121,8 +126,9 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
     from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415
 
     folder = config.folder or folder_of(provider_id, "chroma", home)
+    threads = Threads(provider_id, None)
     return ChromaProvider(
-        provider_id, config, folder / "mirrors", hold=partial(hold, folder, provider_id)
+        provider_id, config, folder / "mirrors", threads, hold=partial(hold, folder, provider_id)
     )
 
 
@@ -132,4 +138,5 @@ def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> C
 
     mirrors = config.folder or folder_of(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
-    return ChromaProvider(provider_id, config, mirrors, hold=server.hold)
+    threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
+    return ChromaProvider(provider_id, config, mirrors, threads, hold=server.hold)

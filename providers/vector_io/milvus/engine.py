@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pymilvus import MilvusClient, MilvusException
 
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.vector_io.threads import Threads
 
 MOST_ROWS = 16_384
 """Most rows that Milvus returns for one request."""
@@ -47,6 +48,9 @@ class Engine:
         timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors
             only, within it.
         embedded: Whether Milvus Lite runs in this process.
+
+    Attributes:
+        threads: Where its calls run.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Engine:
         self.embedded = embedded
         self._connect, self._disconnect = connect, disconnect
         self._timeout = timeout_seconds
+        self.threads = Threads(provider_id, None if embedded else timeout_seconds)
         self._client: MilvusClient | None = None
         self._users = 0
         self._lock = threading.RLock()
@@ -178,6 +183,8 @@ class Engine:
             )
         if code == _CONNECT_FAILED:
             return Unavailable(f"{self.provider_id}: Milvus cannot be reached.")
+        if code == _COLLECTION_NOT_LOADED:  # still, after it was loaded: the server is starting
+            return Unavailable(f"{self.provider_id}: Milvus is loading the collection.")
         if code == _RATE_LIMIT:
             return Unavailable(f"{self.provider_id}: Milvus limits the rate of requests.")
         kind, message = _STATUS_ERRORS.get(code, (ProviderError, f"Milvus answered error {code}"))

@@ -50,6 +50,7 @@ class MilvusIndex(EmbeddingIndex):
     def __init__(self, vector_db: VectorDB, store: Store) -> None:
         super().__init__(vector_db)
         self._store = store
+        self._threads = store.engine.threads
         self._metric = effective_metric(vector_db)
         self._writing = threading.RLock()
         self._keywords = Keywords(vector_db, store, self._writing)
@@ -86,33 +87,33 @@ class MilvusIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+        await self._threads.run(self._write, chunks, embeddings, replace_documents)
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+        return await self._threads.run(self._search_vectors, embedding, k, filters)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        expression = await asyncio.to_thread(self._expression, filters)
+        expression = await self._threads.run(self._expression, filters)
         return await self._keywords.search(query_string, k, expression)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
+        return await self._threads.run(self._read, chunk_ids, include_embeddings)
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self._delete_stored, chunk_ids)
+        await self._threads.run(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:
-        return await asyncio.to_thread(self._count_chunks)
+        return await self._threads.run(self._count_chunks)
 
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        return await asyncio.to_thread(self._ids_after, after, limit)
+        return await self._threads.run(self._ids_after, after, limit)
 
     async def _drop(self) -> None:
-        await asyncio.to_thread(self._drop_collection)
+        await self._threads.run(self._drop_collection)
 
     async def close(self) -> None:
         """Let go of the connection; an embedded Milvus is closed with its last index."""

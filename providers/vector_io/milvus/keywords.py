@@ -44,6 +44,7 @@ class Keywords:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
         self._store = store
+        self._threads = store.engine.threads
         self.in_memory = not store.layout.arrays  # how many chunks hold each term
         self._tally: Tally | None = None
         self._others: dict[str, str] = {}  # other writers, as the tally knows them
@@ -62,11 +63,11 @@ class Keywords:
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return []
-        statistics = await asyncio.to_thread(self.statistics)
+        statistics = await self._threads.run(self.statistics)
         weights = query.weights(await self._holding(query.keys), statistics.count)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
-            return await asyncio.to_thread(self._propose, weights, expression, references, limit)
+            return await self._threads.run(self._propose, weights, expression, references, limit)
 
         found = await best_matches(query, weights, statistics, k, fetch)
         return [Candidate(one.chunk_id, one.score, matched_terms=one.terms) for one in found]
@@ -110,12 +111,12 @@ class Keywords:
     async def _holding(self, keys: Sequence[int]) -> list[int]:
         """Return for each term key how many chunks hold it."""
         if self.in_memory:
-            return await asyncio.to_thread(self._read, lambda tally: tally.holding(keys))
+            return await self._threads.run(self._read, lambda tally: tally.holding(keys))
         known = self._known  # another dictionary takes its place when a write changes the counts
         missing = [key for key in keys if key not in known]
         shares = [missing[start::_COUNTERS] for start in range(_COUNTERS)]
         await asyncio.gather(
-            *(asyncio.to_thread(self._count, share, known) for share in shares if share)
+            *(self._threads.run(self._count, share, known) for share in shares if share)
         )
         return [known[key] for key in keys]
 

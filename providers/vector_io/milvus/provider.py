@@ -60,7 +60,7 @@ class MilvusProvider(VectorIOProvider):
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MilvusIndex:
         """Return the index of a vector DB; see the contract."""
-        return await asyncio.to_thread(self._open, vector_db, create)
+        return await self._engine.threads.run(self._open, vector_db, create)
 
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusIndex:
         name = collection_name(self._prefix, vector_db)
@@ -90,7 +90,7 @@ class MilvusProvider(VectorIOProvider):
     async def health(self) -> Health:
         """Say whether Milvus answers."""
         try:
-            await asyncio.to_thread(self._ping)
+            await self._engine.threads.run(self._ping)
         except CorralError as error:
             return Health("Error", error.message)
         return Health("OK")

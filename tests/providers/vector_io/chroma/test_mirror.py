@@ -18,6 +18,7 @@ from corral.providers.vector_io.chroma.engine import Rows
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.journal import Writer
 from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.threads import Threads
 
 from .fake_collection import FakeCollection
 
@@ -135,7 +136,7 @@ def test_another_analyzer_makes_it_anew(
     mirror = opened(tmp_path / "m.db", collection)
     found(mirror, "zebra")
     mirror.close()
-    monkeypatch.setattr(mirror_file, "ANALYZER_VERSION", 1)
+    monkeypatch.setattr(mirror_file, "LEXICAL_VERSION", 1)
     mirror = opened(tmp_path / "m.db", collection)
     with mirror.reading() as connection:
         assert mirror.count(connection) == 0
@@ -190,7 +191,10 @@ def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> No
 def index_of(tmp_path: Path, collection: FakeCollection) -> ChromaIndex:
     """Return an index on this collection."""
     mirror = opened(tmp_path / "i.db", collection)
-    return ChromaIndex(VECTOR_DB, collection, mirror, drop=lambda: None, release=lambda: None)
+    threads = Threads("chroma", None)
+    return ChromaIndex(
+        VECTOR_DB, collection, mirror, threads, drop=lambda: None, release=lambda: None
+    )
 
 
 def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
