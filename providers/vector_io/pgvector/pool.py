@@ -14,6 +14,9 @@ from typing import Any, TypeAlias
 import psycopg
 from psycopg.pq import TransactionStatus
 
+CANCEL_SECONDS = 1.0
+"""How long a server that was silent for too long is asked to cancel; psycopg would take 10."""
+
 Row: TypeAlias = tuple[Any, ...]
 
 
@@ -32,7 +35,9 @@ class Connection(psycopg.AsyncConnection[Row]):
         Raises:
             TimeoutError: It did not answer.
         """
-        async with asyncio.timeout(self.guard_seconds):
+        seconds = self.guard_seconds
+        most = None if seconds is None else seconds + CANCEL_SECONDS
+        async with asyncio.timeout(most), asyncio.timeout(seconds):
             return await super().wait(*args, **options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -32,6 +33,11 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start its process."""
         program = Path(sys.executable).with_name("chroma")
         where = ["--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
         self.process = subprocess.Popen(
@@ -40,6 +46,10 @@ class Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self.process is not None
         deadline = time.monotonic() + 30
         with httpx.Client(base_url=self.url, verify=False, timeout=1) as client:
             while time.monotonic() < deadline:
@@ -51,12 +61,22 @@ class Server:
                     time.sleep(0.05)
         raise TimeoutError("chroma run does not answer")
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Kill it, as a crash would."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(timeout=30)
             self.process = None
+
+    def freeze(self) -> None:
+        """Stop it for a while; it neither answers nor hangs up."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
 
 
 @contextmanager
@@ -82,7 +102,7 @@ def chroma_server() -> Iterator[Server]:
         server.start()
         os.environ[URL_VARIABLE] = server.url
         yield server
-        server.stop()
+        server.kill()
         del os.environ[URL_VARIABLE]
 
 
@@ -91,4 +111,4 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
     """A server of the test's own, not started yet."""
     server = Server(tmp_path / "server")
     yield server
-    server.stop()
+    server.kill()

@@ -1,4 +1,4 @@
-"""remote::chroma with real servers: down, up again, slow, and shared with others."""
+"""remote::chroma with servers that are shared with others, slow, or not what they should be."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ from corral.providers.vector_io.chroma.rest import ChromaServer
 
 from .conftest import Server
 
-ZEBRA = [Chunk(chunk_id="a", content="zebra")]
-
 
 def registered(**settings: object) -> VectorDB:
     """Return a registration that no other test uses."""
@@ -50,78 +48,6 @@ def provider_of(url: str, folder: Path, **settings: Any) -> ChromaProvider:
     """Return a provider that gives up soon."""
     config = RemoteChromaConfig(url=url, folder=folder, timeout_seconds=5, **settings)
     return create_remote("farm", config, folder)
-
-
-def test_a_server_that_is_down_is_unavailable_and_comes_back(
-    own_server: Server, tmp_path: Path
-) -> None:
-    """Never started, stopped, started again: 503 with the provider's name, then it simply works.
-
-    What was acknowledged before the server was killed is there. If this fails: a connection or a
-    client made while the server was down is kept.
-    """
-    provider, vector_db = provider_of(own_server.url, tmp_path / "m"), registered()
-
-    async def run() -> None:
-        with pytest.raises(Unavailable, match="farm"):
-            await provider.open_index(vector_db, create=True)
-        assert "farm" in (await provider.health()).message
-        own_server.start()
-        assert (await provider.health()).status == "OK"
-        index = await provider.open_index(vector_db, create=True)
-        await index.add_chunks(ZEBRA, [[1, 0]])
-        for _ in range(2):
-            own_server.stop()
-            before = time.monotonic()
-            for mode in ("vector", "keyword", "hybrid"):
-                with pytest.raises(Unavailable, match="farm"):
-                    await index.query([1, 0], "zebra", mode=mode)
-            with pytest.raises(Unavailable, match="farm"):
-                await index.add_chunks([Chunk(chunk_id="b", content="lion")], [[0, 1]])
-            assert time.monotonic() - before < 20
-            own_server.start()
-            for mode in ("vector", "keyword", "hybrid"):
-                found = (await index.query([1, 0], "zebra", mode=mode)).chunks
-                assert [chunk.chunk_id for chunk in found] == ["a"]
-        await index.add_chunks([Chunk(chunk_id="b", content="lion")], [[0, 1]])
-        assert await index.count() == 2
-        await index.close()
-
-    asyncio.run(run())
-
-
-def test_a_server_that_is_killed_during_an_insert_loses_nothing_acknowledged(
-    own_server: Server, tmp_path: Path
-) -> None:
-    """Every call that returned is there after the kill, and words and vectors agree."""
-    own_server.start()
-    index_db = registered()
-
-    async def run() -> None:
-        index = await provider_of(own_server.url, tmp_path / "m").open_index(index_db, create=True)
-        acknowledged: list[str] = []
-        killer = threading.Timer(0.5, own_server.stop)
-        killer.start()
-
-        async def insert() -> None:
-            for number in range(10_000):
-                chunk = Chunk(chunk_id=f"c{number}", content=f"zebra word{number}")
-                await index.add_chunks([chunk], [[1, number]])
-                acknowledged.append(chunk.chunk_id)
-
-        with pytest.raises((Unavailable, ProviderTimeout), match="farm"):
-            await insert()
-        killer.join()
-        own_server.start()
-        found = await index.get_chunks(acknowledged)
-        assert [chunk.chunk_id for chunk in found] == acknowledged
-        words = await index.query(query_string="zebra", k=1000, mode="keyword")
-        vectors = await index.query([1, 0], k=1000, mode="vector")
-        assert {c.chunk_id for c in words.chunks} == {c.chunk_id for c in vectors.chunks}
-        assert len(words.hits) == await index.count()
-        await index.close()
-
-    asyncio.run(run())
 
 
 def test_two_installations_share_a_server(chroma_server: Server, tmp_path: Path) -> None:

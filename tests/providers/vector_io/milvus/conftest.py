@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,9 +18,16 @@ URI_VARIABLE = "CORRAL_TEST_MILVUS_URI"
 
 
 class Server:
-    """`milvus-lite server` on a folder and a free port of 127.0.0.1."""
+    """`milvus-lite server` on a folder and a free port of 127.0.0.1.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where its data is.
+        memory_bytes: What a collection may hold before it is written to segments; Milvus Lite's
+            own default.
+    """
+
+    def __init__(self, folder: Path, memory_bytes: int = 128 * 2**20) -> None:
+        self.memory_bytes = memory_bytes
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
@@ -33,13 +41,24 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
-        address = ["--host", "127.0.0.1", "--port", str(self.port)]
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start its process."""
+        # With more workers a started server may open a collection twice, and lose writes (README).
+        address = ["--host", "127.0.0.1", "--port", str(self.port), "--max-workers", "1"]
         command = [sys.executable, "-m", "milvus_lite.cmdline", "server"]
         self._process = subprocess.Popen(
             [*command, "--data-dir", str(self.folder), *address],
+            env={**os.environ, "MILVUS_LITE_MEMTABLE_MEMORY_LIMIT_BYTES": str(self.memory_bytes)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+
+    def wait(self) -> None:
+        """Wait until it takes connections."""
+        assert self._process is not None
         for _ in range(600):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
@@ -56,6 +75,16 @@ class Server:
             self._process.wait()
             self._process = None
 
+    def freeze(self) -> None:
+        """Stop it for a while; it neither answers nor hangs up."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
 
 @pytest.fixture(scope="session")
 def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -70,7 +99,10 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server that is not running yet, for a test that starts and kills it."""
-    server = Server(tmp_path / "own")
+    """A server that is not running yet, for a test that starts and kills it.
+
+    It writes segments all the while, so that it is killed in the middle of that, too.
+    """
+    server = Server(tmp_path / "own", memory_bytes=16 * 2**10)
     yield server
     server.kill()

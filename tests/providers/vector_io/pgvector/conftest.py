@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ class Server:
         self._data = folder / "data"
         self._log = folder / "log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._frozen: list[int] = []
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -118,6 +120,11 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
+        self.launch()
+        self.wait()
+
+    def launch(self) -> None:
+        """Start its process; the thread that does so must outlive it (`end_with_parent`)."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": self.port,
@@ -135,6 +142,10 @@ class Server:
                 preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call
                 **unprivileged(),
             )
+
+    def wait(self) -> None:
+        """Wait until it answers."""
+        assert self._process is not None
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -152,10 +163,40 @@ class Server:
             self._process.wait(timeout=30)
             self._process = None
 
+    def kill(self) -> None:
+        """Kill all of its processes, as nothing but a crash of the machine does."""
+        if self._process is not None:
+            others = self._others()
+            self._process.kill()
+            for pid in others:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._process.wait(timeout=30)
+            self._process = None
+            time.sleep(0.1)  # a new server wants the memory of all of them gone
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    """Run a server with the extension for the session."""
+    def freeze(self) -> None:
+        """Stop all of its processes for a while; they neither answer nor hang up."""
+        self._frozen = [self.pid, *self._others()]
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        for pid in self._frozen:
+            os.kill(pid, signal.SIGCONT)
+
+    def _others(self) -> list[int]:
+        with psycopg.connect(self.dsn) as connection:
+            found = connection.execute(
+                "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            )
+            return [pid for (pid,) in found]
+
+
+@contextmanager
+def postgresql() -> Iterator[Server]:
+    """Run a server with the extension."""
     where = "/tmp" if unprivileged() else None
     with tempfile.TemporaryDirectory(prefix="corral-pgvector-", dir=where) as name:
         folder = Path(name)
@@ -168,6 +209,22 @@ def server() -> Iterator[Server]:
             yield server
         finally:
             server.stop()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """Run a server with the extension for the session."""
+    with postgresql() as server:
+        yield server
+
+
+@pytest.fixture
+def own_server(server: Server) -> Iterator[Server]:
+    """The session's server, not running yet, for a test that starts and kills it."""
+    server.kill()
+    yield server
+    server.kill()
+    server.start()
 
 
 @pytest.fixture(autouse=True)

@@ -3,58 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import time
-from typing import Any
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from corral.api.chunks import Chunk
-from corral.api.errors import ProviderError, ProviderTimeout, Unavailable
+from corral.api.errors import ProviderTimeout
+from corral.providers.vector_io.pgvector import SPEC
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
 from corral.providers.vector_io.pgvector.tables import Tables
 
+from ..server_faults import PROVIDER_ID, ServerFaults
 from .conftest import Server
-from .helpers import ask, embeddings, ids, opened, provider, some_chunks, vector_db
+from .helpers import embeddings, opened, some_chunks, vector_db
 
 
-def test_a_stopped_server_is_unavailable_and_comes_back(server: Server) -> None:
-    """Down: 503 that names the provider, within the timeout. Up again: it works, without a restart.
+class TestPostgresql(ServerFaults[Server]):
+    """Killed and frozen, all of its processes."""
 
-    If this fails after the start: dead connections stay in the pool, or it waits out a pause.
-    """
+    capabilities = SPEC.capabilities
 
-    async def scenario() -> None:
-        one = provider(server, connect_timeout_seconds=1)
-        index = await one.open_index(vector_db(), create=True)
-        await index.add_chunks(some_chunks(10), embeddings(10))
-        query = embeddings(10)[2]
-        await asyncio.gather(*(index.query(query, k=1, mode="vector") for _ in range(8)))
-        server.stop()
-        try:
-            began = time.monotonic()
-            for work in (
-                index.query(query, "number2", k=1, mode="hybrid"),
-                index.add_chunks(some_chunks(1), embeddings(1)),
-                index.count(),
-            ):
-                with pytest.raises(Unavailable, match=r"^pgvector: ") as caught:
-                    await work
-                assert caught.value.retryable
-            health = await one.health()
-            assert (health.status, "pgvector: " in health.message) == ("Error", True)
-            assert time.monotonic() - began < 10
-        finally:
-            server.start()
-        answers = await asyncio.gather(
-            *(index.query(query, "number2", k=1, mode="hybrid") for _ in range(8))
-        )
-        assert {tuple(ids(answer)) for answer in answers} == {("c00002",)}
-        assert (await one.health()).status == "OK"
-        await index.delete()
-
-    asyncio.run(scenario())
+    def provider(self, server: Server, folder: Path) -> PgvectorProvider:
+        seconds = {"connect_timeout_seconds": 2, "statement_timeout_seconds": 2}
+        return create(PROVIDER_ID, PgvectorConfig.model_validate(server.config | seconds), folder)
 
 
 def test_a_restart_between_two_requests_goes_unnoticed(server: Server) -> None:
@@ -68,48 +40,6 @@ def test_a_restart_between_two_requests_goes_unnoticed(server: Server) -> None:
             server.start()
             await index.add_chunks(some_chunks(6), embeddings(6))
             assert await asyncio.gather(*(index.count() for _ in range(8))) == [6] * 8
-
-    asyncio.run(scenario())
-
-
-def test_a_crash_during_writes_loses_nothing_acknowledged(server: Server) -> None:
-    """The server quits amid writes: acknowledged calls are there whole, others not in part."""
-
-    async def scenario() -> None:
-        one = provider(server, connect_timeout_seconds=1)
-        index = await one.open_index(vector_db(), create=True)
-        acknowledged: list[int] = []
-        five = asyncio.Event()
-
-        async def write() -> None:
-            for number in range(10_000):
-                chunks = [
-                    Chunk(
-                        content=f"part{part}",
-                        chunk_id=f"{number}-{part}",
-                        metadata={"document_id": f"d{number}"},
-                    )
-                    for part in range(10)
-                ]
-                await index.add_chunks(chunks, embeddings(10), replace_documents={f"d{number}"})
-                acknowledged.append(number)
-                if len(acknowledged) == 5:
-                    five.set()
-
-        writer = asyncio.create_task(write())
-        await five.wait()
-        server.stop(signal.SIGQUIT)
-        try:
-            with pytest.raises(ProviderError, match="pgvector"):
-                await writer
-        finally:
-            server.start()
-        count = await index.count()
-        assert count in (10 * len(acknowledged), 10 * len(acknowledged) + 10)
-        answer = await index.query(embeddings(1)[0], k=1000, mode="vector")
-        assert len(answer.hits) == min(count, 1000)
-        assert len((await index.query(None, "part7", k=1000, mode="keyword")).hits) == count // 10
-        await index.delete()
 
     asyncio.run(scenario())
 
@@ -130,32 +60,6 @@ def test_a_statement_that_takes_too_long_is_a_timeout(server: Server) -> None:
                 other.rollback()
             await index.add_chunks(some_chunks(1), embeddings(1))
             assert await index.count() == 1
-
-    asyncio.run(scenario())
-
-
-def test_a_frozen_server_is_a_timeout(server: Server) -> None:
-    """A server process that neither answers nor hangs up: 504 in bounded time, then it goes on.
-
-    If this fails: a request waits for ever, and a pool of such connections serves nobody.
-    """
-
-    async def scenario() -> None:
-        settings: dict[str, Any] = {"statement_timeout_seconds": 0.3, "connect_timeout_seconds": 2}
-        async with opened(server, vector_db(), **settings) as index:
-            query = "SELECT pid FROM pg_stat_activity WHERE application_name = 'corral'"
-            pids = [pid for (pid,) in ask(server, query)]
-            for pid in pids:
-                os.kill(pid, signal.SIGSTOP)
-            try:
-                began = time.monotonic()
-                with pytest.raises(ProviderTimeout, match=r"^pgvector: "):
-                    await index.count()
-                assert time.monotonic() - began < 20
-            finally:
-                for pid in pids:
-                    os.kill(pid, signal.SIGCONT)
-            assert await index.count() == 0
 
     asyncio.run(scenario())
 

@@ -1,0 +1,65 @@
+"""What the tests of Milvus share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.testing.oracle import bm25
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
+from corral.providers.vector_io.milvus.index import MilvusIndex
+from corral.providers.vector_io.milvus.provider import MilvusProvider, create, create_remote
+
+
+def registered(identifier: str = "db", **settings: Any) -> VectorDB:
+    """Return a registration; nothing is stemmed, so that BM25 can be computed from words."""
+    return VectorDB.model_validate(
+        {
+            "identifier": identifier,
+            "provider_id": "milvus",
+            "provider_resource_id": identifier,
+            "embedding_model": "none",
+            "embedding_dimension": 2,
+            "language": "simple",
+            "field_weights": {"content": 1.0},
+            "created_at": time.time(),
+            **settings,
+        }
+    )
+
+
+def lite(folder: Path) -> MilvusProvider:
+    """Return an inline provider."""
+    return create("lite", MilvusConfig(folder=folder), folder)
+
+
+def remote(uri: str, **options: Any) -> MilvusProvider:
+    """Return a remote provider."""
+    return create_remote("far", RemoteMilvusConfig(uri=uri, **options), Path())
+
+
+def words(texts: dict[str, str], **metadata: Any) -> list[Chunk]:
+    """Return a chunk for each id and text."""
+    return [Chunk(chunk_id=i, content=text, metadata=metadata) for i, text in texts.items()]
+
+
+async def rows_left(index: MilvusIndex, expression: str) -> list[str]:
+    """Return the primary keys of the rows that pass, as Milvus has them."""
+    found = index._store.engine.call(
+        "query", index._store._name, filter=expression, output_fields=["pk"], limit=1000
+    )
+    return sorted(row["pk"] for row in found)
+
+
+async def keyword(index: MilvusIndex, text: str, k: int = 100) -> dict[str, float]:
+    """Return raw keyword scores by chunk id."""
+    hits = (await index.query(None, text, k, mode="keyword")).hits
+    return {hit.chunk.chunk_id: hit.explanation.legs["keyword"].raw_score for hit in hits}
+
+
+def expected_scores(query: str, texts: dict[str, str]) -> dict[str, float]:
+    """Return the definition's scores."""
+    return bm25(query, {i: {"content": text} for i, text in texts.items()}, {"content": 1.0})

@@ -1,0 +1,90 @@
+"""Collections and folders of Milvus: made, opened, refused, and left as they were."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+from pathlib import Path
+
+import pytest
+
+from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.providers.vector_io.milvus import store as store_module
+from corral.providers.vector_io.milvus.schema import collection_name
+
+from .helpers import lite, registered
+
+
+def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    """Without create, a vector DB that Milvus does not hold is NotFound, and stays absent."""
+
+    async def run() -> None:
+        provider = lite(tmp_path)
+        for _ in range(2):
+            with pytest.raises(NotFound):
+                await provider.open_index(registered("x", created_at=1.0))
+        other = await provider.open_index(registered("other"), create=True)
+        index = await provider.open_index(registered("x", created_at=1.0), create=True)
+        index._store.drop()
+        with pytest.raises(NotFound):
+            await index.get_chunks(["a"])
+        await other.close()
+        await index.close()
+
+    asyncio.run(run())
+
+
+def test_a_collection_that_cannot_be_finished_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When loading fails the collection is dropped, and the folder is free again."""
+
+    async def run() -> None:
+        def fail(_: store_module.Store) -> None:
+            raise ProviderError("no")
+
+        monkeypatch.setattr(store_module.Store, "sign", fail)
+        with pytest.raises(ProviderError, match="no"):
+            await lite(tmp_path).open_index(registered(created_at=1.0), create=True)
+        monkeypatch.undo()
+        provider = lite(tmp_path)
+        with pytest.raises(NotFound):
+            await provider.open_index(registered(created_at=1.0))
+
+    asyncio.run(run())
+
+
+def test_names_of_collections_are_hashes_of_id_and_time() -> None:
+    """Letters, digits and the prefix only; another id or another time is another collection."""
+    names = {
+        collection_name("corral_", registered(i, created_at=t))
+        for i in ("a", "A", "a'; --", "天气", "x" * 255)
+        for t in (1.0, 2.0)
+    }
+    assert len(names) == 10
+    assert all(name.isidentifier() and name.isascii() and len(name) == 47 for name in names)
+
+
+def test_one_process_holds_a_folder(tmp_path: Path) -> None:
+    """While another one has the folder open, health and opening say so, and work afterwards.
+
+    The other process is stood for by its lock; the conformance suite starts real ones.
+    """
+
+    async def run() -> None:
+        provider = lite(tmp_path)
+        (tmp_path / "milvus.db").mkdir()
+        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert "lite" in (await provider.health()).message
+            with pytest.raises(Unavailable, match="One process"):
+                await provider.open_index(registered(), create=True)
+        assert (await provider.health()).status == "OK"
+        index = await provider.open_index(registered(), create=True)
+        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await index.close()
+        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    asyncio.run(run())
