@@ -84,7 +84,8 @@ class EmbeddedChroma(Engine):
             found = self._client.get_or_create_collection(
                 name,
                 embedding_function=None,
-                configuration=dict(configuration),  # type: ignore[arg-type]  # a TypedDict
+                # chromadb declares a TypedDict of its own; the server takes the same as JSON.
+                configuration=dict(configuration),  # type: ignore[arg-type]
             )
             return EmbeddedCollection(found, self._name, self._client.get_max_batch_size())
 

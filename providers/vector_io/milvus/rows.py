@@ -191,7 +191,7 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
         chunk_id=row["chunk_id"],
         content=stored["content"],
         metadata=stored["metadata"],
-        chunk_metadata=ChunkMetadata.model_validate(recorded) if recorded else None,
+        chunk_metadata=None if recorded is None else ChunkMetadata.model_validate(recorded),
         embedding=None if embedding is None else [float(x) for x in embedding[:dimension]],
     )
 
