@@ -95,7 +95,7 @@ class ProviderSpec:
         extra: The extra of corral-rag that installs them; "" where the core has all.
         capabilities: For vector_io.
         default_ranker: For vector_io: how hybrid results are fused where a registration names no
-            ranker; None takes the contract's, reciprocal rank fusion.
+            ranker; None takes the contract's, z-scores.
     """
 
     api: Api

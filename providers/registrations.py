@@ -11,7 +11,7 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
     """Refuse what the provider cannot do before its engine sees the call.
 
     Raises:
-        InvalidRequest: The mode, the metric or the dimension; the message says what it can do.
+        InvalidRequest: The mode, the metric, the dimension or fuzziness; the message says what it can do.
     """
     if vector_db.search_mode not in capabilities.modes:
         raise InvalidRequest(
@@ -24,6 +24,12 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
             f"{vector_db.provider_id} cannot search {vector_db.metric} with normalize: false.",
             hint=f"It can search: {', '.join(capabilities.metrics)}.",
             field="metric",
+        )
+    if vector_db.fuzzy and not capabilities.fuzzy:
+        raise InvalidRequest(
+            f"{vector_db.provider_id} has no fuzzy keyword search.",
+            hint="Leave fuzzy out, or use a provider with this capability (`corral providers`).",
+            field="fuzzy",
         )
     if vector_db.embedding_dimension > capabilities.max_dimension:
         raise InvalidRequest(

@@ -144,6 +144,8 @@ def test_a_provider_is_asked_only_for_what_it_can(
             await stack.register(registration())
         with pytest.raises(InvalidRequest, match="cannot search dot"):
             await stack.register(registration(search_mode="vector", metric="dot", normalize=False))
+        with pytest.raises(InvalidRequest, match="has no fuzzy keyword search"):
+            await stack.register(registration(search_mode="vector", fuzzy=True))
         object.__setattr__(weak, "max_dimension", 100)
         with pytest.raises(InvalidRequest, match="holds 100 dimensions at most"):
             await stack.register(registration(search_mode="vector"))

@@ -80,7 +80,9 @@ def test_the_documented_defaults_are_those_of_the_wire(document: Json) -> None:
     """params: max_chunks 3, score_threshold 0."""
     params = document["components"]["schemas"]["QueryParams"]["properties"]
     assert params["max_chunks"]["default"] == 3
-    assert params["max_chunks"]["maximum"] == 1000
+    number, automatic = params["max_chunks"]["anyOf"]
+    assert (number["minimum"], number["maximum"]) == (1, 1000)
+    assert automatic["const"] == "auto"
     assert params["score_threshold"]["default"] == 0
 
 
