@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from corral.api.assembly import AssemblyOptions
 from corral.api.chunks import Identifier, InterleavedText, Metadata, Strict, TextItem
 from corral.api.options import MaxChunks, RetrievalOptions
 
@@ -131,7 +132,7 @@ THEIR_FIELDS = (
 """Llama Stack's fields of a query config."""
 
 
-class RAGQueryConfig(RetrievalOptions):
+class RAGQueryConfig(RetrievalOptions, AssemblyOptions):
     """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
 
     `THEIR_FIELDS` are Llama Stack's and are always dumped. The rest are ours, and are dumped only
@@ -148,7 +149,11 @@ class RAGQueryConfig(RetrievalOptions):
     chunk_template: Annotated[str, AfterValidator(check_template)] = Field(
         DEFAULT_CHUNK_TEMPLATE, max_length=10_000
     )
-    tokenizer: str = Field("cl100k", description="Tokenizer that counts the budget.")
+    tokenizer: str = Field(
+        "cl100k",
+        json_schema_extra={"enum": ["cl100k", "o200k", "bytes", "embedder"]},
+        description="Tokenizer that counts the budget; `embedder`: the embedding model's own.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -176,7 +181,9 @@ class RAGQueryResult(Strict):
         content: The context's text items; joined as they are, they cost at most
             `max_tokens_in_context` tokens. None where nothing was found or nothing fits.
         metadata: `document_ids`, `chunks`, `scores`, `vector_db_ids`: parallel lists of exactly
-            the chunks in the content; and `token_count`, `max_tokens`, `dropped`.
+            the chunks in the content; `included_chunks`, which says why each is there, and
+            `dropped_chunks`, which says why others are not; and `token_count`, `max_tokens`,
+            `dropped`, `dropped_by_reason`.
     """
 
     content: list[TextItem] | None = None

@@ -45,6 +45,12 @@ QuerySyntax: TypeAlias = Literal["plain", "web"]
 """`web`: "quoted phrases" have to be in a chunk, words after a minus must not."""
 
 
+Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)]
+"""How many adjacent chunks of the same document join a chunk on each side in a context."""
+
+ChunksPerDocument: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
+"""Most chunks of one document in a context."""
+
 LANGUAGES: dict[str, str] = {
     "ar": "arabic", "hy": "armenian", "eu": "basque", "ca": "catalan", "da": "danish",
     "nl": "dutch", "en": "english", "eo": "esperanto", "et": "estonian", "fi": "finnish",
@@ -136,6 +142,14 @@ class SearchSettings(Strict):
         "frequency in a chunk is the sum over these fields of weight times count.",
     )
     chunking: ChunkingConfig = ChunkingConfig()
+    expand: Expand = Field(
+        0,
+        description="How many adjacent chunks of its document join a chunk in a context, before "
+        "and behind it.",
+    )
+    max_chunks_per_document: ChunksPerDocument | None = Field(
+        None, description="Most chunks found of one document in a context; null: no bound."
+    )
 
     @model_validator(mode="before")
     @classmethod

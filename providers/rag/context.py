@@ -1,17 +1,19 @@
 """Context assembly: hits in, a text out that costs at most the budget. Pure functions.
 
-What is counted is the final text, all items joined, frame and template included. A chunk that does
-not fit is passed over and the next one tried; where not even one fits, the first is cut.
+What is counted is the final text, all items joined, frame and template included. An item that does
+not fit is tried without its neighbors, then passed over and the next one tried; where not even one
+fits, the first chunk is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
-from corral.api.embedding_index import Hit
 from corral.api.rag import RAGQueryConfig
+from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
     FOOTER,
     ItemTemplate,
@@ -20,7 +22,12 @@ from corral.providers.rag.frame import (
     item_template,
     one_line,
 )
+from corral.providers.rag.passages import Neighbors, Passage, arranged, bare, passages
+from corral.providers.rag.report import citations, place, report, source_of
+from corral.providers.rag.selection import ContextHit, Dropped, Selection, normalized
 from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
+
+__all__ = ["Context", "ContextHit", "assemble"]
 
 TRUNCATED = " [truncated]"
 """Follows the text of a chunk that was cut to fit."""
@@ -31,24 +38,7 @@ QUERY_SHARE = 4
 _OPTIMISM = 4  # tokens that joining may save
 _SHORTENED = "…"
 _OMITTED = "{}"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextHit:
-    """A hit and the vector DB that it comes from.
-
-    Attributes:
-        vector_db_id: The vector DB.
-        hit: The chunk, the score that the whole answer is ordered by, and why it was found.
-        rank: Its rank among the hits of its vector DB, from 1.
-        vector_db_score: Its score in its vector DB; differs from `hit.score` only where the hits
-            of several vector DBs were merged.
-    """
-
-    vector_db_id: str
-    hit: Hit
-    rank: int = 1
-    vector_db_score: float | None = None
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,36 +55,55 @@ class Context:
 
 
 def assemble(
-    query: str, hits: Sequence[ContextHit], config: RAGQueryConfig, tokenizer: Tokenizer
+    query: str,
+    selection: Selection,
+    config: RAGQueryConfig,
+    tokenizer: Tokenizer,
+    neighbors: Neighbors | None = None,
 ) -> Context:
     """Return the context of a query, at most `config.max_tokens_in_context` tokens.
 
     Args:
         query: The question, as the closing line repeats it. Line breaks become spaces, and it is
             shortened (`…`) where it would take more than a quarter of the budget.
-        hits: The chunks, best first. No more than `config.max_chunks` are used.
-        config: Budget, template, and what the metadata is to hold.
+        selection: The chunks, as `select` left them.
+        config: Budget, template, order, citations, and what the metadata is to hold.
         tokenizer: Counts the budget.
+        neighbors: The chunks that join others of their document; none where absent.
 
     Returns:
         The items, and as metadata the parallel lists `document_ids`, `chunks` (their texts),
-        `scores`, `vector_db_ids` and `chunk_ids` of exactly the chunks in the items; `token_count`
-        of the joined items, `max_tokens`, and `dropped`, the number of hits that are not in them.
-        Where it applies: `truncated` (the id of the chunk that was cut), `query_shortened`, `note`
-        (why there is no content), `explanations`, `embeddings`.
+        `scores`, `vector_db_ids` and `chunk_ids` of exactly the items; `included_chunks`, why each
+        is there; `token_count` of the joined items, `max_tokens`; `dropped`, the number of hits
+        that are not in them, `dropped_by_reason`, and `dropped_chunks` with the reason of each.
+        Where it applies: `citations`, `truncated` (the id of the chunk that was cut),
+        `query_shortened`, `note` (why there is no content), `explanations`, `embeddings`.
     """
-    if not hits:
+    if not selection.kept:
         return Context()
     assembly = _Assembly(query, config, tokenizer)
-    found = hits[: config.max_chunks] if config.max_chunks != "auto" else hits
-    included = assembly.fill(found)
-    if included:
-        contents = [each.hit.chunk.content for each in included]
-        return assembly.context(included, contents, dropped=len(hits) - len(included))
-    cut = assembly.cut(found[0])
+    found = passages(selection.kept, neighbors or {})
+    if config.deduplicate and neighbors:
+        selection, found = _distinct(selection, found)
+    shown = assembly.fill(found)
+    if shown:
+        return assembly.context(selection, shown, [passage.text for passage in shown])
+    best = bare(selection.kept[0])
+    cut = assembly.cut(best)
     if cut is not None:
-        return assembly.context(found[:1], [cut], dropped=len(hits) - 1, truncated=True)
-    return assembly.empty(len(hits))
+        return assembly.context(selection, [best], [cut], truncated=True)
+    return assembly.empty(selection)
+
+
+def _distinct(selection: Selection, found: Sequence[Passage]) -> tuple[Selection, list[Passage]]:
+    """Drop passages that have become, with their neighbors, what another one is."""
+    texts: dict[str, Passage] = {}
+    dropped = list(selection.dropped)
+    for passage in found:
+        first = texts.setdefault(normalized(passage.text), passage)
+        if first is not passage:
+            dropped += [Dropped(each, "duplicate", first.best) for each in passage.hits]
+    return replace(selection, dropped=dropped), list(texts.values())
 
 
 class _Assembly:
@@ -104,59 +113,68 @@ class _Assembly:
         self.config = config
         self.budget = config.max_tokens_in_context
         self.tokenizer = tokenizer
-        self.template: ItemTemplate = item_template(config.chunk_template)
+        self.costs = Costs(tokenizer)
+        self.template: ItemTemplate = item_template(config.chunk_template, config.citations)
         line = one_line(query)
         shown = self._shorten(line)
         self.query_shortened = shown != line
-        self.closing = closing(shown)
-        self.items: list[str] = []
+        self.closing = closing(shown, config.citations)
+        self.items: list[list[str]] = []
+        self._rendered: dict[tuple[str, str, int], tuple[str, str, str]] = {}
 
-    def fill(self, hits: Sequence[ContextHit]) -> list[ContextHit]:
-        """Include what fits, best first, and return it.
+    def fill(self, found: Sequence[Passage]) -> list[Passage]:
+        """Include what fits, best first, and return it in the order in which it is shown.
 
-        The parts' costs add up to the whole's but for a few tokens, so they guide the choice, and
-        the whole is counted once it is made: an exact count for every chunk would cost the square
-        of their number. Where the whole is too much, the last chunk is passed over after all and
-        the choice goes on behind it, now with what that chunk would have had to cost.
+        The items' costs add up to the whole's but for a few tokens, so they guide the choice, and
+        the whole is counted once it is made and in order. Where it is too much, the last passage is
+        passed over after all and the choice goes on behind it, now with what that passage would
+        have had to cost. A passage that is passed over leaves its hits, without their neighbors, in
+        its place.
         """
+        queue = list(found)
         chosen: list[tuple[int, int]] = []  # (position, cost)
         room = self.budget - self._cost_of([]) + _OPTIMISM
-        start = 0
+        position = 0
         while True:
-            for position in range(start, len(hits)):
-                if len(hits[position].hit.chunk.content) > room * MAX_CHARACTERS_PER_TOKEN:
-                    continue  # it cannot fit, so it need not be read
-                item = self._item(len(chosen) + 1, hits[position])
-                cost = self.tokenizer.count_within(item, room)
+            while position < len(queue):
+                cost = self._cost_within(len(chosen) + 1, queue[position], room)
+                alone = [] if cost is not None else queue[position].alone()
+                if alone:
+                    queue[position : position + 1] = alone
+                    continue
                 if cost is not None:
                     chosen.append((position, cost))
-                    self.items.append(item)
                     room -= cost
+                position += 1
+            shown = arranged([queue[place] for place, _ in chosen], self.config.order)
+            self.items = [self._item(index, each) for index, each in enumerate(shown, 1)]
             excess = self._cost_of(self.items) - self.budget
             if excess <= 0 or not chosen:
-                return [hits[position] for position, _ in chosen]
+                return shown
             last, cost = chosen.pop()
-            self.items.pop()
-            start, room = last + 1, cost - excess
+            queue[last : last + 1] = queue[last].alone()
+            position, room = last, cost - excess
 
-    def cut(self, best: ContextHit) -> str | None:
+    def cut(self, best: Passage) -> str | None:
         """Include as much of a chunk as fits and return that; None where nothing does.
 
         Metadata that leaves no room for text is left out first.
         """
-        for metadata in (self.template.render(best.hit.chunk.metadata), _OMITTED):
-            found = self._cut(best.hit.chunk.content, metadata)
+        metadata = self.template.render(best.best.hit.chunk.metadata)
+        source = self._source(best)
+        for shown in (metadata, _OMITTED):
+            found = self._cut(best.text, shown, source)
             if found is not None:
                 return found
         return None
 
-    def _cut(self, content: str, metadata: str) -> str | None:
-        bare = self._cost_of([self.template.fill(1, TRUNCATED, metadata)])
-        allowed = (self.budget - bare) // self.template.contents
+    def _cut(self, content: str, metadata: str, source: str) -> str | None:
+        bare_cost = self._cost_of([self.template.fill(1, TRUNCATED, metadata, source)])
+        allowed = (self.budget - bare_cost) // self.template.contents
         while allowed > 0:
             text = self.tokenizer.cut(content, allowed).rstrip()
             mark = TRUNCATED if len(text) < len(content) else ""
-            item = self.template.fill(1, self.template.quote(text) + mark, metadata)
+            item = self.template.fill(1, self.template.quote(text) + mark, metadata, source)
             excess = self._cost_of([item]) - self.budget
             if text and excess <= 0:
                 self.items = [item]
@@ -166,22 +184,23 @@ class _Assembly:
 
     def context(
         self,
-        included: Sequence[ContextHit],
+        selection: Selection,
+        shown: Sequence[Passage],
         contents: list[str],
         *,
-        dropped: int,
         truncated: bool = False,
     ) -> Context:
         """Return the items so far in their frame, with their metadata."""
-        items = self._framed(self.items)
-        metadata = self._metadata(included, contents, self._count(items), dropped)
+        metadata = self._metadata(selection, shown, contents, self._cost_of(self.items))
         if truncated:
-            metadata["truncated"] = included[0].hit.chunk.chunk_id
-        return Context(items, metadata)
+            metadata["truncated"] = shown[0].best.hit.chunk.chunk_id
+        if self.config.citations:
+            metadata["citations"] = citations(shown, contents)
+        return Context(["".join(parts) for parts in self._framed(self.items)], metadata)
 
-    def empty(self, dropped: int) -> Context:
+    def empty(self, selection: Selection) -> Context:
         """Return no content, and metadata that says why."""
-        metadata = self._metadata([], [], 0, dropped)
+        metadata = self._metadata(selection, [], [], 0)
         metadata["note"] = (
             f"max_tokens_in_context is {self.budget}: too small for the frame and one token of "
             "the best chunk."
@@ -189,56 +208,43 @@ class _Assembly:
         return Context(None, metadata)
 
     def _metadata(
-        self, included: Sequence[ContextHit], contents: list[str], token_count: int, dropped: int
+        self, selection: Selection, shown: Sequence[Passage], contents: list[str], cost: int
     ) -> dict[str, Any]:
-        hits = [each.hit for each in included]
-        metadata: dict[str, Any] = {
-            "document_ids": [hit.chunk.document_id for hit in hits],
-            "chunks": contents,
-            "scores": [hit.score for hit in hits],
-            "vector_db_ids": [each.vector_db_id for each in included],
-            "chunk_ids": [hit.chunk.chunk_id for hit in hits],
-            "token_count": token_count,
-            "max_tokens": self.budget,
-            "dropped": dropped,
-        }
-        if self.query_shortened:
-            metadata["query_shortened"] = True
-        if self.config.explain:
-            metadata["explanations"] = [_explain(each) for each in included]
-        if self.config.include_embeddings:
-            metadata["embeddings"] = [hit.chunk.embedding for hit in hits]
-        return metadata
+        said = report(selection, shown, contents, self.config)
+        costs = {"token_count": cost, "max_tokens": self.budget}
+        shortened = {"query_shortened": True} if self.query_shortened else {}
+        return {**said, **costs, **shortened}
 
-    def _item(self, index: int, each: ContextHit) -> str:
-        chunk = each.hit.chunk
-        metadata = self.template.render(chunk.metadata)
-        return self.template.fill(index, self.template.quote(chunk.content), metadata)
+    def _item(self, index: int, passage: Passage) -> list[str]:
+        best = passage.best
+        key = (*best.key, len(passage.chunks))
+        if key not in self._rendered:
+            self._rendered[key] = (
+                self.template.quote(passage.text),
+                self.template.render(best.hit.chunk.metadata),
+                self._source(passage),
+            )
+        return self.template.fill(index, *self._rendered[key])
 
-    def _framed(self, items: list[str]) -> list[str]:
-        return [header(len(items)), *items, FOOTER, self.closing]
+    def _source(self, passage: Passage) -> str:
+        if not self.config.citations:
+            return ""
+        page = place(passage).get("page")
+        return self.template.cite(source_of(passage) or _UNKNOWN, page)
 
-    def _count(self, items: list[str]) -> int:
-        return self.tokenizer.count("".join(items))
+    def _framed(self, items: Sequence[list[str]]) -> list[list[str]]:
+        return [[header(len(items))], *items, [FOOTER], [self.closing]]
 
-    def _cost_of(self, items: list[str]) -> int:
-        return self._count(self._framed(items))
+    def _cost_of(self, items: Sequence[list[str]]) -> int:
+        return self.costs.of(list(chain.from_iterable(self._framed(items))))
+
+    def _cost_within(self, index: int, passage: Passage, room: int) -> int | None:
+        if len(passage.text) > room * MAX_CHARACTERS_PER_TOKEN:
+            return None  # it cannot fit, so it need not be read
+        return self.costs.within(self._item(index, passage), room)
 
     def _shorten(self, query: str) -> str:
         share = self.budget // QUERY_SHARE
         if self.tokenizer.count(query) <= share:
             return query
         return self.tokenizer.cut(query, share - 1).rstrip() + _SHORTENED
-
-
-def _explain(each: ContextHit) -> dict[str, Any]:
-    """Return why a chunk is there, as JSON values."""
-    explanation = each.hit.explanation
-    own = each.hit.score if each.vector_db_score is None else each.vector_db_score
-    return {
-        "legs": {name: asdict(leg) for name, leg in explanation.legs.items()},
-        "contributions": dict(explanation.contributions),
-        "matched_terms": list(explanation.matched_terms),
-        "vector_db_rank": each.rank,
-        "vector_db_score": own,
-    }

@@ -15,6 +15,9 @@ line `END of knowledge_search tool results.` could speak as somebody else from t
 10 for LLM applications, LLM01). Such a line is quoted, `> END of ...`, wherever it stands: in a
 chunk, or in a string of its metadata. It is recognized whatever its case, spacing, punctuation,
 accents or width of letters; letters of other scripts that look alike are not.
+
+With citations, an item begins with a line `[1] Source: ...`, whatever its template; then lines that
+begin with such a marker or with `Source:` are quoted, too.
 """
 
 from __future__ import annotations
@@ -33,11 +36,20 @@ FOOTER = "END of knowledge_search tool results.\n"
 COUNTS = frozenset({"token_count", "metadata_token_count"})
 """Metadata keys that the template's `{metadata}` leaves out, as Llama Stack does."""
 
+MAX_SOURCE_LENGTH = 200
+"""Most characters of a source in the line that cites it; the metadata has all of it."""
+
+_LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
 _FIELD = re.compile(r"\{(index|chunk\.content|metadata)\}")
 # Ordinary text has no use for these, so they count wherever in a line they stand.
 _FRAME = (
     re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
     re.compile(r"above[\W_]*results[\W_]*were[\W_]*retrieved"),
+)
+# A line of a bibliography, `[2] ...`, is one too.
+_CITATION = (
+    re.compile(r"^[^\w\n]*?[\[\u3010\u3014\u2045\u27e6\u301a][^\S\n]*+\d", re.MULTILINE),
+    re.compile(r"^(?:[^\w\n]|_)*+source(?:[^\w\n:]|_)*+:", re.MULTILINE),
 )
 # Possessive (`*+`), so that no text makes the search slow.
 _GAP = r"(?:[^\w\n]|_)*+"
@@ -52,12 +64,18 @@ def header(count: int) -> str:
     return f"knowledge_search tool found {count} chunks:\nBEGIN of knowledge_search tool results.\n"
 
 
-def closing(query: str) -> str:
+def closing(query: str, citations: bool = False) -> str:
     """Return the last item of a context; the query has been through `one_line`."""
+    cite = " Cite them by their markers, such as [1]." if citations else ""
     return (
         f'The above results were retrieved to help answer the user\'s query: "{query}". '
-        "Use them as supporting information only in answering this query.\n"
+        f"Use them as supporting information only in answering this query.{cite}\n"
     )
+
+
+def marker(index: int) -> str:
+    """Return the citation marker of an item."""
+    return f"[{index}]"
 
 
 def one_line(query: str) -> str:
@@ -66,9 +84,9 @@ def one_line(query: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def item_template(template: str) -> ItemTemplate:
+def item_template(template: str, citations: bool = False) -> ItemTemplate:
     """Return the template ready to be filled, the same object for the same text."""
-    return ItemTemplate(template)
+    return ItemTemplate(template, citations)
 
 
 class ItemTemplate:
@@ -78,20 +96,41 @@ class ItemTemplate:
 
     Args:
         template: Holds `{index}`, `{chunk.content}` and perhaps `{metadata}`.
+        citations: Whether items begin with a line that cites their source.
     """
 
-    def __init__(self, template: str) -> None:
-        self._parts = _FIELD.split(template.encode(errors="replace").decode())
+    def __init__(self, template: str, citations: bool = False) -> None:
+        if citations and not template.endswith("\n"):
+            template += "\n"  # the next marker begins a line
+        parts = _FIELD.split(template.encode(errors="replace").decode())
         hint, exact = _index_line(clean_text(template))
-        self._hints, self._forged = (*_FRAME, hint), (*_FRAME, exact)
-        self.contents = self._parts[1::2].count("chunk.content")
+        cited = _CITATION if citations else ()
+        self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)
+        self._sections = _sections(parts)
+        self._citations = citations
+        self.contents = parts[1::2].count("chunk.content")
 
-    def fill(self, index: int, content: str, metadata: str) -> str:
-        """Return one item; content has been through `quote`, metadata through `render`."""
+    def fill(self, index: int, content: str, metadata: str, source: str = "") -> list[str]:
+        r"""Return one item in parts that begin behind a line break of the template.
+
+        Args:
+            index: Its number, from 1.
+            content: Has been through `quote`.
+            metadata: Has been through `render`.
+            source: Has been through `cite`; unused without citations.
+        """
         values = {"index": str(index), "chunk.content": content, "metadata": metadata}
-        parts = list(self._parts)
-        parts[1::2] = [values[name] for name in parts[1::2]]
-        return "".join(parts)
+        item = [
+            "".join(values[text] if is_field else text for is_field, text in section)
+            for section in self._sections
+        ]
+        return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
+
+    def cite(self, source: str, page: int | None) -> str:
+        """Return what the line of a citation says of an item: one line, shortened."""
+        line = self.quote(one_line(source))
+        line = line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
+        return line if page is None else f"{line}, page {page}"
 
     def quote(self, text: str) -> str:
         """Return a text without invisible characters, lines that imitate the frame quoted."""
@@ -124,6 +163,19 @@ class ItemTemplate:
     def _quoted_line(self, line: str) -> str:
         is_quoted = line.lstrip().startswith(">")
         return line if is_quoted or not _found(self._forged, line) else f"> {line}"
+
+
+def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:
+    """Return a split template as (is a field, text), cut where a line begins with a letter."""
+    sections: list[list[tuple[bool, str]]] = [[]]
+    for number, part in enumerate(parts):
+        if number % 2:
+            sections[-1].append((True, part))
+            continue
+        first, *others = _LINE_START.split(part)
+        sections[-1].append((False, first))
+        sections += [[(False, other)] for other in others]
+    return sections
 
 
 def _found(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:

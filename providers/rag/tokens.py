@@ -94,7 +94,8 @@ def seam(left: str, right: str) -> bool:
     ` never goes on
         with such a character, and no look-ahead goes beyond it.
     """
-    return left[-1:] == "\n" and right[:1].isascii() and right[:1].isalnum()
+    first = right[:1]
+    return left[-1:] == "\n" and (first == "[" or (first.isascii() and first.isalnum()))
 
 
 class _BytePairs:

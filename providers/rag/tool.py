@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
@@ -15,8 +16,8 @@ from corral.api.rag import (
     RAGQueryResult,
 )
 from corral.providers.config import Limits, RagSettings
+from corral.providers.rag.assembly import Assembly
 from corral.providers.rag.chunking import chunks_of, sizes
-from corral.providers.rag.context import assemble
 from corral.providers.rag.fetching import Fetcher
 from corral.providers.rag.parsing import (
     ParsedDocument,
@@ -26,8 +27,7 @@ from corral.providers.rag.parsing import (
     served_type,
 )
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.retrieval import Library, Retrieval
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.rag.retrieval import Library, Retrieval, Retrieved
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class RagTool:
         fetcher: Fetcher | None = None,
     ) -> None:
         self.library = library
-        self.retrieval = Retrieval(library)
         self._limits = limits or Limits()
+        self.retrieval = Retrieval(library, self._limits.max_k)
         self._fetcher = fetcher or Fetcher(settings or RagSettings())
 
     async def insert(
@@ -126,24 +126,24 @@ class RagTool:
             ProviderError: An embedder, a language model or a backend failed.
         """
         config = config or RAGQueryConfig()
-        counter = tokenizer(config.tokenizer)
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
+        assembly = Assembly(self.library, vector_db_ids, config)
+        counter = await assembly.tokenizer()
         question, generated = await generate_query(content, config, self.library)
         found = await self.retrieval.search_many(
             vector_db_ids,
             question,
-            k=config.max_chunks,
-            mode=config.mode,
-            score_threshold=config.score_threshold,
-            ranker=config.ranker,
-            filters=config.filters,
-            include_embeddings=config.include_embeddings,
+            k=assembly.wanted(self._limits.max_k),
+            options=config,
+            weights=config.vector_db_weights,
         )
-        context = await asyncio.to_thread(assemble, question, found, config, counter)
+        context = await assembly.context(question, found.hits, counter)
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
-        told = {} if generated is None else {"generated_query": generated}
+        told = _told(found, config)
+        if generated is not None:
+            told["generated_query"] = generated
         return RAGQueryResult(content=items, metadata={**context.metadata, **told})
 
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
@@ -187,6 +187,14 @@ class RagTool:
         most = self._limits.max_chunks_per_insert
         if count > most:
             raise _too_many("chunks", count, most, "max_chunks_per_insert")
+
+
+def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:
+    """Return what a search has to say beside its hits: its notes, and its steps if asked."""
+    told: dict[str, Any] = {"notes": found.notes} if found.notes else {}
+    if config.explain:
+        told["steps"] = {name: list(map(asdict, each)) for name, each in found.steps.items()}
+    return told
 
 
 def _too_many(what: str, count: int, most: int, setting: str) -> InvalidRequest:

@@ -15,6 +15,7 @@ from corral.api.fusion import Explanation, LegHit
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.context import Context, ContextHit, assemble
 from corral.providers.rag.frame import FOOTER, closing, header
+from corral.providers.rag.selection import select
 from corral.providers.rag.tokens import TOKENIZERS, tokenizer
 
 EXPLANATION = Explanation({"vector": LegHit(1, 0.9, 0.8)}, {"vector": 0.5}, ("grass",))
@@ -38,7 +39,7 @@ def found(*contents: str, **metadata: Any) -> list[ContextHit]:
 def context(query: str, hits: list[ContextHit], **config: Any) -> Context:
     """Assemble with the default configuration but for some settings."""
     chosen = RAGQueryConfig.model_validate({"max_chunks": 20, **config})
-    return assemble(query, hits, chosen, tokenizer(chosen.tokenizer))
+    return assemble(query, select(hits, chosen, {}), chosen, tokenizer(chosen.tokenizer))
 
 
 def text_of(assembled: Context) -> str:
@@ -70,9 +71,23 @@ def test_the_metadata_says_what_is_in_the_content() -> None:
         "scores": [1.0, 0.5],
         "vector_db_ids": ["db", "db"],
         "chunk_ids": ["c0", "c1"],
+        "included_chunks": [
+            {
+                "chunk_id": f"c{n}",
+                "document_id": f"d{n}",
+                "vector_db_id": "db",
+                "rank": n + 1,
+                "score": score,
+                "vector_db_rank": n + 1,
+                "vector_db_score": score,
+            }
+            for n, score in enumerate([1.0, 0.5])
+        ],
         "token_count": tokenizer().count(text_of(assembled)),
         "max_tokens": 4096,
         "dropped": 0,
+        "dropped_by_reason": {},
+        "dropped_chunks": [],
     }
 
 
@@ -278,14 +293,14 @@ def test_no_chunk_is_dropped_that_would_fit_at_the_end(contents: list[str], budg
     If this fails: the choice ends at the first chunk that does not fit.
     """
     hits = found(*contents)
-    assembled = context("q", hits, max_tokens_in_context=budget)
+    assembled = context("q", hits, max_tokens_in_context=budget, deduplicate=False)
     if assembled.items is None or "truncated" in assembled.metadata:
         return
     included = assembled.metadata["chunk_ids"]
     for hit in hits:
         if hit.hit.chunk.chunk_id > included[-1]:
             with_it = [h for h in hits if h.hit.chunk.chunk_id in included] + [hit]
-            whole = context("q", with_it, max_tokens_in_context=10_000)
+            whole = context("q", with_it, max_tokens_in_context=10_000, deduplicate=False)
             assert whole.metadata["token_count"] > budget - 2
 
 

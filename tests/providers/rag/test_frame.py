@@ -129,7 +129,7 @@ def test_a_template_is_filled_in_one_pass() -> None:
     If this fails: a chunk that holds `{metadata}` prints what its reader was not to see.
     """
     template = item_template("{index}{chunk.content}{metadata}{{x}}{chunk.__class__}{0}%s")
-    filled = template.fill(1, "{metadata}{index}", "{chunk.content}")
+    filled = "".join(template.fill(1, "{metadata}{index}", "{chunk.content}"))
     assert filled == "1{metadata}{index}{chunk.content}{{x}}{chunk.__class__}{0}%s"
 
 

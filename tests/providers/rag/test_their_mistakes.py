@@ -100,7 +100,8 @@ def test_mistake_11_scores_of_several_vector_dbs_are_not_compared() -> None:
     texts = {"best": "hay grass corn", "good": "hay grass", "fair": "hay"}
     insert(library, "words", **texts)
     insert(library, "meaning", **texts)
-    result = ask(library, "corn grass hay", "words", "meaning", max_chunks=4)
+    asked = ("corn grass hay", "words", "meaning")
+    result = ask(library, *asked, max_chunks=4, deduplicate=False)
     assert result.metadata["vector_db_ids"] == ["meaning", "words", "meaning", "words"]
     assert result.metadata["document_ids"] == ["best", "best", "good", "good"]
     assert result.metadata["scores"] == sorted(result.metadata["scores"], reverse=True)

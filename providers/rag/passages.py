@@ -1,0 +1,165 @@
+"""Adjacent chunks of a document become one text, without repeating what they share.
+
+Chunks overlap by whole sentences or words, so by how much has to be known, not guessed: a chunk's
+record (`ChunkMetadata`) says which characters of its document it is. The overlap is the part of
+the span that both have, and it is compared before it is left out; chunks that do not agree stay
+apart. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from corral.api.assembly import Order
+from corral.api.chunks import MAX_GAP, Chunk
+from corral.providers.rag.selection import ContextHit, Key
+
+Neighbors = Mapping[str, Mapping[str, Chunk]]
+"""By vector DB that expands its hits: by id, the chunks that join them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A chunk's place in its document.
+
+    Attributes:
+        position: Its number, from 0.
+        start, end: Its characters.
+    """
+
+    position: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One item of a context: a hit, perhaps with adjacent chunks and other hits among them.
+
+    Attributes:
+        hits: The hits in it, best first.
+        chunks: All its chunks, in the order of their document.
+        text: Theirs, joined.
+    """
+
+    hits: tuple[ContextHit, ...]
+    chunks: tuple[Chunk, ...]
+    text: str
+
+    @property
+    def best(self) -> ContextHit:
+        """The hit that it stands for."""
+        return self.hits[0]
+
+    def alone(self) -> list[Passage]:
+        """Return its hits without their neighbors, best first; nothing where it is one alone."""
+        return [bare(each) for each in self.hits] if len(self.chunks) > 1 else []
+
+
+def bare(each: ContextHit) -> Passage:
+    """Return a hit as a passage of its own."""
+    return Passage((each,), (each.hit.chunk,), each.hit.chunk.content)
+
+
+def span(chunk: Chunk) -> Span | None:
+    """Return a chunk's place; None where it has no record, or one that its text belies."""
+    record = chunk.chunk_metadata
+    if record is None or record.position is None or record.char_start is None:
+        return None
+    if record.char_end != record.char_start + len(chunk.content):
+        return None
+    return Span(record.position, record.char_start, record.char_end)
+
+
+def passages(kept: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
+    """Return the items of a context, best first.
+
+    Args:
+        kept: The hits, best first.
+        neighbors: What joins them. Hits of a vector DB that is not in it stay as they are; hits of
+            the others that touch each other, by their neighbors or themselves, become one.
+
+    Returns:
+        Each hit is in exactly one passage. A passage is as good as its best hit.
+    """
+    ranks = {each.key: rank for rank, each in enumerate(kept)}
+    made = [
+        passage
+        for vector_db_id, joining in neighbors.items()
+        for passage in _joined(vector_db_id, joining, kept)
+    ]
+    seen = {each.key for passage in made for each in passage.hits}
+    made += [bare(each) for each in kept if each.key not in seen]
+    return sorted(made, key=lambda passage: ranks[passage.best.key])
+
+
+def _joined(
+    vector_db_id: str, joining: Mapping[str, Chunk], kept: Sequence[ContextHit]
+) -> Iterator[Passage]:
+    """Yield the passages of one vector DB's hits that have a place in a document."""
+    own = {each.hit.chunk.chunk_id: each for each in kept if each.vector_db_id == vector_db_id}
+    order = {chunk_id: rank for rank, chunk_id in enumerate(own)}
+    chunks = {**joining, **{name: each.hit.chunk for name, each in own.items()}}
+    for run, text in _runs(chunks.values()):
+        inside = sorted((c.chunk_id for c in run if c.chunk_id in own), key=order.__getitem__)
+        if inside:
+            yield Passage(tuple(own[name] for name in inside), tuple(run), text)
+
+
+def _runs(chunks: Iterable[Chunk]) -> Iterator[tuple[list[Chunk], str]]:
+    """Yield the longest rows of adjacent chunks, each with its text."""
+    placed = [(c.document_id, at, c) for c in chunks if (at := span(c)) and c.document_id]
+    placed.sort(key=lambda each: (each[0], each[1].position, each[2].chunk_id))
+    run: list[Chunk] = []
+    text, document, last = "", "", Span(0, 0, 0)
+    for name, at, chunk in placed:
+        tail = None
+        if run and name == document and at.position == last.position + 1:
+            tail = _tail(text, last, chunk, at)
+        if tail is None and run:
+            yield run, text
+        if tail is None:
+            run, text, tail = [], "", chunk.content
+        run.append(chunk)
+        text += tail
+        document, last = name, Span(at.position, at.start, max(at.end, last.end))
+    if run:
+        yield run, text
+
+
+def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
+    """Return what a chunk adds to the text before it; None where the two do not fit together."""
+    gap = at.start - last.end
+    if gap > 0:
+        white = chunk.chunk_metadata.gap_before if chunk.chunk_metadata else None
+        if white is None and gap > MAX_GAP:
+            return "\n" + chunk.content
+        known = white is not None and len(white) == gap and white.isspace()
+        return f"{white}{chunk.content}" if known else None
+    shared, rest = chunk.content[:-gap], chunk.content[-gap:]
+    if gap == 0:
+        return chunk.content
+    return rest if at.start >= last.start and text.endswith(shared) else None
+
+
+def arranged(chosen: Sequence[Passage], order: Order) -> list[Passage]:
+    """Return passages, given best first, in the order in which a context shows them."""
+    if order == "edges":
+        return [*chosen[0::2], *reversed(chosen[1::2])]
+    if order == "score":
+        return list(chosen)
+    documents: dict[Key, int] = {}
+    keys = []
+    for rank, passage in enumerate(chosen):
+        # A chunk without a document is one by itself.
+        document = (passage.best.vector_db_id, passage.best.hit.chunk.document_id or f"\0{rank}")
+        keys.append((documents.setdefault(document, rank), *_position(passage), rank))
+    return [chosen[key[-1]] for key in sorted(keys)]
+
+
+def _position(passage: Passage) -> tuple[bool, int]:
+    """Return where in its document a passage stands; what has no place follows what has one."""
+    record = passage.chunks[0].chunk_metadata
+    known = record is not None and record.position is not None
+    return not known, record.position or 0 if record else 0

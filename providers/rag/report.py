@@ -1,0 +1,161 @@
+"""What the metadata of a context says: what is in it and why, what is not, and what is cited."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from corral.api.rag import RAGQueryConfig
+from corral.providers.rag.frame import marker
+from corral.providers.rag.passages import Passage, span
+from corral.providers.rag.selection import ContextHit, Dropped, Selection
+
+
+def report(
+    selection: Selection, shown: Sequence[Passage], contents: list[str], config: RAGQueryConfig
+) -> dict[str, Any]:
+    """Return the metadata of a context but for its costs, as JSON values.
+
+    Args:
+        selection: The hits.
+        shown: The passages in the content, in their order.
+        contents: Their texts, as far as they are in it.
+        config: What is to be said beside what always is.
+    """
+    best = [passage.best for passage in shown]
+    dropped = _dropped(selection, shown)
+    metadata: dict[str, Any] = {
+        "document_ids": [each.hit.chunk.document_id for each in best],
+        "chunks": contents,
+        "scores": [each.hit.score for each in best],
+        "vector_db_ids": [each.vector_db_id for each in best],
+        "chunk_ids": [each.hit.chunk.chunk_id for each in best],
+        "included_chunks": [_included(passage, selection) for passage in shown],
+        "dropped": len(dropped),
+        "dropped_by_reason": dict(Counter(each.reason for each in dropped)),
+        "dropped_chunks": [_left_out(each) for each in dropped],
+    }
+    if config.explain:
+        metadata["explanations"] = [_explain(each) for each in best]
+    if config.include_embeddings:
+        metadata["embeddings"] = [each.hit.chunk.embedding for each in best]
+    return metadata
+
+
+def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what each marker stands for, in their order; only what is known.
+
+    `char_start` and `char_end` are the characters of the parsed document that the item shows,
+    `page` is where they begin, `chunk_ids` are in the order of the document.
+    """
+    return [
+        {
+            "marker": marker(index),
+            "vector_db_id": passage.best.vector_db_id,
+            **_known(document_id=passage.best.hit.chunk.document_id, source=_source(passage)),
+            "chunk_ids": [chunk.chunk_id for chunk in passage.chunks],
+            **place(passage, content),
+        }
+        for index, (passage, content) in enumerate(zip(shown, contents, strict=True), 1)
+    ]
+
+
+def place(passage: Passage, content: str | None = None) -> dict[str, int]:
+    """Return where in its document a passage stands, as far as that is known.
+
+    Args:
+        passage: The passage.
+        content: The part of its text that is shown, where that is not all.
+    """
+    first, last = span(passage.chunks[0]), span(passage.chunks[-1])
+    record = passage.chunks[0].chunk_metadata
+    page = record.page if record else None
+    if first is None or last is None:
+        return _known(page=page)
+    cut = content is not None and len(content) < len(passage.text)
+    end = first.start + len(content or "") if cut else last.end
+    return _known(char_start=first.start, char_end=end, page=page)
+
+
+def source_of(passage: Passage) -> str | None:
+    """Return what the line of a citation names: the source, else the document."""
+    return _source(passage) or passage.best.hit.chunk.document_id
+
+
+def _source(passage: Passage) -> str | None:
+    chunk = passage.best.hit.chunk
+    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
+    given = chunk.metadata.get("source")
+    return recorded or (given if isinstance(given, str) and given else None)
+
+
+def _known(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _dropped(selection: Selection, shown: Sequence[Passage]) -> list[Dropped]:
+    """Return the hits that are not in the content, best first."""
+    there = {(p.best.vector_db_id, chunk.chunk_id) for p in shown for chunk in p.chunks}
+    reasons = {each.found.key: each for each in selection.dropped}
+    found = [*selection.kept, *(each.found for each in selection.dropped)]
+    absent = {each.key: each for each in found if each.key not in there}
+    return [
+        reasons.get(key) or Dropped(absent[key], "budget")
+        for key in sorted(absent, key=selection.ranks.__getitem__)
+    ]
+
+
+def _left_out(dropped: Dropped) -> dict[str, Any]:
+    said = {**_identity(dropped.found), "score": dropped.found.hit.score, "reason": dropped.reason}
+    first = dropped.duplicate_of
+    return said if first is None else {**said, "duplicate_of": _identity(first)}
+
+
+def _included(passage: Passage, selection: Selection) -> dict[str, Any]:
+    """Return why an item is there; `merged` and `expanded` where it is more than one chunk."""
+    best = passage.best
+    hits = {each.key[1] for each in passage.hits}
+    said = {
+        **_identity(best),
+        "rank": selection.ranks[best.key],
+        "score": best.hit.score,
+        "vector_db_rank": best.rank,
+        "vector_db_score": _own_score(best),
+    }
+    if len(passage.hits) > 1:
+        said["merged"] = [
+            {"chunk_id": e.key[1], "rank": selection.ranks[e.key], "score": e.hit.score}
+            for e in passage.hits[1:]
+        ]
+    if len(passage.chunks) > len(passage.hits):
+        said["expanded"] = [c.chunk_id for c in passage.chunks if c.chunk_id not in hits]
+    return said
+
+
+def _identity(each: ContextHit) -> dict[str, Any]:
+    chunk = each.hit.chunk
+    return {
+        "chunk_id": chunk.chunk_id,
+        "document_id": chunk.document_id,
+        "vector_db_id": each.vector_db_id,
+    }
+
+
+def _own_score(each: ContextHit) -> float:
+    return each.hit.score if each.vector_db_score is None else each.vector_db_score
+
+
+_ALWAYS = ("legs", "contributions", "matched_terms")
+
+
+def _explain(each: ContextHit) -> dict[str, Any]:
+    """Return why a chunk was found, as JSON values."""
+    said = asdict(each.hit.explanation)
+    return {
+        **{name: value for name, value in said.items() if value or name in _ALWAYS},
+        "matched_terms": list(each.hit.explanation.matched_terms),
+        "vector_db_rank": each.rank,
+        "vector_db_score": _own_score(each),
+    }
