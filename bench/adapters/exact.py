@@ -46,6 +46,7 @@ class Exact(BlockingSystem):
         self._matrix = np.concatenate(self._parts)
         self._ids = [chunk.chunk_id for chunk in self._chunks]
         self._words.finish()
+        self._places = np.argsort(np.argsort(np.array(self._ids)))
 
     def find(
         self,
@@ -71,7 +72,7 @@ class Exact(BlockingSystem):
     ) -> Leg:
         rows = None if passing is None else np.flatnonzero(passing)
         cosines = (self._matrix if rows is None else self._matrix[rows]) @ embedding
-        best = _best(cosines, k)
+        best = self._best(cosines, k, rows)
         return [
             (
                 self._ids[n if rows is None else rows[n]],
@@ -85,8 +86,18 @@ class Exact(BlockingSystem):
         scores = self._words.scores(text)
         if passing is not None:
             scores[~passing] = 0.0
-        best = [n for n in _best(scores, k) if scores[n] > 0]
+        best = [n for n in self._best(scores, k) if scores[n] > 0]
         return [(self._ids[n], float(scores[n] / (1 + scores[n])), float(scores[n])) for n in best]
+
+    def _best(
+        self, scores: NDArray[np.floating], k: int, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return where the k highest scores are, best first, ties by chunk id."""
+        least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+        found = np.flatnonzero(scores >= least)
+        places = self._places[found if rows is None else rows[found]]
+        order: NDArray[np.int64] = found[np.lexsort((places, -scores[found]))][:k]
+        return order
 
     def _mask(self, filters: dict[str, Any] | None) -> NDArray[np.bool_] | None:
         """Return which chunks pass; evaluated once for each filter, as nothing changes here."""
@@ -98,15 +109,6 @@ class Exact(BlockingSystem):
             found = [matches(parsed, chunk.metadata) for chunk in self._chunks]
             self._passing[key] = np.array(found, bool)
         return self._passing[key]
-
-
-def _best(scores: NDArray[np.floating], k: int) -> NDArray[np.int64]:
-    """Return the rows of the k highest scores, best first."""
-    if len(scores) <= k:
-        return np.argsort(-scores, kind="stable")
-    rows = np.argpartition(scores, -k)[-k:]
-    found: NDArray[np.int64] = rows[np.argsort(-scores[rows], kind="stable")]
-    return found
 
 
 ADAPTER = Exact

@@ -1,0 +1,329 @@
+"""Answers of backends, kept between runs, and the rows that follow from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from corral.api.fusion import DEFAULT_RANKER, fuse
+from corral.api.scoring import keyword_score
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Ranked
+from corral.bench.fidelity_checks import (
+    AGREES,
+    Findings,
+    Verdict,
+    Witness,
+    best,
+    cosines,
+    examine,
+    examine_own,
+    recall,
+)
+from corral.bench.fidelity_measures import overlap, rank_biased_overlap, score_differences
+from corral.bench.load_data import Material, without
+from corral.bench.rows import FidelityRow
+from corral.bench.speed_session import percent
+from corral.bench.statistics import bootstrap
+
+EXACT = "exact"
+ALIKE = 0.99
+"""Mean overlap from which two backends agree."""
+SAME_SCORE = 1e-3
+_FOLDER = "cells"
+Key = tuple[str, float | None, int, bool]
+
+
+class Asked(BaseModel):
+    """One round of questions and what was found for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: str
+    selectivity: float | None
+    k: int
+    after_deletion: bool = False
+    found: list[list[tuple[str, float]]] = []
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rounds of the same system."""
+        return (self.mode, self.selectivity, self.k, self.after_deletion)
+
+
+class Answers(BaseModel):
+    """Everything that one system answered.
+
+    Attributes:
+        contract: Whether its scores are those of Corral's contract.
+        own: The answers to stored embeddings, by the id of their chunk.
+        deleted: The chunks that were deleted before the rounds `after_deletion`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    system: str
+    contract: bool = False
+    own_fusion: bool = False
+    answers: list[Asked] = []
+    own: dict[str, list[tuple[str, float]]] = {}
+    deleted: list[str] = []
+
+    def by_key(self) -> dict[Key, Asked]:
+        """Return the rounds by what tells them apart."""
+        return {asked.key: asked for asked in self.answers}
+
+
+class Kept:
+    """A system's answers in the folder of a run.
+
+    Args:
+        out: The folder.
+        key: A hash of what decides the answers.
+        resume: Whether those of an interrupted run are taken over.
+    """
+
+    def __init__(self, out: Path, key: str, *, resume: bool) -> None:
+        self._path = out / _FOLDER / f"answers-{key}.json"
+        self._resume = resume
+
+    def find(self) -> Answers | None:
+        """Return them; None where there are none that this Corral can read."""
+        if not self._resume:
+            return None
+        try:
+            return Answers.model_validate_json(self._path.read_text("utf-8"))
+        except (FileNotFoundError, ValidationError):  # of another version, or never finished
+            return None
+
+    def keep(self, answers: Answers) -> None:
+        """Write them, whole or not at all."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(answers.model_dump_json(), encoding="utf-8")
+        scratch.replace(self._path)
+
+
+def fidelity_rows(material: Material, systems: Sequence[Answers]) -> list[FidelityRow]:
+    """Return a row for each system against brute force, and for each pair of systems."""
+    most = max((len(a.found) for s in systems for a in s.answers), default=0)
+    witness = Witness(material, most)
+    verdicts: dict[tuple[str, str], Findings] = {}
+    rows = []
+    for system in systems:
+        found = {mode: _findings(system, mode, witness) for mode in _modes(system)}
+        verdicts |= {(system.system, mode): findings for mode, findings in found.items()}
+        for asked in system.answers:
+            if not asked.after_deletion:
+                rows.append(_against_exact(system, asked, witness, found[asked.mode]))
+    for one, other in combinations(systems, 2):
+        rows += _pair(one, other, material, verdicts)
+    return rows
+
+
+def _modes(system: Answers) -> list[str]:
+    return list(dict.fromkeys(asked.mode for asked in system.answers))
+
+
+def _findings(system: Answers, mode: str, witness: Witness) -> Findings:
+    """Return what all answers of a mode show together."""
+    total = Findings()
+    material = witness.material
+    for asked in (asked for asked in system.answers if asked.mode == mode):
+        if asked.after_deletion:
+            left = without(material, [material.rows[one] for one in system.deleted])
+            after = Witness(left, len(asked.found))
+            total += _examine_all(system, asked, after, system.deleted)
+        else:
+            total += _examine_all(system, asked, witness, ())
+    if mode == SearchMode.VECTOR.value and system.own:
+        own = [material.rows[one] for one in system.own]
+        truths = cosines(material, material.embeddings[own])
+        for row, truth, ranked in zip(own, truths, system.own.values(), strict=True):
+            total += examine_own(ranked, row, material, truth)
+    return total
+
+
+def _examine_all(
+    system: Answers, asked: Asked, witness: Witness, deleted: Sequence[str]
+) -> Findings:
+    mode, material = SearchMode(asked.mode), witness.material
+    passing = material.passing(asked.selectivity)
+    total = Findings()
+    for number, ranked in enumerate(asked.found):
+        truth = _comparable(system, mode, witness, number)
+        found = examine(
+            ranked,
+            asked.k,
+            material,
+            truth,
+            mode,
+            passing=passing,
+            contract=system.contract,
+            deleted=deleted,
+        )
+        if asked.selectivity is not None and _is_short(system, asked, number, witness):
+            found.short, found.missing = 1, 0
+        total += found
+    return total
+
+
+def _comparable(
+    system: Answers, mode: SearchMode, witness: Witness, number: int
+) -> NDArray[np.float64] | None:
+    """Return the truth that an answer's scores follow; None where they follow another formula."""
+    if mode is SearchMode.VECTOR or (mode is SearchMode.KEYWORD and system.contract):
+        return witness.truth(mode, number)
+    return None
+
+
+def _is_short(system: Answers, asked: Asked, number: int, witness: Witness) -> bool:
+    """Say whether a filtered answer has too few hits, where an unfiltered one has enough."""
+    plain = system.by_key().get((asked.mode, None, asked.k, False))
+    if plain is None or len(plain.found[number]) < asked.k:
+        return False
+    passing = witness.material.passing(asked.selectivity)
+    if asked.mode == SearchMode.VECTOR.value:
+        reachable = int(passing.sum())
+    elif asked.mode == SearchMode.KEYWORD.value and system.contract:
+        reachable = int((passing & (witness.truth(SearchMode.KEYWORD, number) > 0)).sum())
+    else:
+        return False
+    return len(asked.found[number]) < min(asked.k, reachable)
+
+
+def _against_exact(
+    system: Answers, asked: Asked, witness: Witness, findings: Findings
+) -> FidelityRow:
+    mode, material = SearchMode(asked.mode), witness.material
+    exact = [_exact(witness, mode, n, asked) for n in range(len(asked.found))]
+    shares = list(_recalls(system, asked, witness))
+    own_scores = mode is SearchMode.VECTOR or system.contract
+    compared = _compared(asked, exact, scores=own_scores)
+    verdict: Verdict = findings.verdict
+    if not findings.defects() and (shares or mode is SearchMode.HYBRID):
+        reached = float(np.mean(shares)) if shares else compared["overlap"].mean
+        least = AGREES if shares else ALIKE
+        verdict = "agrees" if reached >= least else "approximate"
+    return FidelityRow(
+        backend=system.system,
+        reference=EXACT,
+        mode=asked.mode,
+        data_set=labeled(material.name, asked.selectivity),
+        size=len(material.texts),
+        k=asked.k,
+        n_queries=len(asked.found),
+        recall_vs_exact=bootstrap(shares) if shares else None,
+        verdict=verdict,
+        note=_note(system, findings, verdict, mode),
+        **compared,
+    )
+
+
+def _recalls(system: Answers, asked: Asked, witness: Witness) -> Iterator[float]:
+    mode, rows = SearchMode(asked.mode), witness.material.rows
+    passing = witness.material.passing(asked.selectivity)
+    for number, ranked in enumerate(asked.found):
+        truth = _comparable(system, mode, witness, number)
+        if truth is not None:
+            reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
+            yield recall(reachable, passing, ranked, asked.k, rows)
+
+
+def _compared(asked: Asked, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
+    """Return the fields of a row that compare two lists of answers."""
+    pairs = list(zip(asked.found, other, strict=True))
+    ids = [([i for i, _ in a], [i for i, _ in b]) for a, b in pairs]
+    found: dict[str, Any] = {
+        "overlap": bootstrap([overlap(a, b, asked.k) for a, b in ids]),
+        "rank_biased_overlap": bootstrap([rank_biased_overlap(_once(a), _once(b)) for a, b in ids]),
+    }
+    differences = [d for a, b in pairs for d in score_differences(a, b)] if scores else []
+    if differences:
+        found |= {
+            "score_difference_max": max(differences),
+            "score_difference_mean": float(np.mean(differences)),
+        }
+    return found
+
+
+def _exact(witness: Witness, mode: SearchMode, number: int, asked: Asked) -> Ranked:
+    """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
+    passing = witness.material.passing(asked.selectivity)
+    if mode is not SearchMode.HYBRID:
+        return [(i, s) for i, s, _ in _leg(witness, mode, number, passing, asked.k)]
+    size = DEFAULT_RANKER.leg_size(asked.k)
+    vector = _leg(witness, SearchMode.VECTOR, number, passing, size)
+    keyword = _leg(witness, SearchMode.KEYWORD, number, passing, size)
+    fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, asked.k)
+    return [(hit.chunk_id, hit.score) for hit in fused]
+
+
+def _leg(
+    witness: Witness, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
+) -> list[tuple[str, float, float]]:
+    truth, ids = witness.truth(mode, number), witness.material.chunk_ids
+    able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
+    _, least = best(truth, able, k)
+    rows = np.flatnonzero(able & (truth >= least))
+    ranked = sorted((-float(truth[row]), ids[row]) for row in rows)[:k]
+    vector = mode is SearchMode.VECTOR
+    return [(one, (1 - low) / 2 if vector else keyword_score(-low), -low) for low, one in ranked]
+
+
+def _pair(
+    one: Answers, other: Answers, material: Material, found: dict[tuple[str, str], Findings]
+) -> list[FidelityRow]:
+    """Return how far two systems agree with each other, round by round."""
+    rows = []
+    theirs = other.by_key()
+    for key, asked in one.by_key().items():
+        if key not in theirs or asked.after_deletion:
+            continue
+        scores = asked.mode == SearchMode.VECTOR.value or (one.contract and other.contract)
+        compared = _compared(asked, theirs[key].found, scores=scores)
+        broken = [s.system for s in (one, other) if found[s.system, asked.mode].defects()]
+        alike = compared["overlap"].mean >= ALIKE
+        alike = alike and compared.get("score_difference_max", 0.0) <= SAME_SCORE
+        verdict: Verdict = "mapping" if broken else "agrees" if alike else "approximate"
+        rows.append(
+            FidelityRow(
+                backend=one.system,
+                reference=other.system,
+                mode=asked.mode,
+                data_set=labeled(material.name, asked.selectivity),
+                size=len(material.texts),
+                k=asked.k,
+                n_queries=len(asked.found),
+                verdict=verdict,
+                note=f"wrong by itself: {', '.join(broken)}" if broken else "",
+                **compared,
+            )
+        )
+    return rows
+
+
+def _note(system: Answers, findings: Findings, verdict: Verdict, mode: SearchMode) -> str:
+    if findings.defects():
+        return "; ".join(findings.defects())
+    if mode is not SearchMode.VECTOR and not system.contract:
+        return "another formula for words, or for fusing: its ids and filters were checked only"
+    if verdict == "approximate":
+        return "scores are right, some hits are missed"
+    return ""
+
+
+def labeled(name: str, selectivity: float | None) -> str:
+    """Return a data set's name in rows: with the filter, where there is one."""
+    return name if selectivity is None else f"{name}, {percent(selectivity)} filter"
+
+
+def _once(ids: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(ids))
