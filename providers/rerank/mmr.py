@@ -34,10 +34,6 @@ from corral.providers.rerank.rescoring import rescored
 
 FloatArray = NDArray[np.float64]
 
-_DIGITS = 12
-"""Cosines are rounded to so many, so that equal embeddings are equally similar to a third one
-wherever they stand: a matrix product rounds by position, in the 16th digit."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -93,11 +89,12 @@ class MMRReranker(Reranker):
         rows = _unit_rows(ordered)
         parts: dict[str, FloatArray] = {}
         if self._settings.relevance != "bm25":
-            parts["embedding"] = _mapped(rows @ _unit_query(embedding, rows.shape[1]))
+            cosines = _cosines(rows, _unit_query(embedding, rows.shape[1]))
+            parts["embedding"] = np.clip((1.0 + cosines) / 2.0, 0.0, 1.0)
         if self._settings.relevance != "embedding":
             parts["bm25"] = self._bounded_bm25(query, ordered)
         relevance: FloatArray = sum(parts.values(), np.zeros(len(rows))) / len(parts)
-        choices = choose(relevance, rows @ rows.T, self._settings.lambda_, k)
+        choices = choose(relevance, rows, self._settings.lambda_, k)
         return [
             rescored(
                 ordered[choice.row],
@@ -119,36 +116,44 @@ class MMRReranker(Reranker):
         return bounded
 
 
-def choose(relevance: FloatArray, cosines: FloatArray, lambda_: float, k: int) -> list[_Choice]:
+def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> list[_Choice]:
     """Return up to k choices in their order; among equal scores the first row.
 
     Args:
         relevance: Shape (n,), in [0, 1].
-        cosines: Between the candidates, shape (n, n), in [-1, 1] but for rounding.
+        rows: The candidates' embeddings with length 1, or 0, shape (n, dimension).
         lambda_: In [0, 1]; 1 is relevance alone.
         k: At least 1.
 
     Returns:
-        Cost: O(k n).
+        Cost: O(k n dimension), 10 microseconds a choice for 100 x 384.
     """
     worth = lambda_ * relevance
-    redundancy = np.zeros(len(relevance))
-    chosen = np.zeros(len(relevance), bool)
+    closest = np.full(len(relevance), -1.0)  # the largest cosine to a chosen one
     choices: list[_Choice] = []
     for _ in range(min(k, len(relevance))):
-        scores = worth + (1.0 - lambda_) * (1.0 - redundancy)
-        scores[chosen] = -1.0
+        # (1 - cos) / 2 is 1 minus the similarity (1 + cos) / 2.
+        scores = worth + (1.0 - lambda_) / 2.0 * (1.0 - closest)
         row = int(scores.argmax())
-        choices.append(_Choice(row, min(float(scores[row]), 1.0), float(redundancy[row])))
-        chosen[row] = True
-        np.maximum(redundancy, _mapped(cosines[row]), out=redundancy)
+        choices.append(_Choice(row, _unit(scores[row]), _unit((1.0 + closest[row]) / 2.0)))
+        worth[row] = -np.inf
+        np.maximum(closest, _cosines(rows, rows[row]), out=closest)
     return choices
 
 
-def _mapped(cosines: FloatArray) -> FloatArray:
-    """Return cosines as scores in [0, 1]; rounding takes what is beyond 1 in the last digits."""
-    scores: FloatArray = (1.0 + np.round(cosines, _DIGITS)) / 2.0
-    return scores
+def _cosines(rows: FloatArray, other: FloatArray) -> FloatArray:
+    """Return the cosines of rows of length 1 to another one.
+
+    Not by a matrix product: that rounds by position, so that equal embeddings would differ, and
+    waits for threads that a busy machine does not run.
+    """
+    cosines: FloatArray = np.einsum("ij,j->i", rows, other)
+    return cosines
+
+
+def _unit(number: float) -> float:
+    """Return a number in [0, 1] without what rounding has put beyond."""
+    return min(max(float(number), 0.0), 1.0)
 
 
 def _unit_rows(hits: Sequence[Hit]) -> FloatArray:

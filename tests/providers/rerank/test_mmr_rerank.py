@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +16,7 @@ from corral.providers.rerank import reranker_for
 from corral.providers.rerank.bm25 import BM25Reranker
 from corral.providers.rerank.mmr import MMRReranker
 
-from .candidates import hit, ids, reranked, vector_db, with_embeddings
+from .candidates import cpu_seconds, hit, ids, reranked, vector_db, with_embeddings
 
 
 def cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
@@ -110,18 +109,25 @@ def test_scores_never_increase_and_stay_in_range(relevance: str, lambda_: float)
     assert all(earlier >= later for earlier, later in pairwise(scores))
 
 
-def test_ties_are_ordered_by_chunk_id_whatever_the_order_was() -> None:
-    """Equal embeddings are chosen by chunk_id; the order of the candidates does not matter."""
+@pytest.mark.parametrize("dimension", [3, 16, 384, 385])
+def test_ties_are_ordered_by_chunk_id_whatever_the_order_was(dimension: int) -> None:
+    """Equal embeddings have equal scores and are chosen by chunk_id, in whatever order they came.
+
+    If this fails: similarity is rounded by a chunk's position, and equal input has two answers.
+    """
     chance = np.random.default_rng(10)
-    row = chance.standard_normal(384)
-    rows = np.concatenate([np.tile(row, (37, 1)), chance.standard_normal((30, 384))])
+    row = chance.standard_normal(dimension)
+    rows = np.concatenate([np.tile(row, (37, 1)), chance.standard_normal((30, dimension))])
     hits = with_embeddings(rows)
-    question = row + 0.3 * chance.standard_normal(384)
-    expected = reranked(MMRRerank(lambda_=1), "", hits, embedding=question)
-    copies = [name for name in ids(expected) if int(name) < 37]
-    assert copies == [f"{number:02}" for number in range(37)]
+    question = row + 0.3 * chance.standard_normal(dimension)
     shuffled = [hits[number] for number in chance.permutation(67)]
-    assert reranked(MMRRerank(lambda_=1), "", shuffled, embedding=question) == expected
+    for lambda_ in (1.0, 0.5):
+        rerank = MMRRerank(lambda_=lambda_)
+        expected = reranked(rerank, "", hits, embedding=question)
+        copies = [each for each in expected if int(each.chunk.chunk_id) < 37]
+        assert ids(copies) == [f"{number:02}" for number in range(37)]
+        assert len({each.explanation.rerank["relevance"] for each in copies}) == 1
+        assert reranked(rerank, "", shuffled, embedding=question) == expected
 
 
 def test_relevance_of_the_text_is_bounded_bm25() -> None:
@@ -173,15 +179,12 @@ def test_a_chunk_without_embedding_is_a_defect_of_the_index() -> None:
 
 
 def test_a_hundred_candidates_are_fast() -> None:
-    """Bound: 2 ms for 100 x 384; asserted with room for a busy machine."""
+    """Bound: 2 ms of processor time for 100 x 384, every one of them chosen."""
     rows = np.random.default_rng(11).standard_normal((100, 384))
     hits = with_embeddings(rows, [f"{number:03}" for number in range(100)])
-    seconds = []
-    for _ in range(10):
-        began = time.perf_counter()
-        reranked(MMRRerank(), "", hits, 10, embedding=rows[0])
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.01
+    reranker = MMRReranker(MMRRerank(), vector_db())
+    question = rows[0].astype(np.float32)
+    assert cpu_seconds(lambda: reranker._rerank("", hits, 100, question)) < 0.004
 
 
 def test_each_kind_has_its_reranker() -> None:

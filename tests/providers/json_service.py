@@ -1,0 +1,116 @@
+"""A small service on 127.0.0.1 that answers JSON as a function of the request, or misbehaves."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "sk-very-secret"
+
+
+@dataclass
+class Reply:
+    """What the service answers instead of its proper answer."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    delay_seconds: float = 0.0
+    hang_up: bool = False
+
+
+@dataclass
+class Service:
+    """The running service: what it got, and what it shall answer.
+
+    Attributes:
+        url: Its address.
+        answer: The proper answer to a request.
+        requests: The bodies that it got; GETs are not among them.
+        paths: The paths of these.
+        headers: Their headers, names in lower case.
+        replies: What the next requests are answered instead, GETs included.
+        always: What every request is answered instead, once `replies` are used up.
+    """
+
+    answer: Callable[[dict[str, Any]], Any]
+    url: str = ""
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+    always: Reply | None = None
+    released: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self) -> Reply | None:
+        with self.lock:
+            return self.replies.pop(0) if self.replies else self.always
+
+
+def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: the tests look at what the code under test says."""
+
+        def do_GET(self) -> None:
+            with service.lock:
+                service.paths.append(self.path)
+            self._send(service.take() or Reply(body=b"{}"))
+
+        def do_POST(self) -> None:
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            with service.lock:
+                service.requests.append(request)
+                service.paths.append(self.path)
+                service.headers.append({k.lower(): v for k, v in self.headers.items()})
+            reply = service.take()
+            self._send(reply or Reply(body=json.dumps(service.answer(request)).encode()))
+
+        def _send(self, reply: Reply) -> None:
+            service.released.wait(reply.delay_seconds)
+            self.close_connection = True
+            if reply.hang_up:
+                return
+            self.send_response(reply.status)
+            # Said aloud, since a client would otherwise try to use the connection again.
+            headers = {"content-length": str(len(reply.body)), "connection": "close"}
+            for name, value in (headers | reply.headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+    return Handler
+
+
+@contextmanager
+def running_service(answer: Callable[[dict[str, Any]], Any]) -> Iterator[Service]:
+    """Run a service on a free port of 127.0.0.1."""
+    service = Service(answer)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
+    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that left
+    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield service
+    finally:
+        service.released.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def closed_port() -> str:
+    """Return an address at which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
