@@ -298,6 +298,7 @@ def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path, mode: str) ->
                     for n in range(10)
                 ]
                 await index.add_chunks(chunks, vectors(10), replace_documents={"d"})
+                await asyncio.sleep(0.01)  # time to fetch what was found before it is replaced
 
         async def read() -> None:
             passing = {"type": "gte", "key": "version", "value": 0}
