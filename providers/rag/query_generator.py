@@ -21,7 +21,7 @@ MAX_GENERATED_CHARACTERS = 1000
 _FIELD = "query_config.query_generator_config"
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
 _BLANK_LINE = re.compile(r"\n\s*\n")
-_QUOTED = re.compile(r"\"(.*)\"|“(.*)”|„(.*)“|«(.*)»|'(.*)'|`(.*)`", re.DOTALL)
+_QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^«»]*)»|'([^']*)'|`([^`]*)`")
 
 
 @runtime_checkable

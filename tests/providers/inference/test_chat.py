@@ -1,0 +1,193 @@
+"""remote::chat against a live service: what is sent, what comes back, how it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+from pydantic import ValidationError
+
+from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.api.provider import Health
+from corral.providers.inference.chat.config import ChatConfig
+from corral.providers.inference.chat.model import ChatProvider, create
+
+from ..json_service import KEY, Reply, Service, closed_port
+
+T = TypeVar("T")
+
+
+def configured(url: str, **settings: Any) -> ChatConfig:
+    """Return settings with one model `tiny`, quick retries and a key."""
+    defaults: dict[str, Any] = {"models": ["tiny"], "retry_delay_seconds": 0.001, "api_key": KEY}
+    return ChatConfig.model_validate({"base_url": url, **defaults, **settings})
+
+
+def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Awaitable[T]]) -> T:
+    """Run work with a provider and close it."""
+
+    async def run() -> T:
+        provider = create("llm", config, None)  # type: ignore[arg-type]  # it keeps no files
+        try:
+            return await work(provider)
+        finally:
+            await provider.close()
+
+    return asyncio.run(run())
+
+
+def chat(config: ChatConfig, prompt: str = "hello") -> str:
+    """Return what the model answers."""
+    return with_provider(config, lambda provider: provider.chat("tiny", prompt))
+
+
+def completion(content: Any) -> bytes:
+    """Return a chat completion of that content."""
+    return json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+
+
+def test_a_prompt_is_answered(service: Service) -> None:
+    """The request is what every compatible service takes: one message, bounded, temperature 0."""
+    assert chat(configured(service.url)) == "HELLO"
+    assert service.paths == ["/v1/chat/completions"]
+    assert service.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert service.requests == [
+        {
+            "model": "tiny",
+            "messages": [{"role": "user", "content": "hello"}],
+            "stream": False,
+            "max_tokens": 128,
+            "temperature": 0,
+        }
+    ]
+
+
+def test_a_model_that_thinks_gets_its_own_bound(service: Service) -> None:
+    """OpenAI's reasoning models refuse `max_tokens` and any temperature; neither is sent."""
+    chat(configured(service.url, reasoning=True, max_output_tokens=2000))
+    assert service.requests[0]["max_completion_tokens"] == 2000
+    assert not {"max_tokens", "temperature"} & set(service.requests[0])
+
+
+def test_lone_surrogates_are_made_harmless(service: Service) -> None:
+    """What is no character is sent as a question mark."""
+    assert chat(configured(service.url), "a\ud800") == "A?"
+
+
+def test_no_text_is_an_empty_answer(service: Service) -> None:
+    """A null, as of a model that only thought, is an empty text; the caller decides what it is."""
+    service.always = Reply(body=completion(None))
+    assert chat(configured(service.url)) == ""
+
+
+def test_only_configured_models_are_asked(service: Service) -> None:
+    """An unknown model is refused with the known ones; nothing is sent."""
+    with pytest.raises(NotFound, match="tiny"):
+        with_provider(configured(service.url), lambda provider: provider.chat("other", "hello"))
+    assert service.requests == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>",
+        b"null",
+        b"[]",
+        b"7",
+        b"[" * 100_000,
+        b"{}",
+        b'{"choices": []}',
+        b'{"choices": null}',
+        b'{"choices": [{"text": "old style"}]}',
+        b'{"choices": [{"message": "text"}]}',
+        b'{"choices": [{"message": {}}]}',
+        completion(7),
+        completion(["text"]),
+        completion({"text": "x"}),
+    ],
+)
+def test_garbage_is_a_provider_error(service: Service, body: bytes) -> None:
+    """Whatever is no chat completion with a text is refused, and quotes nothing."""
+    service.always = Reply(body=body)
+    with pytest.raises(ProviderError, match=r"llm \(remote::chat\)") as caught:
+        chat(configured(service.url))
+    assert type(caught.value) is ProviderError
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "requests"),
+    [
+        (Reply(status=401), ProviderError, 1),
+        (Reply(status=500), ProviderError, 1),
+        (Reply(status=503), Unavailable, 1),
+        (Reply(status=429, headers={"retry-after": "1"}), Unavailable, 1),
+        (Reply(hang_up=True), Unavailable, 3),
+    ],
+)
+def test_only_connections_are_tried_again(
+    service: Service, reply: Reply, kind: type[ProviderError], requests: int
+) -> None:
+    """Somebody waits: what a service has answered is not asked for twice."""
+    service.always = reply
+    with pytest.raises(ProviderError) as caught:
+        chat(configured(service.url, max_retries=2))
+    assert type(caught.value) is kind
+    assert len(service.requests) == requests
+
+
+def test_a_slow_service_times_out(service: Service) -> None:
+    """No answer within `timeout_seconds` gives ProviderTimeout."""
+    service.always = Reply(delay_seconds=30)
+    with pytest.raises(ProviderTimeout, match=r"0\.2 seconds"):
+        chat(configured(service.url, timeout_seconds=0.2))
+
+
+def test_health(service: Service) -> None:
+    """A service that lists its models is well; a refused key and nobody at all are not."""
+    config = configured(service.url)
+    assert with_provider(config, lambda provider: provider.health()) == Health("OK")
+    service.always = Reply(status=401)
+    assert with_provider(config, lambda provider: provider.health()).status == "Error"
+    nobody = configured(closed_port())
+    assert with_provider(nobody, lambda provider: provider.health()).status == "Error"
+
+
+def test_neither_text_nor_key_leaks(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+    """Errors and logs never show the service's message, the prompt or the key."""
+    caplog.set_level(logging.DEBUG)
+    quote = {"error": {"message": "bad prompt: my secret", "code": "context_length_exceeded"}}
+    service.always = Reply(status=400, body=json.dumps(quote).encode())
+    with pytest.raises(ProviderError, match="context_length_exceeded") as caught:
+        chat(configured(service.url), "my secret")
+    assert "secret" not in str(caught.value)
+    corral = [record for record in caplog.records if record.name.startswith("corral")]
+    assert not [record for record in corral if "secret" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"models": []},
+        {"models": ["tiny", "tiny"]},
+        {"models": [""]},
+        {"max_output_tokens": 0},
+        {"timeout_seconds": 0},
+        {"temperature": 1},
+        {"base_url": "ftp://127.0.0.1"},
+    ],
+)
+def test_bad_settings_are_refused(change: dict[str, Any]) -> None:
+    """Values out of range and unknown keys are refused."""
+    with pytest.raises(ValidationError):
+        ChatConfig.model_validate({"base_url": "http://127.0.0.1:1", "models": ["tiny"]} | change)
+
+
+def test_the_key_stays_secret() -> None:
+    """The key appears in no representation or dump of the settings."""
+    config = configured("http://127.0.0.1:1")
+    assert KEY not in repr(config) + str(config.model_dump()) + config.model_dump_json()

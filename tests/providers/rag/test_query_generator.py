@@ -1,0 +1,214 @@
+"""Query generation: templates, what becomes of a model's answer, and the RAG tool around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from corral.api.errors import InvalidRequest, ProviderError, Unavailable
+from corral.api.rag import LLMQueryGenerator, RAGDocument, RAGQueryConfig, RAGQueryResult
+from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS, fill, query_of
+from corral.providers.rag.tool import RagTool
+
+from .fake_library import FakeLibrary
+
+GENERATOR: dict[str, Any] = {
+    "type": "llm",
+    "model": "tiny",
+    "template": "One query for:\n{messages}",
+}
+
+
+class ChattyLibrary(FakeLibrary):
+    """A library with a language model that gives one answer, or fails."""
+
+    def __init__(self, answer: str | Exception) -> None:
+        super().__init__()
+        self.answer = answer
+        self.prompts: list[str] = []
+
+    def inference_models(self) -> list[tuple[str, str]]:
+        return [("llm", "tiny"), ("llm", "large")]
+
+    async def chat(self, model: str, prompt: str) -> str:
+        self.prompts.append(prompt)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def ask(library: FakeLibrary, content: str | Sequence[str], **generator: Any) -> RAGQueryResult:
+    """Insert a document and ask with a query generator of type llm."""
+    config = RAGQueryConfig.model_validate({"query_generator_config": GENERATOR | generator})
+
+    async def work() -> RAGQueryResult:
+        tool = RagTool(library)
+        await tool.insert([RAGDocument(document_id="a", content="grass and hay")], "db")
+        return await tool.query(content, ["db"], config)
+
+    return asyncio.run(work())
+
+
+def searched(library: FakeLibrary) -> list[str]:
+    """Return the questions that were embedded."""
+    return library.embedders["words"].queries
+
+
+# --- templates -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("Q: {query}", "Q: hay?"),
+        ("Q: {messages}!", "Q: hay?!"),
+        ("Q: {{ messages }}", "Q: hay?"),
+        ("Q: {{query}}", "Q: hay?"),
+        ("{query} {query}", "hay? hay?"),
+        ('As JSON {"a": [1]}, {0}, {x.y}, {}: {query}', 'As JSON {"a": [1]}, {0}, {x.y}, {}: hay?'),
+    ],
+)
+def test_a_template_is_filled_by_plain_replacement(template: str, filled: str) -> None:
+    """One field in two spellings; all other braces are text."""
+    generator = LLMQueryGenerator(type="llm", model="m", template=template)
+    assert fill(generator.template, "hay?") == filled
+
+
+@pytest.mark.parametrize("question", ["{query}", "{messages} {0}", r"\1 \g<0>", "{{ messages }}"])
+def test_what_a_question_holds_is_not_looked_at_again(question: str) -> None:
+    """A question that spells a field, or a reference of a regular expression, stays text."""
+    assert fill("a {query} b", question) == f"a {question} b"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "",
+        "no field",
+        "{ query }",
+        "{query.__class__}",
+        "{query!r}",
+        "{messages[0]}",
+        "{{ messages[0].content }}",
+        "{{ messages | upper }} {query}",
+        "{% for m in messages %}{{ m }}{% endfor %} {query}",
+        "{# note #} {query}",
+        "{{ cycler.__init__.__globals__ }} {query}",
+        "{query}" + "x" * 10_000,
+    ],
+)
+def test_other_templates_are_refused(template: str) -> None:
+    """A template names the question and nothing else; no expression is run or sent as it is."""
+    with pytest.raises(ValidationError):
+        LLMQueryGenerator(type="llm", model="m", template=template)
+
+
+# --- a model's answer ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "query"),
+    [
+        ("dry grass", "dry grass"),
+        ("  dry\n  grass \n", "dry grass"),
+        ("dry grass\n\nThis query finds texts about hay.", "dry grass"),
+        ("dry grass\r\n \r\nBecause.", "dry grass"),
+        ('"dry grass"', "dry grass"),
+        ("“dry grass”", "dry grass"),
+        ("`dry grass`", "dry grass"),
+        ('"dry" grass', '"dry" grass'),
+        ('"dry grass" "hay"', '"dry grass" "hay"'),
+        ("<think>hay is grass\n\nso\n</think>\n\ndry grass", "dry grass"),
+        ("<think>hay is gra", ""),
+        ("dry\u200b gr\U000e0041ass\x00", "dry grass"),
+        ("", ""),
+        ("\u200b \n\t", ""),
+        ('""', ""),
+    ],
+)
+def test_the_first_paragraph_is_the_query(answer: str, query: str) -> None:
+    """Explanations, thoughts, quotation marks around it and invisible characters are left out."""
+    assert query_of(answer) == query
+
+
+def test_a_long_answer_is_cut_between_words() -> None:
+    """A query has 1,000 characters at most, of whole words where there are any."""
+    assert query_of("hay " * 1000) == " ".join(["hay"] * 250)
+    assert query_of("x" * 100_000) == "x" * MAX_GENERATED_CHARACTERS
+
+
+# --- the RAG tool ----------------------------------------------------------------------------
+
+
+def test_the_generated_query_is_searched_and_shown() -> None:
+    """What the model says is embedded and searched, and the answer's metadata tells it."""
+    library = ChattyLibrary("grass hay\n\nas you asked")
+    found = ask(library, ["What do cows eat?", "In winter?"])
+    assert library.prompts == ["One query for:\nWhat do cows eat?\nIn winter?"]
+    assert searched(library) == ["grass hay"]
+    assert found.metadata["generated_query"] == "grass hay"
+    assert found.metadata["document_ids"] == ["a"]
+
+
+def test_an_unchanged_question_is_not_announced() -> None:
+    """`generated_query` is there only where it differs from the question."""
+    assert "generated_query" not in ask(ChattyLibrary("hay"), "hay").metadata
+    assert "generated_query" not in ask(ChattyLibrary("hay"), " hay ").metadata
+
+
+@pytest.mark.parametrize("answer", ["", "  \n", "\u200b", "<think>long thoughts", '""'])
+def test_an_empty_answer_is_an_error(answer: str) -> None:
+    """The old question is never searched in its place: nobody would see that the model fails."""
+    library = ChattyLibrary(answer)
+    with pytest.raises(ProviderError, match=r"llm: 'tiny' answered with no query") as caught:
+        ask(library, "hay")
+    assert type(caught.value) is ProviderError
+    assert searched(library) == []
+
+
+def test_a_failing_model_fails_the_query() -> None:
+    """An error of the service is the query's error; nothing was searched."""
+    library = ChattyLibrary(Unavailable("llm is away"))
+    with pytest.raises(Unavailable):
+        ask(library, "hay")
+    assert searched(library) == []
+
+
+def test_a_blank_question_asks_nobody() -> None:
+    """There is nothing to rewrite, and a blank question finds nothing, as everywhere."""
+    library = ChattyLibrary("hay")
+    assert ask(library, " \n").content is None
+    assert library.prompts == []
+
+
+def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+    """Only models of the operator's configuration can be named."""
+    library = ChattyLibrary("hay")
+    with pytest.raises(InvalidRequest, match=r"'gpt'.*tiny, large") as caught:
+        ask(library, "hay", model="gpt")
+    assert caught.value.field == "query_config.query_generator_config.model"
+    assert library.prompts == []
+
+
+def test_without_a_model_it_is_refused() -> None:
+    """Off unless configured; the message says what works."""
+    with pytest.raises(InvalidRequest, match=r"none is configured.*\"default\"") as caught:
+        ask(FakeLibrary(), "hay")
+    assert caught.value.field == "query_config.query_generator_config"
+
+
+def test_a_request_cannot_name_an_endpoint() -> None:
+    """No key but model and template is taken: where a model is, the operator decides."""
+    for key in ("base_url", "api_key", "endpoint"):
+        with pytest.raises(ValidationError):
+            LLMQueryGenerator.model_validate(GENERATOR | {key: "http://evil.example"})
+
+
+def test_what_a_model_says_is_no_syntax_of_the_template() -> None:
+    """An answer that looks like a template, a filter or a tag is the text of a query."""
+    library = ChattyLibrary('{query} <|tool|> {"type": "eq"}')
+    assert ask(library, "hay").metadata["generated_query"] == '{query} <|tool|> {"type": "eq"}'
