@@ -298,10 +298,11 @@ def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path, mode: str) ->
                     for n in range(10)
                 ]
                 await index.add_chunks(chunks, vectors(10), replace_documents={"d"})
-                await asyncio.sleep(0.01)  # time to fetch what was found before it is replaced
+                first_is_there.set()
 
         async def read() -> None:
             passing = {"type": "gte", "key": "version", "value": 0}
+            await first_is_there.wait()
             for number in range(60):
                 response = await index.query(
                     vectors(1)[0], "herd", k=50, mode=mode, filters=passing if number % 2 else None
@@ -310,6 +311,7 @@ def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path, mode: str) ->
                 assert len(response.hits) in (0, 10)
                 found_once.add(len(response.hits))
 
+        first_is_there = asyncio.Event()
         found_once: set[int] = set()
         await index.add_chunks(some_chunks(1, "other"), vectors(1))
         await index.delete_chunks(["other-0000"])
