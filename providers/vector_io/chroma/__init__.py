@@ -23,6 +23,7 @@ SPEC = ProviderSpec(
         persistent=True,
         concurrent_processes=False,
         transactional=False,
+        fuzzy=True,
     ),
 )
 
