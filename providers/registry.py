@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, UnknownProvider
 from corral.api.provider import (
-    ALL_FILTERS,
     ENTRY_POINT_GROUP,
     Api,
     Provider,
@@ -91,32 +90,3 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
 def _load(reference: str) -> Any:
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-def capability_table() -> str:
-    """Return the README's table of vector_io providers and what each can do, in Markdown."""
-    head = (
-        "| provider | vector | keyword | hybrid | filters | metrics | exact | processes | kill -9 |"
-    )
-    lines = [head, "|" + "---|" * head.count(" | ") + "---|"]
-    for (api, name), spec in provider_specs().items():
-        if api is not Api.VECTOR_IO:
-            continue
-        can = spec.capabilities
-        cells = [
-            f"`{name}`",
-            can.vector,
-            can.keyword,
-            can.hybrid,
-            "all" if set(can.filter_operators) >= set(ALL_FILTERS) else "some",
-            ", ".join(can.metrics),
-            "yes" if can.exact else "no",
-            "many" if can.concurrent_processes else "one",
-            "whole calls" if can.transactional else "see its README",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(capability_table())  # noqa: T201 - python -m corral.providers.registry, for the README

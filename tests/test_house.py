@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import provider_matrix
 import pytest
 
-from corral.providers.registry import capability_table, provider_specs
+from corral.providers.registry import provider_specs
 
 ROOT = Path(__file__).parent.parent
 FLOORS = {"api": 0, "providers": 1, "bench": 2, "server": 3}
@@ -126,10 +128,14 @@ def test_every_rfc_is_in_the_index_and_says_what_enforces_it() -> None:
 
 
 def test_the_readme_shows_the_capabilities_as_they_are() -> None:
-    """The table in the README is the one that the providers' capability values make."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    shown = text.split("<!-- capabilities:begin -->")[1].split("<!-- capabilities:end -->")[0]
-    assert shown.strip() == capability_table(), "run: python -m corral.providers.registry"
+    """README, docs/conformance.json and the providers' own values say the same.
+
+    If this fails: run `make matrix`, which runs the suites and writes the two files.
+    """
+    data = json.loads(provider_matrix.DATA.read_text("utf-8"))
+    assert provider_matrix.shown() == provider_matrix.table(data)
+    for name, spec in provider_matrix.own_specs().items():
+        assert data[name]["capabilities"] == json.loads(json.dumps(spec.capabilities.as_dict()))
 
 
 @pytest.mark.parametrize("number", [0])
