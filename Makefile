@@ -34,7 +34,8 @@ matrix: $(VENV)/.dev
 	$(BIN)/python tests/conformance/provider_matrix.py
 
 bench: $(VENV)/.bench
-	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss
+	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss \
+		--fusion rrf --fusion weighted
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

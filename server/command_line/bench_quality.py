@@ -19,7 +19,7 @@ from corral.bench.metrics import NDCG
 from corral.bench.quality import run_quality, work_of
 from corral.bench.quality_plan import make_plan
 from corral.bench.report import REPORT_NAME, Report
-from corral.bench.rows import Estimate, Failure, QualityRow
+from corral.bench.rows import DataSet, Estimate, Failure, QualityRow
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display
 from corral.server.command_line.client import CommandError
@@ -84,9 +84,10 @@ def command_line() -> str:
 
 def show(report: Report, out: Path) -> None:
     """Print a table for each data set, the failures, and where the report is."""
-    for name in dict.fromkeys(row.data_set for row in report.quality):
-        rows = [row for row in report.quality if row.data_set == name]
-        display.show(quality_table(name, rows), "")
+    for data in report.data_sets:
+        rows = [row for row in report.quality if row.data_set == data.name]
+        if rows:
+            display.show(quality_table(data, rows), "")
     if report.failures:
         display.show(failures_table(report.failures), "")
     for note in report.notes:
@@ -94,9 +95,9 @@ def show(report: Report, out: Path) -> None:
     display.show(f"Report: {display.clean(out / REPORT_NAME)}")
 
 
-def quality_table(name: str, rows: Sequence[QualityRow]) -> Table:
+def quality_table(data: DataSet, rows: Sequence[QualityRow]) -> Table:
     """Return the rows of one data set: nDCG@10 with its interval, the rest, the comparison."""
-    title = f"{name}, {rows[0].n_queries} queries, mean [95 % interval]"
+    title = f"{data.name}, {data.language}, {data.queries} queries, mean [95 % interval]"
     table = _table("backend", "mode", f"{NDCG}>", *(f"{name}>" for name in SHOWN), "compared>")
     table.title, table.title_justify = Text(display.clean(title)), "left"
     for row in rows:

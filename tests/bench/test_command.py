@@ -38,7 +38,12 @@ def test_a_table_for_each_set(tmp_path: Path) -> None:
         "--language", "one=french", "--out", "out",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    for shown in ("one, 2 queries", "two-de, 2 queries", "sqlite    keyword", "Report: out/report"):
+    for shown in (
+        "one, french, 2 queries",
+        "two-de, german, 2 queries",
+        "sqlite    keyword",
+        "Report: out/report",
+    ):
         assert shown in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
     report = read_report(tmp_path / "out")
