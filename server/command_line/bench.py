@@ -35,7 +35,13 @@ def bench() -> None:
     "[default: rrf]",
 )
 @click.option("--embedder", "model", metavar="MODEL", help="[default: of the configuration]")
-@click.option("--k", type=int, default=100, show_default=True, help="Hits asked for.")
+@click.option(
+    "--k",
+    type=int,
+    default=100,
+    show_default=True,
+    help="Hits asked for; of each leg, fusion gets max(2k, 40).",
+)
 @click.option(
     "--baseline", metavar="BACKEND:MODE[:FUSION]", help="[default: the first that is measured]"
 )
@@ -63,8 +69,9 @@ def quality(
     (documents.*, topics.*, qrels.*); ir_datasets:NAME is a public set; `miniature` is a small one
     that Corral makes itself.
 
-    Every query is asked on every backend in every mode. The folder --out gets report.json, the TREC
-    runs, and what a later --resume needs. The exit code is 1 where something could not be measured.
+    Every query is asked on every backend in every mode. The folder --out gets the reports (.html,
+    .md, .json), the TREC runs, and what a later --resume needs. The exit code is 1 where something
+    could not be measured.
     """
     target.local_only("bench quality")
     from corral.server.command_line import bench_quality  # noqa: PLC0415 - start-up time

@@ -19,6 +19,7 @@ from corral.bench.metrics import NDCG
 from corral.bench.quality import run_quality, work_of
 from corral.bench.quality_plan import make_plan
 from corral.bench.report import REPORT_NAME, Report
+from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, write_reports
 from corral.bench.rows import DataSet, Estimate, Failure, QualityRow
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display
@@ -65,6 +66,7 @@ def run(
     cells, work = asyncio.run(work_of(plan))
     with progress(cells, work, work="Measuring", things="cells") as advance:
         report = asyncio.run(run_quality(plan, advance))
+    write_reports(report, plan.out)
     show(report, plan.out)
     if report.failures:
         count = len(report.failures)
@@ -92,7 +94,8 @@ def show(report: Report, out: Path) -> None:
         display.show(failures_table(report.failures), "")
     for note in report.notes:
         display.show(display.clean(note))
-    display.show(f"Report: {display.clean(out / REPORT_NAME)}")
+    names = ", ".join((HTML_NAME, MARKDOWN_NAME, REPORT_NAME))
+    display.show(f"Reports in {display.clean(out)}: {names}")
 
 
 def quality_table(data: DataSet, rows: Sequence[QualityRow]) -> Table:

@@ -42,10 +42,11 @@ def test_a_table_for_each_set(tmp_path: Path) -> None:
         "one, french, 2 queries",
         "two-de, german, 2 queries",
         "sqlite    keyword",
-        "Report: out/report",
+        "Reports in out: report.html",
     ):
         assert shown in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+    assert "two-de" in (tmp_path / "out" / "report.html").read_text("utf-8")
     report = read_report(tmp_path / "out")
     assert report.command.startswith("corral ")
     assert [data.language for data in report.data_sets] == ["french", "german"]
