@@ -1,0 +1,105 @@
+"""Which rows a section shows, and in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from corral.bench.metrics import NDCG
+from corral.bench.report import Report
+from corral.bench.reports import views
+
+from .example_report import BACKENDS, SETS
+
+
+def test_quality_begins_with_the_best(report: Report) -> None:
+    """By data set, nDCG@10 falls from row to row, and no row is lost."""
+    sets = views.quality_by_set(report)
+    assert list(sets) == list(SETS)
+    assert sum(map(len, sets.values())) == len(report.quality)
+    for rows in sets.values():
+        values = [row.metrics[NDCG].mean for row in rows]
+        assert values == sorted(values, reverse=True)
+
+
+def test_the_heat_map_has_a_place_for_what_was_not_measured(report: Report) -> None:
+    """A system without a row on a data set has None there; the scale's ends are the extremes."""
+    kept = [row for row in report.quality if (row.backend, row.data_set) != ("faiss", "zh-like")]
+    found = views.heat_map(report.model_copy(update={"quality": tuple(kept)}))
+    assert found is not None
+    faiss = next(row for row in found.rows if (row.mode, row.backend) == ("vector", "faiss"))
+    assert faiss.values[found.data_sets.index("zh-like")] is None
+    assert found.low == min(row.metrics[NDCG].mean for row in kept)
+    assert [row.mode for row in found.rows] == sorted(
+        (row.mode for row in found.rows), key=views.mode_order
+    )
+
+
+def test_the_front_is_what_nobody_beats(report: Report) -> None:
+    """On the front: no other point has as much of both and more of one; each other point is beaten.
+
+    If this fails: a setting is praised that another one dominates.
+    """
+    panels = views.fronts(report)
+    assert panels
+    for points in panels.values():
+        for point in points:
+            mine = point.recall, point.row.throughput_qps
+            beaten = any(
+                other.recall >= mine[0]
+                and other.row.throughput_qps >= mine[1]
+                and (other.recall, other.row.throughput_qps) != mine
+                for other in points
+            )
+            assert point.on_front != beaten
+
+
+def test_recall_is_taken_from_the_fidelity_round_where_speed_has_none(report: Report) -> None:
+    """Same backend, data, size and k: the recall found there; another variant's is unknown."""
+    plain = report.speed[0].model_copy(
+        update={"backend": "chroma", "recall_vs_exact": None, "size": 20_000}
+    )
+    other = plain.model_copy(update={"variant": "ef=8"})
+    points = views.fronts(report.model_copy(update={"speed": (plain, other)}))
+    (point,) = points["clustered", 20_000, 1]
+    assert point.recall == pytest.approx(1 - 0.004 * BACKENDS.index("chroma"))
+
+
+def test_latencies_are_serial_and_unfiltered(report: Report) -> None:
+    """Neither a filtered row nor one of several queries at once is among the distributions."""
+    rows = [r for modes in views.latencies(report).values() for rs in modes.values() for r in rs]
+    assert len(rows) == len(report.speed) - 1
+    assert all(row.concurrency == 1 and row.selectivity is None for row in rows)
+
+
+def test_a_sweep_needs_two_weights_of_one_setting(report: Report) -> None:
+    """Weights are joined where all else is equal; single modes and rrf are its references."""
+    sweeps = views.sweeps(report)
+    assert [sweep.title for sweep in sweeps] == [
+        *(f"{name}, memory" for name in SETS),
+        "handbook, sqlite, training half",
+    ]
+    (points,) = sweeps[0].series.values()
+    assert [alpha for alpha, _ in points] == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert set(sweeps[0].references) == {"vector", "keyword", "rrf"}
+    alone = [r for r in report.quality if r.fusion in (None, "weighted(alpha=0.2)")]
+    few = report.model_copy(update={"quality": tuple(alone), "tune": ()})
+    assert views.sweeps(few) == []
+
+
+def test_changes_are_ordered_and_add_up(report: Report) -> None:
+    """A row's changes have the comparison's mean, begin with the greatest win and have texts."""
+    row = next(row for row in report.quality if row.comparison)
+    assert row.comparison is not None
+    changes = views.changes(report, row)
+    differences = [change.difference for change in changes]
+    assert differences == sorted(differences, reverse=True)
+    assert sum(differences) / len(differences) == pytest.approx(row.comparison.difference.mean)
+    texts = report.data_sets[0].query_texts
+    assert all(change.text == texts[change.query_id] for change in changes)
+
+
+def test_a_few_samples_make_no_box(report: Report) -> None:
+    """Quartiles of fewer than 20 latencies are not drawn."""
+    row = next(row for row in report.speed if row.samples_ms)
+    assert views.spread(row) is not None
+    assert views.spread(row.model_copy(update={"samples_ms": row.samples_ms[:19]})) is None
