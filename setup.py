@@ -10,5 +10,5 @@ setup(
         for package in find_packages(include=[p for room in ROOMS for p in (room, f"{room}.*")])
     ],
     package_dir={f"corral.{room}": room for room in ROOMS},
-    package_data={"": ["py.typed", "*.md"]},
+    package_data={"": ["py.typed", "*.md", "*.css", "*.js"]},
 )
