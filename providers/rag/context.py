@@ -24,7 +24,7 @@ from corral.providers.rag.frame import (
 )
 from corral.providers.rag.passages import Neighbors, Passage, arranged, bare, passages
 from corral.providers.rag.report import citations, place, report, source_of
-from corral.providers.rag.selection import ContextHit, Dropped, Selection, normalized
+from corral.providers.rag.selection import ContextHit, Dropped, Key, Selection, normalized
 from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
 
 __all__ = ["Context", "ContextHit", "assemble"]
@@ -120,7 +120,8 @@ class _Assembly:
         self.query_shortened = shown != line
         self.closing = closing(shown, config.citations)
         self.items: list[list[str]] = []
-        self._rendered: dict[tuple[str, str, int], tuple[str, str, str]] = {}
+        self._rendered: dict[tuple[Key, int], tuple[str, str, str]] = {}
+        self._made: dict[tuple[Key, int, int], list[str]] = {}
 
     def fill(self, found: Sequence[Passage]) -> list[Passage]:
         """Include what fits, best first, and return it in the order in which it is shown.
@@ -216,15 +217,18 @@ class _Assembly:
         return {**said, **costs, **shortened}
 
     def _item(self, index: int, passage: Passage) -> list[str]:
-        best = passage.best
-        key = (*best.key, len(passage.chunks))
-        if key not in self._rendered:
-            self._rendered[key] = (
+        """Return an item; none is made twice, as quoting a text means looking through it."""
+        best, size = passage.best, len(passage.chunks)
+        if (best.key, size) not in self._rendered:
+            self._rendered[best.key, size] = (
                 self.template.quote(passage.text),
                 self.template.render(best.hit.chunk.metadata),
                 self._source(passage),
             )
-        return self.template.fill(index, *self._rendered[key])
+        if (best.key, size, index) not in self._made:
+            rendered = self._rendered[best.key, size]
+            self._made[best.key, size, index] = self.template.fill(index, *rendered)
+        return self._made[best.key, size, index]
 
     def _source(self, passage: Passage) -> str:
         if not self.config.citations:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from corral.providers.rag.tokens import Tokenizer, seam
+from corral.providers.rag.remembering import Remembered
+from corral.providers.rag.tokens import TOKENIZERS, Tokenizer, seam
+
+_MEMORIES: dict[str, Remembered[int | None]] = {name: Remembered() for name in TOKENIZERS}
 
 
 class Costs:
@@ -21,27 +25,31 @@ class Costs:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._known: dict[str, int] = {}
+        # Of an embedder's tokenizer the name does not say which it is.
+        self._memory = _MEMORIES.get(tokenizer.name) or Remembered()
 
     def of(self, parts: Sequence[str]) -> int:
         """Return exactly what the joined parts cost, in tokens."""
-        return sum(map(self._count, self._units(parts)))
+        return sum(self._count(unit) or 0 for unit in self._units(parts))
 
     def within(self, parts: Sequence[str], most: int) -> int | None:
         """Return what the joined parts cost if that is at most `most`, else None."""
         total = 0
         for unit in self._units(parts):
-            known = self._known.get(unit)
-            cost = self._tokenizer.count_within(unit, most - total) if known is None else known
+            cost = self._count(unit, most - total)
             if cost is None or total + cost > most:
                 return None
-            self._known[unit] = cost
             total += cost
         return total
 
-    def _count(self, text: str) -> int:
-        if text not in self._known:
-            self._known[text] = self._tokenizer.count(text)
-        return self._known[text]
+    def _count(self, text: str, most: int | None = None) -> int | None:
+        """Return what a text costs; perhaps None where that is more than `most`."""
+        cost = self._known.get(text)
+        if cost is None:
+            cost = self._memory.of(text, partial(_counted, self._tokenizer, most))
+        if cost is not None:
+            self._known[text] = cost
+        return cost
 
     def _units(self, parts: Sequence[str]) -> Iterator[str]:
         """Yield the parts, joined where there is no seam."""
@@ -53,3 +61,7 @@ class Costs:
             if part:
                 unit.append(part)
         yield "".join(unit)
+
+
+def _counted(tokenizer: Tokenizer, most: int | None, text: str) -> int | None:
+    return tokenizer.count(text) if most is None else tokenizer.count_within(text, most)

@@ -29,6 +29,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from corral.providers.rag.remembering import Remembered
 from corral.providers.vector_io.text import clean_text
 
 FOOTER = "END of knowledge_search tool results.\n"
@@ -83,7 +84,7 @@ def one_line(query: str) -> str:
     return " ".join(clean_text(query).split("\n"))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def item_template(template: str, citations: bool = False) -> ItemTemplate:
     """Return the template ready to be filled, the same object for the same text."""
     return ItemTemplate(template, citations)
@@ -108,6 +109,7 @@ class ItemTemplate:
         self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)
         self._sections = _sections(parts)
         self._citations = citations
+        self._harmless: Remembered[bool] = Remembered()
         self.contents = parts[1::2].count("chunk.content")
 
     def fill(self, index: int, content: str, metadata: str, source: str = "") -> list[str]:
@@ -134,10 +136,9 @@ class ItemTemplate:
 
     def quote(self, text: str) -> str:
         """Return a text without invisible characters, lines that imitate the frame quoted."""
-        text = clean_text(text)
-        if not _found(self._hints, text):
+        if self._harmless.of(text, self._is_harmless):
             return text
-        return "\n".join(map(self._quoted_line, text.split("\n")))
+        return "\n".join(map(self._quoted_line, clean_text(text).split("\n")))
 
     def render(self, metadata: Mapping[str, Any]) -> str:
         r"""Return metadata as `{metadata}` prints it: compact JSON on one line.
@@ -148,8 +149,11 @@ class ItemTemplate:
         """
         shown = {key: value for key, value in metadata.items() if key not in COUNTS}
         text = _json(shown)
-        plain = "\\" not in text and clean_text(text) == text and not _found(self._hints, text)
+        plain = "\\" not in text and self._harmless.of(text, self._is_harmless)
         return text if plain else _json(self._quoted(shown))
+
+    def _is_harmless(self, text: str) -> bool:
+        return clean_text(text) == text and not _found(self._hints, text)
 
     def _quoted(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -112,20 +112,24 @@ def _runs(chunks: Iterable[Chunk]) -> Iterator[tuple[list[Chunk], str]]:
     placed = [(c.document_id, at, c) for c in chunks if (at := span(c)) and c.document_id]
     placed.sort(key=lambda each: (each[0], each[1].position, each[2].chunk_id))
     run: list[Chunk] = []
-    text, document, last = "", "", Span(0, 0, 0)
+    text, last = "", Span(0, 0, 0)
     for name, at, chunk in placed:
         tail = None
-        if run and name == document and at.position == last.position + 1:
+        if run and run[-1].document_id == name and _next(run[-1]) == chunk.chunk_id:
             tail = _tail(text, last, chunk, at)
         if tail is None and run:
             yield run, text
         if tail is None:
-            run, text, tail = [], "", chunk.content
+            run, text, last, tail = [], "", at, chunk.content
         run.append(chunk)
         text += tail
-        document, last = name, Span(at.position, at.start, max(at.end, last.end))
+        last = Span(at.position, at.start, max(at.end, last.end))
     if run:
         yield run, text
+
+
+def _next(chunk: Chunk) -> str | None:
+    return chunk.chunk_metadata.next_chunk_id if chunk.chunk_metadata else None
 
 
 def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:

@@ -125,7 +125,7 @@ def test_a_lone_surrogate_is_one_character(name: str) -> None:
 @settings(derandomize=True, deadline=None, max_examples=500)
 @given(st.sampled_from(TOKENIZERS), TEXTS, st.sampled_from("aRz09["), TEXTS)
 def test_costs_add_up_at_a_seam(name: str, left: str, first: str, right: str) -> None:
-    """Behind a line break and before a letter, digit or bracket, parts cost together what they cost alone.
+    """Behind a line break, before a letter, digit or `[`, parts cost joined what they cost alone.
 
     If this fails: a context that is counted in parts may exceed its budget.
     """

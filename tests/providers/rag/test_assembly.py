@@ -1,0 +1,314 @@
+"""The options of context assembly, from a document to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest, NotFound
+from corral.api.rag import URL, RAGDocument, RAGQueryConfig, RAGQueryResult
+from corral.providers.config import Limits
+from corral.providers.rag.tool import RagTool
+
+from .fake_library import FakeLibrary
+from .test_parsing import pdf
+from .test_tokens import Words
+
+FIELDS = [
+    "The ranch lies in the north.", "Cattle graze in May.", "Hay is cut in June.",
+    "Barns are filled in July.", "Foxes steal eggs in August.", "Snow falls in winter.",
+]  # fmt: skip
+GUIDE = " ".join(FIELDS)
+
+
+def library_of(*names: str, size: int = 8, overlap: int = 0, **settings: Any) -> FakeLibrary:
+    """Return a library whose vector DBs split into chunks of about a sentence."""
+    sizes = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap}
+    return FakeLibrary(*names, chunking=sizes, search_mode="keyword", **settings)
+
+
+def insert(library: FakeLibrary, name: str = "db", /, **texts: str | URL) -> None:
+    """Insert a document for each id and text."""
+    documents = [RAGDocument(document_id=i, content=text) for i, text in texts.items()]
+    asyncio.run(RagTool(library).insert(documents, name))
+
+
+def ask(
+    library: FakeLibrary, question: str, *names: str, limits: Limits | None = None, **config: Any
+) -> RAGQueryResult:
+    """Ask vector DBs, `db` where none is named."""
+    tool = RagTool(library, limits=limits)
+    return asyncio.run(tool.query(question, names or ("db",), RAGQueryConfig(**config)))
+
+
+def ids(library: FakeLibrary, name: str = "db") -> dict[str, str]:
+    """Return chunk ids by text."""
+    return {c.content: c.chunk_id for c in library.indexes[name].chunks.values()}
+
+
+# --- expand ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", [0, 4])
+@pytest.mark.parametrize(("steps", "start", "end"), [(0, 2, 3), (1, 1, 4), (2, 0, 5), (5, 0, 6)])
+def test_adjacent_chunks_join_a_hit(steps: int, start: int, end: int, overlap: int) -> None:
+    """So many on each side, as far as the document goes; the text is the document's."""
+    library = library_of(overlap=overlap)
+    insert(library, guide=GUIDE, other="Nothing else.")
+    metadata = ask(library, "hay", expand=steps).metadata
+    assert metadata["chunks"] == [" ".join(FIELDS[start:end])]
+    assert metadata["chunk_ids"] == [ids(library)[FIELDS[2]]]
+    (included,) = metadata["included_chunks"]
+    names = [ids(library)[text] for text in FIELDS[start:end] if text != FIELDS[2]]
+    assert included.get("expanded", []) == names
+    assert "merged" not in included
+
+
+def test_hits_that_reach_each_other_are_merged() -> None:
+    """One item, led by the better; the other is named with its rank and score, and not dropped."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    metadata = ask(library, "hay cut june eggs", expand=1).metadata
+    assert metadata["chunks"] == [" ".join(FIELDS[1:])]
+    (included,) = metadata["included_chunks"]
+    known = ids(library)
+    assert included["chunk_id"] == known[FIELDS[2]]
+    (merged,) = included["merged"]
+    assert merged.pop("score") < included["score"]
+    assert merged == {"chunk_id": known[FIELDS[4]], "rank": 2}
+    assert included["expanded"] == [known[FIELDS[n]] for n in (1, 3, 5)]
+    assert metadata["dropped"] == 0
+
+
+def test_neighbors_give_way_to_the_budget() -> None:
+    """A passage that does not fit leaves its hits, without neighbors, in its place."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    alone = ask(library, "hay eggs").metadata
+    wide = ask(library, "hay eggs", expand=1, max_tokens_in_context=alone["token_count"]).metadata
+    assert wide["chunks"] == alone["chunks"]
+    assert sorted(wide["chunks"]) == [FIELDS[4], FIELDS[2]]
+    tight = alone["token_count"] - 1
+    less = ask(library, "hay eggs", expand=1, max_tokens_in_context=tight).metadata
+    assert len(less["chunks"]) == 1
+    assert less["dropped_by_reason"] == {"budget": 1}
+
+
+def test_a_filter_holds_for_neighbors() -> None:
+    """Where chunks of one document differ in who may see them, expanding shows nothing more.
+
+    If this fails: `expand` is a hole in every filter that stands for access.
+    """
+    library = library_of()
+    insert(library, guide=GUIDE)
+    index = library.indexes["db"]
+    for chunk in index.chunks.values():
+        chunk.metadata["public"] = chunk.content != FIELDS[1]
+    allowed = {"type": "eq", "key": "public", "value": True}
+    metadata = ask(library, "hay", expand=2, filters=allowed).metadata
+    assert metadata["chunks"] == [" ".join(FIELDS[2:5])]
+
+
+def test_chunks_without_a_record_have_no_neighbors() -> None:
+    """Nor do those whose neighbor is gone; they are shown as they are."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    index = library.indexes["db"]
+    plain = Chunk(content="Hay here.", metadata={"document_id": "guide"}, embedding=[1.0] * 16)
+    asyncio.run(index.add_chunks([plain]))
+    asyncio.run(index.delete_chunks([ids(library)[FIELDS[3]]]))
+    metadata = ask(library, "hay", expand=2).metadata
+    assert sorted(metadata["chunks"]) == ["Hay here.", " ".join(FIELDS[:3])]
+
+
+def test_neighbors_are_fetched_once_a_step() -> None:
+    """All hits of a vector DB together, and nothing is fetched twice."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    index = library.indexes["db"]
+    asked: list[list[str]] = []
+    get = index.get_chunks
+
+    async def watched(chunk_ids: Sequence[str], **options: Any) -> list[Chunk]:
+        asked.append(list(chunk_ids))
+        return await get(chunk_ids, **options)
+
+    index.get_chunks = watched  # type: ignore[method-assign]
+    ask(library, "hay eggs", expand=3)
+    texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
+    assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [[1, 3, 5], [0]]
+
+
+def test_the_registration_expands_and_the_request_goes_before_it() -> None:
+    """Each vector DB in its own way; 0 in the request turns it off."""
+    library = library_of(expand=1)
+    library.register("plain", search_mode="keyword", chunking=library.vector_dbs["db"].chunking)
+    for name in ("db", "plain"):
+        insert(library, name, **{f"{name} guide": GUIDE})
+    both = ask(library, "hay", "db", "plain", deduplicate=False).metadata
+    shown = dict(zip(both["vector_db_ids"], both["chunks"], strict=True))
+    assert shown == {"db": " ".join(FIELDS[1:4]), "plain": FIELDS[2]}
+    assert ask(library, "hay", expand=0).metadata["chunks"] == [FIELDS[2]]
+    assert ask(library, "hay", "plain", expand=1).metadata["chunks"] == [" ".join(FIELDS[1:4])]
+
+
+# --- duplicates and caps ---------------------------------------------------------------------
+
+
+def test_duplicates_are_reported() -> None:
+    """How many, which, and of what."""
+    library = library_of()
+    insert(library, a="hay is dry", b="hay is dry", c="hay")
+    metadata = ask(library, "dry hay").metadata
+    assert metadata["document_ids"] == ["c", "a"] or metadata["document_ids"] == ["a", "c"]
+    assert metadata["dropped"] == 1
+    assert metadata["dropped_by_reason"] == {"duplicate": 1}
+    (gone,) = metadata["dropped_chunks"]
+    known = {c.document_id: c.chunk_id for c in library.indexes["db"].chunks.values()}
+    kept, lost = ("a", "b") if "a" in metadata["document_ids"] else ("b", "a")
+    assert {key: gone[key] for key in ("chunk_id", "document_id", "vector_db_id", "reason")} == {
+        "chunk_id": known[lost], "document_id": lost, "vector_db_id": "db", "reason": "duplicate",
+    }  # fmt: skip
+    assert gone["duplicate_of"] == {
+        "chunk_id": known[kept], "document_id": kept, "vector_db_id": "db",
+    }  # fmt: skip
+
+
+def test_passages_that_become_equal_are_one() -> None:
+    """Two copies of a document, found in different places, become the same text."""
+    library = library_of()
+    insert(library, a=" ".join(FIELDS[1:3]), b=" ".join(FIELDS[1:3]))
+    shown = ask(library, "hay cattle", expand=1).metadata
+    assert shown["chunks"] == [" ".join(FIELDS[1:3])]
+    assert shown["dropped"] == len(shown["dropped_chunks"]) > 0
+    both = ask(library, "hay cattle", expand=1, deduplicate=False).metadata
+    assert both["chunks"] == [" ".join(FIELDS[1:3])] * 2
+
+
+def test_others_take_the_place_of_a_capped_document() -> None:
+    """More is found than wanted, so that a cap does not empty the context.
+
+    If this fails: five planted texts of one document still keep all others out.
+    """
+    library = library_of()
+    insert(library, planted=" ".join(f"Hay hay hay {n}." for n in range(5)), real="Some hay here.")
+    assert len(library.indexes["db"].chunks) == 6
+    assert set(ask(library, "hay", max_chunks=2).metadata["document_ids"]) == {"planted"}
+    capped = ask(library, "hay", max_chunks=2, max_chunks_per_document=1).metadata
+    assert sorted(capped["document_ids"]) == ["planted", "real"]
+    assert capped["dropped_by_reason"] == {"document_cap": 4}
+    few = Limits(max_k=2)
+    narrow = ask(library, "hay", max_chunks=2, max_chunks_per_document=1, limits=few).metadata
+    assert narrow["document_ids"] == ["planted"], "more was found than the operator allows"
+
+
+def test_a_cap_can_be_registered() -> None:
+    """The request goes before it."""
+    library = library_of(max_chunks_per_document=1)
+    insert(library, guide=GUIDE)
+    assert len(ask(library, "in hay").metadata["chunks"]) == 1
+    assert len(ask(library, "in hay", max_chunks_per_document=3).metadata["chunks"]) == 3
+
+
+# --- citations -------------------------------------------------------------------------------
+
+
+def test_a_pdf_is_cited_by_page_and_characters() -> None:
+    """What the marker stands for: the document, its source, the page, the very characters."""
+    library = library_of()
+    data = base64.b64encode(pdf("", "Hay is dry.", "Foxes steal eggs.")).decode()
+    insert(library, guide=URL(uri=f"data:application/pdf;base64,{data}"))
+    (chunk_id,) = [c for text, c in ids(library).items() if "Foxes" in text]
+    result = ask(library, "foxes", citations=True)
+    assert result.content is not None
+    assert result.content[1].text.startswith("[1] Source: guide, page 3\nResult 1\nContent: Foxes")
+    assert result.content[-1].text.endswith("Cite them by their markers, such as [1].\n")
+    assert result.metadata["citations"] == [
+        {
+            "marker": "[1]", "vector_db_id": "db", "document_id": "guide",
+            "chunk_ids": [chunk_id], "char_start": 13, "char_end": 30, "page": 3,
+        }
+    ]  # fmt: skip
+
+
+def test_a_passage_is_cited_as_a_whole() -> None:
+    """Its chunks in their order and the characters from the first to the last."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    metadata = ask(library, "hay", expand=1, citations=True).metadata
+    (cited,) = metadata["citations"]
+    assert GUIDE[cited["char_start"] : cited["char_end"]] == metadata["chunks"][0]
+    assert cited["chunk_ids"] == [ids(library)[FIELDS[n]] for n in (1, 2, 3)]
+    assert "page" not in cited
+    assert "source" not in cited
+
+
+# --- tokenizer, weights, orders --------------------------------------------------------------
+
+
+def test_the_budget_can_be_counted_by_the_embedder() -> None:
+    """To the token of its own tokenizer."""
+    library = library_of()
+    library.embedders["words"].tokenizer = Words()
+    insert(library, guide=GUIDE)
+    result = ask(library, "hay eggs", tokenizer="embedder")
+    assert result.content is not None
+    cost = sum(len(item.text.split()) for item in result.content)
+    assert result.metadata["token_count"] == cost
+    tight = ask(library, "hay eggs", tokenizer="embedder", max_tokens_in_context=cost - 1)
+    assert len(tight.metadata["chunks"]) == 1
+
+
+def test_a_model_without_a_tokenizer_is_refused() -> None:
+    """The error names the model and what works; so it does where there are two models."""
+    library = library_of()
+    with pytest.raises(InvalidRequest, match=r"'words' has no tokenizer.*cl100k") as caught:
+        ask(library, "hay", tokenizer="embedder")
+    assert caught.value.field == "query_config.tokenizer"
+    library.register("second", embedding_model="others")
+    with pytest.raises(InvalidRequest, match="2 embedding models"):
+        ask(library, "hay", "db", "second", tokenizer="embedder")
+
+
+def test_weights_decide_between_vector_dbs() -> None:
+    """The heavier one comes first; 1 where nothing is said."""
+    library = library_of("a", "b")
+    insert(library, "a", x="hay one")
+    insert(library, "b", y="hay two")
+    for name, first in (("a", "a"), ("b", "b")):
+        metadata = ask(library, "hay", "a", "b", vector_db_weights={name: 3.0}).metadata
+        assert metadata["vector_db_ids"][0] == first
+
+
+def test_weights_of_others_are_refused() -> None:
+    """The error says which vector DBs are asked; nothing is searched."""
+    library = library_of("a", "b")
+    with pytest.raises(InvalidRequest, match=r"'c', which is not asked.*\['a', 'b'\]") as caught:
+        ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
+    assert caught.value.field == "query_config.vector_db_weights"
+    assert library.indexes["a"].queries == []
+    with pytest.raises(NotFound):
+        ask(library, "hay", "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"), [("score", [0, 1, 2]), ("edges", [0, 2, 1]), ("document", None)]
+)
+def test_the_order_is_the_requests(order: str, expected: list[int] | None) -> None:
+    """The lists in the metadata are in the order of the content, and so are the numbers."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    best = ask(library, "in the hay june").metadata["chunks"][:3]
+    result = ask(library, "in the hay june", max_chunks=3, order=order)
+    ordered = sorted(best, key=GUIDE.index) if expected is None else [best[n] for n in expected]
+    assert result.metadata["chunks"] == ordered
+    assert result.content is not None
+    for number, text in enumerate(ordered, 1):
+        assert result.content[number].text.startswith(f"Result {number}\nContent: {text}\n")
+    ranks = [each["rank"] for each in result.metadata["included_chunks"]]
+    assert ranks == [best.index(text) + 1 for text in ordered]
