@@ -366,10 +366,10 @@ def test_an_index_made_anew_is_followed(backend: str, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with opened(backend, tmp_path, TEXTS) as index:
             assert list(await raw(index, "zebar")) == []
+            await index.delete_chunks(["a", "b", "c", "d"])
             with apsw.Connection(file_of(tmp_path)) as file:
                 file.execute("UPDATE state SET value = value - 1 WHERE name = 'analyzer'")
             async with opened(backend, tmp_path) as other:
-                await other.delete_chunks(["a", "b", "c", "d"])
                 await add(other, {"z": "zebra"})
             assert list(await raw(index, "zebar")) == ["z"]
 
