@@ -39,6 +39,13 @@ test fails `test_suite_is_whole`. Tests of the provider's own may stand in the s
 `bm25_tolerance` (1e-6) may be raised by engines that store term weights in lower precision, and
 `recall_floor` (0.95) holds for approximate ones.
 
+A provider that holds connections gives them back in `async def close(self)`, which is called after
+each test.
+
+`corral conformance PROVIDER_TYPE` runs the same tests on a provider as it is configured, in scratch
+vector DBs (`live`), and shows them by group (`matrix`). Any run of pytest writes what that is made
+from with the plugin `report`: `pytest -p corral.api.testing.report --conformance-report FILE`.
+
 The tests need pytest and nothing else: each runs its coroutines in one `asyncio.Runner` of its own.
 All data is seeded, in 1 to 8 dimensions; what can be computed by hand is.
 """

@@ -10,8 +10,8 @@ from corral.api.testing.suite import Suite, applies, standard_tests
 
 PUBLIC = ("query", "add_chunks", "get_chunks", "delete_chunks", "count", "chunk_ids", "delete")
 HOOKS = (
-    "_add", "_query_vector", "_query_keyword", "_query_hybrid", "_get", "_delete_chunks", "_count",
-    "_chunk_ids", "_drop",
+    "_add", "_query_vector", "_query_keyword", "_query_fuzzy", "_query_hybrid", "_get",
+    "_delete_chunks", "_count", "_chunk_ids", "_drop",
 )  # fmt: skip
 
 

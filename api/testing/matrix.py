@@ -38,7 +38,7 @@ class Group:
     """What became of one group.
 
     Attributes:
-        name: As in `tests_by_group`.
+        name: As in `standard_groups`.
         passed, failed: Standard tests that ran.
         not_run: Standard tests that apply but did not run: nothing is known of them.
         not_applicable: Standard tests that the capabilities exclude.
@@ -74,7 +74,7 @@ class Group:
         }
 
 
-def tests_by_group() -> dict[str, list[str]]:
+def standard_groups() -> dict[str, list[str]]:
     """Return the names of the standard tests by group, both in the order of the suite.
 
     A group is a part of `IndexConformance` and is named by its class: HostileTextTests is
@@ -99,7 +99,7 @@ def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Grou
     cases: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         cases.setdefault(outcome.test, []).append(outcome)
-    return [_group(name, tests, capabilities, cases) for name, tests in tests_by_group().items()]
+    return [_group(name, tests, capabilities, cases) for name, tests in standard_groups().items()]
 
 
 def _group(

@@ -26,7 +26,7 @@ class Outcome:
 
     Attributes:
         file: Its file, as pytest names it.
-        suite: The name of its class.
+        suite: Its class, as pytest names it.
         test: Its name.
         case: The same with parameters.
         outcome: `passed`, `failed`, or `skipped` (an expected failure, too).
@@ -96,7 +96,8 @@ class _Reporter:
 
 def _suite_of(item: pytest.Item) -> str | None:
     cls = getattr(item, "cls", None)
-    return cls.__name__ if isinstance(cls, type) and issubclass(cls, Suite) else None
+    is_ours = isinstance(cls, type) and issubclass(cls, Suite)
+    return item.nodeid.split("::")[1] if is_ours else None
 
 
 def _message(report: pytest.TestReport) -> str:

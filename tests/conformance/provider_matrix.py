@@ -1,6 +1,7 @@
 """Makes docs/conformance.json and the README's table of providers: `make matrix`.
 
-Every provider's suite is run on its engine, as in `make test`. What comes out is committed; the
+Every provider's suite is run on its engine, as in `make test`; with provider types as arguments
+(`make matrix PROVIDERS=inline::sqlite`) only theirs. What comes out is committed; the
 tests fail where it, the README and the providers' capability values differ (`test_house.py`), and
 where a suite no longer runs what the file claims (`test_provider_matrix.py`).
 
@@ -16,7 +17,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,13 @@ def shown() -> str:
     return README.read_text("utf-8").split(BEGIN)[1].split(END)[0].strip()
 
 
-def run() -> dict[str, Any]:
-    """Run every suite and return what the file is to hold."""
+def run(provider_types: Sequence[str]) -> dict[str, Any]:
+    """Run the suites of some providers and return what the file is to hold of them."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.jsonl")
-        names = [f"{TESTS / suite.file}::{suite.name}" for suite in SUITES.values()]
+        names = [
+            f"{TESTS / suite.file}::{suite.name}" for suite in (SUITES[t] for t in provider_types)
+        ]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly"]
         command += ["-p", "corral.api.testing.report", f"--conformance-report={report}"]
         subprocess.run([*command, *names], cwd=ROOT, check=False)
@@ -160,13 +163,16 @@ def run() -> dict[str, Any]:
             provider_type,
             [o for o in outcomes if o.suite == suite.name and o.file.endswith(suite.file)],
         )
-        for provider_type, suite in SUITES.items()
+        for provider_type in provider_types
+        for suite in [SUITES[provider_type]]
     }
 
 
-def main() -> None:
-    """Run the suites; write the file and the table."""
-    data = run()
+def main(provider_types: Sequence[str]) -> None:
+    """Run the suites, all where none is named; write the file and the table."""
+    known = json.loads(DATA.read_text("utf-8")) if provider_types else {}
+    known |= run(provider_types or list(SUITES))
+    data = {provider_type: known[provider_type] for provider_type in SUITES}
     DATA.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     text = README.read_text("utf-8")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
@@ -174,4 +180,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from corral.api.testing.matrix import tests_by_group as groups_of_the_suite
+from corral.api.testing.matrix import standard_groups
 from corral.providers.vector_io.memory import SPEC as MEMORY
 from corral.providers.vector_io.sqlite import SPEC as SQLITE
 from corral.server.command_line import conformance
@@ -85,12 +85,12 @@ def test_a_provider_conforms_and_the_data_beside_it_is_untouched(
     assert (report["provider_type"], report["provider_id"]) == ("inline::sqlite", "sqlite")
     assert report["conforms"] is True
     assert report["capabilities"] == json.loads(json.dumps(SQLITE.capabilities.as_dict()))
-    assert list(report["groups"]) == list(groups_of_the_suite())
+    assert list(report["groups"]) == list(standard_groups())
     for name, group in report["groups"].items():
         assert group["outcome"] in {"passed", "not applicable"}, name
         assert f"{name} " in done.stdout
         counted = group["passed"] + group["not_applicable"]
-        assert counted == len(groups_of_the_suite()[name])
+        assert counted == len(standard_groups()[name])
         assert (group["failed"], group["not_run"], group["failures"]) == (0, 0, [])
     assert "inline::sqlite (sqlite) conforms: all " in done.stdout
 
