@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.checks import AnyRanker
-from corral.api.filters import Filter
+from corral.api.errors import InvalidFilter
+from corral.api.filters import Comparison, Filter, parse_filter
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked, System
 
@@ -56,6 +57,18 @@ class BlockingSystem(System):
         if filters is not None and not isinstance(filters, dict):
             raise TypeError("a foreign system takes filters as JSON")
         return self.find(mode, text, embedding, k, filters)
+
+
+def simple_filter(filters: dict[str, Any]) -> tuple[str, str, Any]:
+    """Return (type, key, value) of a filter that is one comparison, which adapters translate.
+
+    Raises:
+        InvalidFilter: It is a combination.
+    """
+    parsed = parse_filter(filters)
+    if not isinstance(parsed, Comparison):
+        raise InvalidFilter("Adapters of foreign systems translate single comparisons only.")
+    return parsed.type, parsed.key, parsed.value
 
 
 @dataclass(frozen=True, slots=True)

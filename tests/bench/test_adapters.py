@@ -1,0 +1,143 @@
+"""Adapters of foreign systems answer rightly; those whose engine is here are run for real."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from corral.api.errors import InvalidFilter, MissingDependency
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import adapter_names, find_backends, load_adapter, prepared
+from corral.bench.fidelity import Forgetful
+from corral.bench.load import simple_filter
+from corral.bench.load_data import Material, share_filter, synthetic_material
+from corral.bench.load_plan import expanded, installed
+from corral.bench.over_http import running_server, wait_until
+from corral.bench.speed_checks import SpeedChecks
+from corral.providers.embedding.hashing.embedder import embed_text
+
+from ..providers.vector_io.pgvector.conftest import postgresql
+
+K = 10
+MATERIAL = synthetic_material(400, dimension=64, questions=20)
+FOREIGN = {"chromadb", "faiss", "haystack", "lancedb", "langchain_core", "qdrant_edge", "txtai"}
+
+
+async def check(named: str, folder: Path, material: Material = MATERIAL) -> None:
+    """Hold an adapter's answers in every mode, with and without filters, against brute force."""
+    [backend] = find_backends([named])
+    checks = SpeedChecks(material, K)
+    async with prepared(backend, folder, material.collection) as system:
+        for start in range(0, len(material.texts), 150):
+            rows = material.embeddings[start : start + 150]
+            await system.add(material.chunks(start, start + 150), rows)
+        await system.build()
+        for mode in system.modes:
+            for selectivity in (None, 0.1) if system.filters else (None,):
+                filters, answers = share_filter(selectivity), []
+                for text, row in zip(material.questions, material.asked, strict=True):
+                    found = await system.search(mode, text, row, K, filters=filters)
+                    answers.append([one for one, _ in found])
+                    assert len(found) <= K
+                    assert set(answers[-1]) <= set(material.rows), "an unknown id"
+                    assert len(set(answers[-1])) == len(found), "an id twice"
+                    assert all(a >= b for (_, a), (_, b) in pairwise(found)), "not best first"
+                right = checks.right(mode, selectivity, answers)
+                assert right >= (0.95 if mode is SearchMode.VECTOR else 0.75), (mode, selectivity)
+        if SearchMode.VECTOR in system.modes and not backend.address:
+            own = material.embeddings[7]
+            found = await system.search(SearchMode.VECTOR, material.texts[7], own, K)
+            assert found[0][0] == material.chunk_ids[7]
+            assert found[0][1] == pytest.approx(1, abs=1e-5)
+            if isinstance(system, Forgetful):
+                await system.delete([material.chunk_ids[7]])
+                found = await system.search(SearchMode.VECTOR, material.texts[7], own, K)
+                assert material.chunk_ids[7] not in [one for one, _ in found]
+
+
+@pytest.mark.parametrize("name", [n for n in adapter_names() if not load_adapter(n).service])
+def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> None:
+    """Ids, filters and the nearest by vector are right; what is absent says how it is installed.
+
+    If this fails: ids are mapped wrongly, or a newer engine needs another call.
+    """
+    if installed(load_adapter(name).requires):
+        asyncio.run(check(name, tmp_path))
+        return
+    assert name not in {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"}
+    with pytest.raises(MissingDependency, match=name) as refused:
+        asyncio.run(check(name, tmp_path))
+    assert "pip install" in refused.value.hint
+
+
+def test_pgvector_used_directly(tmp_path: Path) -> None:
+    """The same, on a real PostgreSQL; its table is gone in the end."""
+    with postgresql() as server:
+        asyncio.run(check(f"pgvector-direct={server.dsn}", tmp_path))
+        import psycopg
+
+        with psycopg.connect(server.dsn) as connection:
+            left = connection.execute("SELECT 1 FROM pg_tables WHERE tablename LIKE 'bench%'")
+            assert left.fetchall() == []
+
+
+def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
+    """The adapter works against Corral itself, which speaks the same; nothing is left there."""
+    (tmp_path / "run.yaml").write_text(
+        "providers: {embedding: [{provider_id: h, provider_type: 'inline::hashing', "
+        "config: {dimension: 64}}]}"
+    )
+    rows = np.stack([embed_text(text, 64) for text in MATERIAL.texts])
+    asked = np.stack([embed_text(text, 64) for text in MATERIAL.questions])
+    with running_server(tmp_path) as url:
+        wait_until(lambda: httpx.get(f"{url}/v1/health"))
+        named = f"llama-stack={url}#hashing"
+        asyncio.run(check(named, tmp_path / "scratch", MATERIAL.with_embeddings(rows, asked)))
+        assert httpx.get(f"{url}/v1/vector-dbs").json()["data"] == []
+
+
+def test_importing_adapters_imports_nothing_foreign() -> None:
+    """`adapter_names` and `load_adapter` leave every engine alone: that is done in `prepare`."""
+    code = (
+        "import sys; from corral.bench.backends import adapter_names, load_adapter;"
+        "[load_adapter(name) for name in adapter_names()];"
+        f"print(sorted({FOREIGN!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_each_adapter_says_how_it_is_installed() -> None:
+    """Its module names the command, and the distributions that it looks for."""
+    for name in adapter_names():
+        module = sys.modules[load_adapter(name).__module__]
+        for distribution in load_adapter(name).requires:
+            in_extra = distribution in {"faiss-cpu"}
+            assert in_extra or distribution in (module.__doc__ or ""), (name, distribution)
+
+
+def test_all_peers_are_those_that_are_installed() -> None:
+    """`all-peers` holds what needs no service and is there; `all-inline` Corral's own."""
+    peers = expanded(["all-peers"])
+    assert {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"} <= set(peers)
+    assert not {"llama-stack", "pgvector-direct"} & set(peers)
+    for name in peers:
+        for distribution in load_adapter(name).requires:
+            metadata.distribution(distribution)
+    assert {"sqlite", "faiss", "memory"} <= set(expanded(["all-inline", "sqlite"]))
+    assert expanded(["sqlite", "all-inline"]).count("sqlite") == 1
+
+
+def test_adapters_translate_single_comparisons_only() -> None:
+    """A combination is refused, not dropped."""
+    assert simple_filter({"type": "lt", "key": "share", "value": 3}) == ("lt", "share", 3)
+    with pytest.raises(InvalidFilter):
+        simple_filter({"type": "and", "filters": [{"type": "eq", "key": "a", "value": 1}]})
