@@ -99,6 +99,18 @@ def test_neighbors_give_way_to_the_budget() -> None:
     assert less["dropped_by_reason"] == {"budget": 1}
 
 
+@pytest.mark.parametrize("missing", [1, 2, 4, 6])
+def test_a_hit_stays_where_its_neighbors_do_not_fit(missing: int) -> None:
+    """However few tokens are missing."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    cost = ask(library, "hay", expand=1).metadata["token_count"]
+    assert cost == ask(library, "hay", expand=1, max_tokens_in_context=cost).metadata["token_count"]
+    tight = ask(library, "hay", expand=1, max_tokens_in_context=cost - missing).metadata
+    assert tight["chunks"] == [FIELDS[2]]
+    assert "expanded" not in tight["included_chunks"][0]
+
+
 def test_a_filter_holds_for_neighbors() -> None:
     """Where chunks of one document differ in who may see them, expanding shows nothing more.
 
@@ -127,7 +139,7 @@ def test_chunks_without_a_record_have_no_neighbors() -> None:
 
 
 def test_neighbors_are_fetched_once_a_step() -> None:
-    """All hits of a vector DB together, and nothing is fetched twice."""
+    """After the hits, their neighbors, all together, then those of these; nothing comes twice."""
     library = library_of()
     insert(library, guide=GUIDE)
     index = library.indexes["db"]
@@ -141,7 +153,11 @@ def test_neighbors_are_fetched_once_a_step() -> None:
     index.get_chunks = watched  # type: ignore[method-assign]
     ask(library, "hay eggs", expand=3)
     texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
-    assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [[1, 3, 5], [0]]
+    assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [
+        [2, 4],
+        [1, 3, 5],
+        [0],
+    ]
 
 
 def test_the_registration_expands_and_the_request_goes_before_it() -> None:
@@ -186,6 +202,7 @@ def test_passages_that_become_equal_are_one() -> None:
     shown = ask(library, "hay cattle", expand=1).metadata
     assert shown["chunks"] == [" ".join(FIELDS[1:3])]
     assert shown["dropped"] == len(shown["dropped_chunks"]) > 0
+    assert set(shown["dropped_by_reason"]) == {"duplicate"}
     both = ask(library, "hay cattle", expand=1, deduplicate=False).metadata
     assert both["chunks"] == [" ".join(FIELDS[1:3])] * 2
 
