@@ -17,63 +17,35 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
-from corral.api.provider import VectorIOProvider
 from corral.api.testing.indexes import PLAIN
-from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.chroma.provider import create as create_chroma
 from corral.providers.vector_io.chunk_provider import file_name
-from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.provider import create as create_faiss
-from corral.providers.vector_io.memory.config import MemoryConfig
-from corral.providers.vector_io.memory.provider import create as create_memory
 from corral.providers.vector_io.similar import MAX_SIMILAR, Vocabulary
-from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.provider import create as create_sqlite
 
-MAKERS: dict[str, Callable[[Path], VectorIOProvider]] = {
-    "memory": lambda folder: create_memory("memory", MemoryConfig(), folder),
-    "sqlite": lambda folder: create_sqlite("sqlite", SqliteConfig(), folder),
-    "faiss": lambda folder: create_faiss("faiss", FaissConfig(), folder),
-    "chroma": lambda folder: create_chroma("chroma", ChromaConfig(), folder),
-}
-BACKENDS = pytest.mark.parametrize("backend", sorted(MAKERS))
+from . import inline_backends
+from .inline_backends import vector_db
+
+FUZZY = ["chroma", "faiss", "memory", "sqlite"]
+BACKENDS = pytest.mark.parametrize("backend", FUZZY)
 SHARED = pytest.mark.parametrize("backend", ["sqlite", "faiss"])  # by several processes
-
-
-def vector_db(**settings: Any) -> VectorDB:
-    """Return a registration whose terms are the lower-case words of the content."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "tested",
-            "provider_resource_id": "db",
-            "embedding_model": "test",
-            "embedding_dimension": 2,
-            **PLAIN,
-            **settings,
-        }
-    )
 
 
 @asynccontextmanager
 async def opened(
     backend: str, folder: Path, texts: dict[str, str] | None = None, **settings: Any
 ) -> AsyncIterator[EmbeddingIndex]:
-    """Open an index, with these texts by chunk id where it is a new one."""
-    provider = MAKERS[backend](folder)
-    index = await provider.open_index(vector_db(**settings), create=texts is not None)
-    await add(index, texts or {})
-    yield index
-    await index.close()
-    await provider.close()
+    """Open an index whose terms are words, with these texts by chunk id where it is a new one."""
+    options = {**PLAIN, **settings}
+    create = texts is not None
+    async with inline_backends.opened(backend, folder, create=create, **options) as index:
+        await add(index, texts or {})
+        yield index
 
 
 async def add(index: EmbeddingIndex, texts: dict[str, str]) -> None:
-    """Store texts by chunk id; their metadata repeats the id."""
-    chunks = [Chunk(content=text, chunk_id=i, metadata={"id": i}) for i, text in texts.items()]
-    await index.add_chunks(chunks, np.tile([1.0, 0.0], (len(chunks), 1)))
+    """Store texts by chunk id."""
+    chunks = [Chunk(content=text, chunk_id=i) for i, text in texts.items()]
+    await inline_backends.add(index, chunks)
 
 
 async def ask(index: EmbeddingIndex, query: str, **options: Any) -> QueryChunksResponse:
@@ -204,7 +176,7 @@ def test_filters_languages_and_fields_count_as_ever(backend: str, tmp_path: Path
                 Chunk(content="fjorden er dyp", chunk_id="a"),
                 Chunk(content="det er dypt", chunk_id="b", metadata={"title": "Fjorder"}),
             ]
-            await index.add_chunks(chunks, np.tile([1.0, 0.0], (2, 1)))
+            await inline_backends.add(index, chunks)
             assert list(await raw(index, "fjrodene")) == ["b", "a"]
             only = {"type": "ne", "key": "title", "value": "Fjorder"}
             assert list(await raw(index, "fjrodene", k=1, filters=only)) == ["a"]
@@ -223,7 +195,7 @@ def test_all_backends_score_alike(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         answers: dict[str, list[dict[str, float]]] = {}
-        for backend in MAKERS:
+        for backend in FUZZY:
             (tmp_path / backend).mkdir()
             async with opened(backend, tmp_path / backend, texts) as index:
                 answers[backend] = [await raw(index, query) for query in queries]
@@ -293,11 +265,13 @@ WRITE = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_fuzzy import add, opened
+from inline_backends import add, opened
+from corral.api.chunks import Chunk
+from corral.api.testing.indexes import PLAIN
 async def main():
-    async with opened(sys.argv[2], Path(sys.argv[3])) as index:
+    async with opened(sys.argv[2], Path(sys.argv[3]), **PLAIN) as index:
         await index.delete_chunks(["a"])
-        await add(index, {"z": "zebra"})
+        await add(index, [Chunk(chunk_id="z", content="zebra")])
 asyncio.run(main())
 """
 
