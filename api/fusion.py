@@ -94,6 +94,8 @@ class FusedHit:
 class LegWeights(Strict):
     """How much each leg counts: >= 0, not both 0; only their ratio matters for rrf."""
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     vector: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
     keyword: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
 

@@ -68,8 +68,8 @@ class ModelRerank(_Rerank):
     model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
     on_error: Literal["error", "degrade"] = Field(
         "error",
-        description="degrade: where the model cannot be reached the order stays as it was, and "
-        "the answer says so.",
+        description="degrade: where the model fails the order stays as it was, and the answer "
+        "says so.",
     )
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Capabilities
 from corral.api.vector_dbs import VectorDB
@@ -11,7 +16,7 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
     """Refuse what the provider cannot do before its engine sees the call.
 
     Raises:
-        InvalidRequest: The mode, the metric, the dimension or fuzziness; the message says what it can do.
+        InvalidRequest: Mode, metric, dimension or fuzziness; the message says what it can do.
     """
     if vector_db.search_mode not in capabilities.modes:
         raise InvalidRequest(
@@ -54,3 +59,32 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
             field=differing[0],
         )
     return stored
+
+
+QUERY_SETTINGS = frozenset({"search_mode", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy"})
+"""What decides about a query alone, and so may change while chunks are there."""
+
+
+def with_search(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
+    """Return a vector DB that is searched in another way and otherwise the same.
+
+    Args:
+        stored: As it is registered.
+        settings: Some of `QUERY_SETTINGS`, as a registration takes them.
+
+    Raises:
+        InvalidRequest: A setting is none of them, or malformed.
+    """
+    unknown = sorted(settings.keys() - QUERY_SETTINGS)
+    if unknown:
+        raise InvalidRequest(
+            f"{unknown[0]} cannot be changed in a vector DB that exists.",
+            hint=f"These can: {', '.join(sorted(QUERY_SETTINGS))}.",
+            field=unknown[0],
+        )
+    try:
+        return VectorDB.model_validate({**stored.model_dump(mode="json"), **settings})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"{path}: {first['msg']}.", field=path) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,10 @@ from corral.api.provider import (
     RerankProvider,
     VectorIOProvider,
 )
-from corral.api.reranker import ModelRerank, Reranker
+from corral.api.reranker import ModelRerank, Rerank, Reranker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.registrations import check_capabilities, same_registration
+from corral.providers.registrations import check_capabilities, same_registration, with_search
 from corral.providers.registry import build_provider, check_config, find_spec
 from corral.providers.vector_dbs import VectorDBStore
 
@@ -126,6 +127,24 @@ class Stack:
                 return same_registration(self._vector_dbs.get(vector_db.identifier), vector_db)
             self._indexes[vector_db.identifier] = (vector_db, index)
         return vector_db
+
+    async def change_search(self, vector_db_id: str, settings: Mapping[str, Any]) -> VectorDB:
+        """Change how a vector DB is searched; what is stored in it stays as it is.
+
+        Args:
+            vector_db_id: Which one.
+            settings: Some of `QUERY_SETTINGS`, as a registration takes them.
+
+        Raises:
+            NotFound: There is none of that id.
+            InvalidRequest: A setting is none of `QUERY_SETTINGS`, malformed, or beyond the
+                provider; nothing is changed.
+        """
+        changed = with_search(self.vector_db(vector_db_id), settings)
+        check_capabilities(changed, self._spec(changed.provider_id).capabilities)
+        self._check_reranker(changed.rerank)
+        self._vector_dbs.replace(changed)
+        return changed
 
     async def unregister(self, vector_db_id: str) -> None:
         """Delete a vector DB with all its chunks.
@@ -240,8 +259,7 @@ class Stack:
                 hint="Leave embedding_dimension out to take the model's.",
                 field="embedding_dimension",
             )
-        if isinstance(registration.rerank, ModelRerank):
-            _serving(registration.rerank.model, *self._rerankers(), Api.RERANK, "rerank.model")
+        self._check_reranker(registration.rerank)
         settings = registration.model_dump(
             exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
         )
@@ -257,6 +275,10 @@ class Stack:
         )
         check_capabilities(vector_db, spec.capabilities)
         return vector_db
+
+    def _check_reranker(self, rerank: Rerank | None) -> None:
+        if isinstance(rerank, ModelRerank):
+            _serving(rerank.model, *self._rerankers(), Api.RERANK, "rerank.model")
 
     def _model(self, model: str) -> tuple[str, ModelInfo]:
         known, failures = self._models()

@@ -94,6 +94,21 @@ class VectorDBStore:
                     f"Vector DB {vector_db.identifier!r} exists.", field="vector_db_id"
                 ) from None
 
+    def replace(self, vector_db: VectorDB) -> None:
+        """Store a registration in the place of the one with its identifier.
+
+        Raises:
+            NotFound: There is none.
+        """
+        row = (vector_db.model_dump_json(), vector_db.identifier)
+        with self._lock:
+            self._connection.execute(
+                "UPDATE vector_dbs SET registration = ? WHERE identifier = ?", row
+            )
+            changed = self._connection.changes()
+        if not changed:
+            self.get(vector_db.identifier)
+
     def remove(self, identifier: str) -> None:
         """Forget a registration; an unknown one is ignored."""
         with self._lock:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from corral.server.command_line.bench_speed import bounds, fidelity, speed
+
 if TYPE_CHECKING:
     from corral.server.command_line.cli import Target
 
@@ -80,6 +82,33 @@ def quality(
 
 
 @bench.command()
+@click.option("--db", help="A registered vector DB.")
+@click.option("--data", metavar="DIR", help="Or a judged set, stored for the time of the run.")
+@click.option("--queries", type=FILE, metavar="FILE", help="Judged questions as JSON lines.")
+@click.option("--generate", type=int, metavar="N", help="Or N questions made from the chunks.")
+@click.option("--backend", default="sqlite", show_default=True, help="Where --data is stored.")
+@click.option("--language", help="Of --data. [default: by its name, or english]")
+@click.option("--embedder", "model", metavar="MODEL", help="Of --data. [default: configured]")
+@click.option("--apply", is_flag=True, help="Register what is recommended.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--out", type=FILE, help="[default: a new folder in ./corral-bench]")
+@click.pass_obj
+def tune(target: Target, /, **options: Any) -> None:
+    """Find the search mode, fusion and re-ranker for your data.
+
+    About 60 ways to search are tried on one half of the questions. The simplest one within a
+    standard error of the best is recommended, and judged on the other half, against vector and
+    keyword search alone.
+
+    A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}.
+    """
+    target.local_only("bench tune")
+    from corral.server.command_line import bench_tune  # noqa: PLC0415 - start-up time
+
+    bench_tune.run(target.home, target.config, **options)
+
+
+@bench.command()
 @click.argument("path", metavar="REPORT.json", type=FILE)
 @click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
 @click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")
@@ -122,3 +151,7 @@ def compare(target: Target, /, first: Path, second: Path, **options: Any) -> Non
 
     if not bench_reports.compare(first, second, **options):
         raise SystemExit(1)
+
+
+for _command in (speed, fidelity, bounds):
+    bench.add_command(_command)

@@ -132,31 +132,31 @@ def hit_rows(reply: JSON) -> list[HitRow]:
 
 def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
     """Return the table of hits: rank, score, rank in each leg, document and first words."""
-    table = _table("#>", "score>", "vector>", "keyword>", "document")
+    table = new_table("#>", "score>", "vector>", "keyword>", "document")
     if texts:
         table.columns[-1].max_width, table.columns[-1].overflow = WIDTH // 2 - 10, "fold"
         table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
         table.expand = True
     for hit in hits:
         cells = [str(hit.rank), f"{hit.score:.3f}", *map(hit.leg_rank, LEGS), hit.document]
-        _row(table, *cells, *([" ".join(hit.text[:400].split())] if texts else []))
+        add_row(table, *cells, *([" ".join(hit.text[:400].split())] if texts else []))
     return table
 
 
 def why_table(hits: Sequence[HitRow]) -> RenderableType:
     """Return why each hit is there: a line for each leg, one for a re-ranker."""
-    table = _table("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
+    table = new_table("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
     for hit in hits:
         for leg in (leg for leg in LEGS if leg in hit.legs):
             said = hit.legs[leg]
             raw, score = f"{said['raw_score']:.4f}", f"{said['score']:.3f}"
             terms = " ".join(hit.terms) if leg == "keyword" else ""
-            _row(table, hit.rank, leg, said["rank"], raw, score, _product(hit, leg), terms)
+            add_row(table, hit.rank, leg, said["rank"], raw, score, _product(hit, leg), terms)
         if hit.query_ranks:
             ranks = " ".join("-" if rank is None else str(rank) for rank in hit.query_ranks)
-            _row(table, hit.rank, "queries", "", "", "", "", f"ranks {ranks}")
+            add_row(table, hit.rank, "queries", "", "", "", "", f"ranks {ranks}")
         if hit.rerank:
-            _row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(hit.rerank))
+            add_row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(hit.rerank))
     return table
 
 
@@ -176,10 +176,10 @@ def _parts(parts: Mapping[str, float | str]) -> str:
 
 def steps_table(reply: JSON) -> RenderableType:
     """Return what each step of the search did to the candidates."""
-    table = _table("step", "kept>", "removed>", "by")
+    table = new_table("step", "kept>", "removed>", "by")
     for steps in ((reply.get("metadata") or {}).get("steps") or {}).values():
         for step in steps:
-            _row(table, *(step.get(key, "") for key in ("name", "kept", "removed", "detail")))
+            add_row(table, *(step.get(key, "") for key in ("name", "kept", "removed", "detail")))
     return table
 
 
@@ -204,34 +204,36 @@ def modes_table(documents: Mapping[str, Sequence[str]], rows: int = 5) -> Render
         documents: By mode, document ids, best first; repeated ones count once.
         rows: How many documents of each.
     """
-    table = _table("#>", *documents)
+    table = new_table("#>", *documents)
     room = (WIDTH - 4) // max(len(documents), 1) - 3
     first = [list(dict.fromkeys(ids))[:rows] for ids in documents.values()]
     for rank, row in enumerate(zip_longest(*first, fillvalue=""), 1):
-        _row(table, rank, *(_shortened(document, room) for document in row))
+        add_row(table, rank, *(_shortened(document, room) for document in row))
     return table
 
 
 def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
     """Return the table of vector DBs."""
-    table = _table("vector DB", "provider", "mode", "ranker", "language", "model", "dimension>")
+    table = new_table("vector DB", "provider", "mode", "ranker", "language", "model", "dimension>")
     for db in vector_dbs:
         ranker = (db.get("ranker") or {}).get("type", "")
         keys = ("embedding_model", "embedding_dimension")
         names = (db.get(key, "") for key in ("identifier", "provider_id", "search_mode"))
-        _row(table, *names, ranker, db.get("language", ""), *(db.get(key, "") for key in keys))
+        add_row(table, *names, ranker, db.get("language", ""), *(db.get(key, "") for key in keys))
     return table
 
 
 def copy_table(report: JSON) -> RenderableType:
     """Return the table of a finished copy: chunks, seconds, and what was verified."""
-    table = _table("chunks>", "copied>", "seconds>", "compared>", "vector hits>", "keyword hits>")
+    table = new_table(
+        "chunks>", "copied>", "seconds>", "compared>", "vector hits>", "keyword hits>"
+    )
     cells = [f"{report[key]:,}" for key in ("seen", "copied")]
     cells += [f"{report['seconds']:.1f}", report["sampled"]]
     for leg in LEGS:
         overlap = report[f"{leg}_overlap"]
         cells.append("-" if overlap is None else "same" if overlap == 1 else f"{overlap:.1%} same")
-    _row(table, *cells)
+    add_row(table, *cells)
     return table
 
 
@@ -241,44 +243,44 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _flat(values):
-        _row(table, name, _time(value) if name == "created_at" else _setting(value))
+        add_row(table, name, _time(value) if name == "created_at" else _setting(value))
     return table
 
 
 def models_table(models: Sequence[JSON]) -> RenderableType:
     """Return the table of embedding models."""
-    table = _table("model", "provider", "dimension>", "default")
+    table = new_table("model", "provider", "dimension>", "default")
     for model in models:
         more = model.get("metadata") or {}
         cells = [more.get("embedding_dimension", ""), "yes" if more.get("default") else ""]
-        _row(table, model.get("identifier", ""), model.get("provider_id", ""), *cells)
+        add_row(table, model.get("identifier", ""), model.get("provider_id", ""), *cells)
     return table
 
 
 def providers_table(providers: Sequence[JSON]) -> RenderableType:
     """Return the table of configured providers with their health."""
-    table = _table("provider", "kind", "type", "health")
+    table = new_table("provider", "kind", "type", "health")
     for provider in providers:
         health = provider.get("health") or {}
         said = f"{health.get('status', '')} {health.get('message') or ''}".strip()
         keys = ("provider_id", "api", "provider_type")
-        _row(table, *(provider.get(key, "") for key in keys), said)
+        add_row(table, *(provider.get(key, "") for key in keys), said)
     return table
 
 
 def types_table(types: Sequence[JSON]) -> RenderableType:
     """Return the table of provider types with their capabilities."""
-    table = _table("type", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>")
+    table = new_table("type", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>")
     for entry in types:
         can = entry.get("capabilities") or {}
         cells = [can.get(leg, "") for leg in (*LEGS, "hybrid")]
         cells += [_yes(can.get(key)) for key in ("exact", "persistent")]
         keys = ("provider_type", "api")
-        _row(table, *(entry.get(key, "") for key in keys), *cells, can.get("max_dimension", ""))
+        add_row(table, *(entry.get(key, "") for key in keys), *cells, can.get("max_dimension", ""))
     return table
 
 
-def _table(*headers: str) -> Table:
+def new_table(*headers: str) -> Table:
     """Return an empty table; a header that ends with `>` heads a column of numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
@@ -287,7 +289,8 @@ def _table(*headers: str) -> Table:
     return table
 
 
-def _row(table: Table, *cells: object) -> None:
+def add_row(table: Table, *cells: object) -> None:
+    """Add a row of cells, each shown as plain text."""
     table.add_row(*(Text(clean(cell)) for cell in cells))
 
 

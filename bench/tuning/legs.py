@@ -1,0 +1,108 @@
+"""Both legs of every question, searched once; every fusion of them is then arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import Hit
+from corral.api.fusion import Explanation, FusedHit, Leg, LegName, fuse, single_leg
+from corral.api.reranker import MMRRerank, NoRerank
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.bench.tuning.space import Trial
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rerank import reranker_for
+
+DEPTH = 200
+"""Candidates of each leg: the most that a trial uses."""
+K = 100
+"""Hits of a trial, as R@100 needs."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the legs found.
+
+    Attributes:
+        vector_db: Where.
+        texts: The questions' texts by id.
+        legs: By question id, each leg with `DEPTH` candidates.
+        chunks: By id, the chunks that were found, with their embeddings.
+        embeddings: By question id, the question's.
+    """
+
+    vector_db: VectorDB
+    texts: Mapping[str, str]
+    legs: dict[str, dict[LegName, Leg]] = field(default_factory=dict)
+    chunks: dict[str, Chunk] = field(default_factory=dict)
+    embeddings: dict[str, Any] = field(default_factory=dict)
+
+    async def ranked(self, key: str, trial: Trial) -> list[str]:
+        """Return the chunk ids of a question under a trial's settings, best first."""
+        hits = self._hits(key, trial)
+        if not isinstance(trial.rerank, NoRerank):
+            hits = await self._reranked(key, trial, hits)
+        return [hit.chunk_id for hit in hits]
+
+    def _hits(self, key: str, trial: Trial) -> list[FusedHit]:
+        legs = self.legs[key]
+        if trial.mode is SearchMode.VECTOR:
+            return single_leg("vector", legs["vector"][:K])
+        if trial.mode is SearchMode.KEYWORD:
+            return single_leg("keyword", legs["keyword"][:K])
+        size = trial.ranker.leg_size(K if trial.ranker.candidates is None else 1)
+        return fuse(trial.ranker, {name: leg[:size] for name, leg in legs.items()}, K)
+
+    async def _reranked(self, key: str, trial: Trial, hits: Sequence[FusedHit]) -> list[FusedHit]:
+        rerank = trial.rerank
+        if isinstance(rerank, NoRerank):
+            return list(hits)
+        first = [
+            Hit(self.chunks[hit.chunk_id], hit.score, hit.explanation)
+            for hit in hits[: rerank.candidates]
+        ]
+        embedding = self.embeddings[key] if isinstance(rerank, MMRRerank) else None
+        reranker = reranker_for(rerank, self.vector_db)
+        ordered = await reranker.rerank(self.texts[key], first, len(first), embedding=embedding)
+        found = [FusedHit(hit.chunk.chunk_id, hit.score, Explanation({})) for hit in ordered]
+        return [*found, *hits[rerank.candidates :]]
+
+
+async def search_legs(
+    retrieval: Retrieval,
+    vector_db: VectorDB,
+    texts: Mapping[str, str],
+    advance: Callable[[int, int], None],
+) -> Answers:
+    """Ask every question of both legs, as the server would.
+
+    Raises:
+        CorralError: The embedder or the backend failed.
+    """
+    answers = Answers(vector_db, texts)
+    embedder = await retrieval.library.embedder(vector_db.embedding_model)
+    for key, text in texts.items():
+        legs: dict[LegName, Leg] = {"vector": [], "keyword": []}
+        for name in legs:
+            found = await retrieval.search(
+                vector_db.identifier,
+                text,
+                k=DEPTH,
+                mode=SearchMode(name),
+                rerank={"type": "none"},
+                cutoff="none",
+            )
+            said = [(hit.chunk.chunk_id, hit.explanation.legs[name]) for hit in found.hits]
+            legs[name] = [(chunk_id, hit.score, hit.raw_score) for chunk_id, hit in said]
+            answers.chunks.update((hit.chunk.chunk_id, hit.chunk) for hit in found.hits)
+        answers.legs[key] = legs
+        answers.embeddings[key] = np.asarray(await embedder.embed_query(text), dtype=np.float32)
+        advance(1, 1)
+    index = await retrieval.library.index(vector_db.identifier)
+    for chunk in await index.get_chunks(list(answers.chunks), include_embeddings=True):
+        answers.chunks[chunk.chunk_id] = chunk
+    return answers

@@ -1,0 +1,164 @@
+"""The questions of a tuning: read from a file, or made from the chunks themselves."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import InvalidRequest
+from corral.bench.judged import read_json_lines
+from corral.providers.vector_io.text import analyzer
+
+LEAST = 10
+"""Fewest questions: five choose and five judge, which is hardly enough to say anything."""
+WORDS = (8, 16)
+"""Fewest and most words of a chunk that a generated question is taken from."""
+FEWEST_WORDS = 20
+"""Chunks with fewer words are headings and the like; no question is made of them."""
+
+CHARACTERS = 12
+"""Length of a generated question in a script without spaces."""
+FEWEST_CHARACTERS = 60
+
+GENERATED_NOTE = (
+    "The questions are made of words that stand in the chunk they look for (known items). They "
+    "show whether a chunk can be found again by what it says, and favor keyword search; they "
+    "cannot show how questions in other words fare. Judged questions of your users are worth more."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What is asked, and what answers it.
+
+    Attributes:
+        texts: By question id.
+        relevant: By question id, relevance (> 0) by chunk id or document id.
+        generated: Whether the questions were made from the chunks.
+    """
+
+    texts: dict[str, str]
+    relevant: dict[str, dict[str, int]]
+    generated: bool = False
+
+
+def read_questions(path: Path) -> Questions:
+    """Read JSON lines: `{"query": "...", "relevant": ["id", ...]}`, or relevance by id.
+
+    An id is that of a chunk or of a document. `_id` names a question, otherwise its line does.
+
+    Raises:
+        InvalidRequest: A line is malformed (file and line), or there are fewer than 10 questions.
+    """
+    texts: dict[str, str] = {}
+    relevant: dict[str, dict[str, int]] = {}
+    for where, row in read_json_lines(path):
+        key = str(row.get("_id") or where.rpartition(":")[2])
+        if key in texts:
+            raise InvalidRequest(f"{where}: question {key!r} is there twice.")
+        texts[key], relevant[key] = _query(row, where), _relevant(row, where)
+    return checked(Questions(texts, relevant), str(path))
+
+
+def _query(row: Mapping[str, Any], where: str) -> str:
+    text = row.get("query")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidRequest(f"{where}: there is no text under 'query'.")
+    return text
+
+
+def _relevant(row: Mapping[str, Any], where: str) -> dict[str, int]:
+    given = row.get("relevant")
+    found = given if isinstance(given, dict) else dict.fromkeys(map(str, given or ()), 1)
+    grades = {str(key): value for key, value in found.items()}
+    if not grades or not all(type(grade) is int and grade > 0 for grade in grades.values()):
+        raise InvalidRequest(
+            f"{where}: 'relevant' names no chunk or document, or a relevance is no integer above 0."
+        )
+    return grades
+
+
+def checked(questions: Questions, source: str) -> Questions:
+    """Return the questions if they are enough.
+
+    Raises:
+        InvalidRequest: They are fewer than 10.
+    """
+    if len(questions.texts) < LEAST:
+        raise InvalidRequest(
+            f"{source}: {len(questions.texts)} questions, and {LEAST} are the fewest: half of them "
+            "choose, half of them judge.",
+            hint="With fewer than 100 the intervals will be wide.",
+        )
+    return questions
+
+
+async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
+    """Make known-item questions: some words of a chunk, which is what has to be found.
+
+    The words stand next to each other in the chunk, a third of them left out, stop words first:
+    what somebody remembers of a text.
+
+    Args:
+        index: Where the chunks are.
+        count: How many questions are wanted.
+        seed: Decides the chunks and the words.
+
+    Raises:
+        InvalidRequest: Too few chunks have enough words.
+    """
+    rng = random.Random(seed)
+    ids = await _all_ids(index)
+    rng.shuffle(ids)
+    texts: dict[str, str] = {}
+    relevant: dict[str, dict[str, int]] = {}
+    for start in range(0, len(ids), count):
+        for chunk in await index.get_chunks(ids[start : start + count]):
+            question = _question(chunk, index.vector_db.language, rng)
+            if question and len(texts) < count:
+                key = f"g{len(texts) + 1}"
+                texts[key], relevant[key] = question, {chunk.chunk_id: 1}
+        if len(texts) >= count:
+            break
+    return checked(Questions(texts, relevant, generated=True), index.vector_db.identifier)
+
+
+async def _all_ids(index: EmbeddingIndex) -> list[str]:
+    ids: list[str] = []
+    while page := await index.chunk_ids(ids[-1] if ids else "", 10_000):
+        ids += page
+    return ids
+
+
+def _question(chunk: Chunk, language: str, rng: random.Random) -> str:
+    words = chunk.content.split()
+    if len(words) < FEWEST_WORDS:
+        return _characters(chunk.content, rng)
+    length = rng.randint(*WORDS)
+    start = rng.randrange(len(words) - length)
+    telling = [word for word in words[start : start + length] if analyzer(language).terms(word)]
+    kept = set(rng.sample(range(len(telling)), math.ceil(len(telling) * 2 / 3)))
+    return " ".join(word for number, word in enumerate(telling) if number in kept)
+
+
+def _characters(text: str, rng: random.Random) -> str:
+    """Return some characters of a text in a script without spaces, "" of a text too short."""
+    plain = "".join(text.split())
+    if len(plain) < FEWEST_CHARACTERS or len(text.split()) > len(plain) // 8:
+        return ""
+    start = rng.randrange(len(plain) - CHARACTERS)
+    return plain[start : start + CHARACTERS]
+
+
+def halves(keys: Sequence[str], seed: int) -> tuple[list[str], list[str]]:
+    """Return the questions that choose and those that judge, drawn by the seed."""
+    shuffled = sorted(keys)
+    random.Random(seed).shuffle(shuffled)
+    middle = len(shuffled) // 2
+    return sorted(shuffled[:middle]), sorted(shuffled[middle:])

@@ -1,0 +1,174 @@
+"""A whole tuning: of a vector DB that is registered, or of a judged set that is stored for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.bench.backends import find_backends
+from corral.bench.datasets import read_sets
+from corral.bench.embedded import Embedding
+from corral.bench.rows import TuneSection
+from corral.bench.tuning.legs import search_legs
+from corral.bench.tuning.questions import Questions, checked, generate, read_questions
+from corral.bench.tuning.tune import tune
+from corral.providers.config import Providers, RunConfig
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.stack import Stack
+
+BATCH = 1000
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TunePlan:
+    """What is to be tuned.
+
+    Attributes:
+        config, home: The configuration and the data folder.
+        db: A registered vector DB; or None where `data` names a judged set.
+        data: A judged set as `read_sets` takes it.
+        queries: A file of judged questions, None to generate or to take those of `data`.
+        generate: How many questions are made from the chunks.
+        backend: Where `data` is stored.
+        language: Of `data`; None goes by its name.
+        model: The embedding model of `data`; None takes the configured one.
+        apply: Whether the recommendation is registered.
+        seed: Of everything random.
+    """
+
+    config: RunConfig
+    home: Path
+    db: str | None = None
+    data: str | None = None
+    queries: Path | None = None
+    generate: int | None = None
+    backend: str = "sqlite"
+    language: str | None = None
+    model: str | None = None
+    apply: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            InvalidRequest: Not exactly one thing to tune, or one kind of questions, is named.
+        """
+        if (self.db is None) == (self.data is None):
+            raise InvalidRequest(
+                "There has to be one of --db and --data.", hint="--db tunes a registered vector DB."
+            )
+        named = [self.queries is not None, self.generate is not None]
+        if self.db is not None and sum(named) != 1:
+            raise InvalidRequest(
+                "There has to be one of --queries and --generate.",
+                hint="--generate 200 makes questions from the chunks.",
+            )
+        if self.data is not None and any(named):
+            raise InvalidRequest("--data brings its own questions.")
+        if self.data is not None and self.apply:
+            raise InvalidRequest("--apply needs --db: what --data stores is gone after the run.")
+
+
+async def run_tune(plan: TunePlan, advance: Progress = lambda one, other: None) -> TuneSection:
+    """Tune, and change the registration where the plan says so.
+
+    Raises:
+        NotFound: There is no such vector DB.
+        InvalidRequest: Questions are malformed or too few, or the vector DB holds none of what
+            they name.
+        CorralError: The embedder or the backend failed.
+    """
+    async with _opened(plan, advance) as (stack, vector_db_id, questions):
+        vector_db = stack.vector_db(vector_db_id)
+        answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
+        _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
+        section = await tune(answers, questions, plan.seed)
+        if plan.apply:
+            unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
+            await stack.change_search(vector_db_id, {**unset, **section.registration})
+        return section
+
+
+@asynccontextmanager
+async def _opened(plan: TunePlan, advance: Progress) -> AsyncIterator[tuple[Stack, str, Questions]]:
+    if plan.data is not None:
+        async with _stored(plan, plan.data, advance) as found:
+            yield found
+        return
+    stack = Stack(plan.config, plan.home)
+    try:
+        vector_db_id = str(plan.db)
+        if plan.queries is not None:
+            questions = read_questions(plan.queries)
+            stack.vector_db(vector_db_id)
+        else:
+            index = await stack.index(vector_db_id)
+            questions = await generate(index, plan.generate or 0, plan.seed)
+        yield stack, vector_db_id, questions
+    finally:
+        await stack.close()
+
+
+@asynccontextmanager
+async def _stored(
+    plan: TunePlan, data: str, advance: Progress
+) -> AsyncIterator[tuple[Stack, str, Questions]]:
+    """Store a judged set in a scratch stack, with embeddings that are kept between runs."""
+    languages = {"": plan.language} if plan.language else {}
+    judged = read_sets([data], languages=languages)[0]
+    grades = {key: {i: v for i, v in found.items() if v > 0} for key, found in judged.qrels.items()}
+    answered = {key: text for key, text in judged.queries.items() if grades[key]}
+    questions = checked(Questions(answered, grades), judged.name)
+    [backend] = find_backends([plan.backend], plan.config)
+    if backend.entry is None:
+        raise InvalidRequest(f"{plan.backend} is no provider of Corral.", field="backend")
+    providers = Providers(vector_io=[backend.entry], embedding=plan.config.providers.embedding)
+    config = plan.config.model_copy(update={"providers": providers})
+    model = plan.model or config.default_embedding_model
+    async with Embedding.opened(plan.config, plan.home, model) as embedding:
+        made = await embedding.embed(judged, None)
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(config, Path(folder))
+        try:
+            await stack.register(
+                VectorDBRegistration(
+                    vector_db_id=judged.name,
+                    provider_id=backend.entry.provider_id,
+                    embedding_model=model,
+                    language=judged.language,
+                )
+            )
+            index = await stack.index(judged.name)
+            pairs = zip(judged.documents, made.contents, strict=True)
+            chunks = [Chunk(chunk_id=name, content=text) for name, text in pairs]
+            for start in range(0, len(chunks), BATCH):
+                rows = slice(start, start + BATCH)
+                await index.add_chunks(chunks[rows], made.documents[rows])
+            yield stack, judged.name, questions
+            await stack.unregister(judged.name)
+        finally:
+            await stack.close()
+
+
+def _documents(chunks: Iterable[Chunk]) -> set[str]:
+    return {chunk.document_id for chunk in chunks if chunk.document_id is not None}
+
+
+def _check_known(questions: Questions, known: set[str]) -> None:
+    """Refuse questions none of whose answers was ever found: they are about other data."""
+    if not any(known & relevant.keys() for relevant in questions.relevant.values()):
+        first = next(iter(next(iter(questions.relevant.values()))))
+        raise InvalidRequest(
+            f"No question finds any of the ids that answer it, such as {first!r}.",
+            hint="'relevant' names chunk ids or document ids of this vector DB.",
+            field="queries",
+        )

@@ -1,0 +1,99 @@
+"""What a tuning tries: modes, fusions with their parameters, and re-rankers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from corral.api.checks import AnyRanker
+from corral.api.fusion import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
+from corral.api.reranker import BM25Rerank, MMRRerank, NoRerank
+from corral.api.vector_dbs import SearchMode
+from corral.bench.fusions import label_of
+
+ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+CANDIDATES = (40, 100, 200)
+CONSTANTS = (1.0, 10.0, 60.0)
+LAMBDAS = (0.5, 0.7, 0.9)
+NO_RERANK = NoRerank()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way to search.
+
+    Attributes:
+        mode: The search mode.
+        ranker: In hybrid mode, the fusion.
+        rerank: What comes after it; `NoRerank` for nothing.
+    """
+
+    mode: SearchMode
+    ranker: AnyRanker = DEFAULT_RANKER
+    rerank: MMRRerank | BM25Rerank | NoRerank = NO_RERANK
+
+    @property
+    def label(self) -> str:
+        """The trial as a report names it."""
+        fused = f" {label_of(self.ranker)}" if self.mode is SearchMode.HYBRID else ""
+        after = "" if isinstance(self.rerank, NoRerank) else f" + {_short(self.rerank)}"
+        return f"{self.mode}{fused}{after}"
+
+    def settings(self) -> dict[str, Any]:
+        """Return what a registration needs to search like this."""
+        found: dict[str, Any] = {"search_mode": str(self.mode)}
+        if self.mode is SearchMode.HYBRID:
+            found["ranker"] = self.ranker.model_dump(mode="json", exclude_none=True)
+        if not isinstance(self.rerank, NoRerank):
+            found["rerank"] = self.rerank.model_dump(mode="json", by_alias=True)
+        return found
+
+    @property
+    def complexity(self) -> int:
+        """0 for one leg, 1 for the default hybrid, 2 for another fusion, 3 with a re-ranker."""
+        if not isinstance(self.rerank, NoRerank):
+            return 3
+        if self.mode is not SearchMode.HYBRID:
+            return 0
+        return 1 if self.ranker == DEFAULT_RANKER else 2
+
+
+def single_modes() -> list[Trial]:
+    """Return vector and keyword search alone, against which a hybrid has to show its worth."""
+    return [Trial(SearchMode.VECTOR), Trial(SearchMode.KEYWORD)]
+
+
+def fusions() -> list[Trial]:
+    """Return every fusion that is tried: 40 convex combinations, 9 by rank, 3 by maximum."""
+    rankers: list[AnyRanker] = [DEFAULT_RANKER]
+    rankers += [
+        WeightedRanker(alpha=alpha, normalization="z_score", candidates=size)
+        for size in CANDIDATES
+        for alpha in ALPHAS
+    ]
+    rankers += [WeightedRanker(alpha=alpha, normalization="min_max") for alpha in ALPHAS]
+    rankers += [WeightedRanker(alpha=alpha, normalization="raw") for alpha in (0.2, 0.4, 0.6)]
+    rankers += [
+        RRFRanker(rank_constant=constant, weights=LegWeights(vector=vector, keyword=1))
+        for constant in CONSTANTS
+        for vector in (0.5, 1.0, 2.0)
+    ]
+    rankers += [MaxRanker(weights=LegWeights(vector=1, keyword=w)) for w in (0.5, 0.7, 1.0)]
+    return [Trial(SearchMode.HYBRID, ranker) for ranker in rankers]
+
+
+def re_ranked(trial: Trial) -> list[Trial]:
+    """Return a trial with each re-ranker that needs no model."""
+    rerankers: list[MMRRerank | BM25Rerank] = [
+        MMRRerank(lambda_=share, relevance=relevance)
+        for relevance in ("embedding", "both")
+        for share in LAMBDAS
+    ]
+    rerankers.append(BM25Rerank())
+    return [Trial(trial.mode, trial.ranker, rerank) for rerank in rerankers]
+
+
+def _short(rerank: MMRRerank | BM25Rerank) -> str:
+    if isinstance(rerank, BM25Rerank):
+        return "bm25"
+    return f"mmr(lambda={rerank.lambda_:g},relevance={rerank.relevance})"

@@ -1,0 +1,243 @@
+"""Tuning: what is tried, what is chosen, what is said about it, and what it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest, NotFound
+from corral.api.fusion import DEFAULT_RANKER, RRFRanker
+from corral.api.reranker import BM25Rerank
+from corral.api.vector_dbs import SearchMode, VectorDBRegistration
+from corral.bench.rows import TuneSection
+from corral.bench.tuning.questions import Questions, generate, halves, read_questions
+from corral.bench.tuning.run import TunePlan, run_tune
+from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes
+from corral.bench.tuning.tune import simplest
+from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.stack import Stack
+
+HASHING = ProviderEntry(
+    provider_id="hashing", provider_type="inline::hashing", config={"dimension": 64}
+)
+MEMORY_LIKE = ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite")
+CONFIG = RunConfig(
+    providers=Providers(vector_io=[MEMORY_LIKE], embedding=[HASHING]),
+    default_embedding_model="hashing",
+)
+WORDS = [f"word{number}" for number in range(60)]
+
+
+def text_of(number: int) -> str:
+    """Return a text of 24 words, different for each number."""
+    return " ".join(WORDS[(number * 7 + place * (1 + number % 5)) % 60] for place in range(24))
+
+
+def filled(home: Path, count: int = 60) -> None:
+    """Register a vector DB and store chunks in it."""
+
+    async def work() -> None:
+        stack = Stack(CONFIG, home)
+        await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+        chunks = [
+            Chunk(chunk_id=f"c{n}", content=text_of(n), metadata={"document_id": f"d{n // 2}"})
+            for n in range(count)
+        ]
+        await Retrieval(stack).store("db", chunks)
+        await stack.close()
+
+    asyncio.run(work())
+
+
+def run(home: Path, **settings: Any) -> TuneSection:
+    """Tune the vector DB."""
+    return asyncio.run(run_tune(TunePlan(CONFIG, home, db="db", **settings)))
+
+
+def stored(home: Path) -> Any:
+    """Return the registration as it is now."""
+
+    async def work() -> Any:
+        stack = Stack(CONFIG, home)
+        found = stack.vector_db("db")
+        await stack.close()
+        return found
+
+    return asyncio.run(work())
+
+
+# --- questions ------------------------------------------------------------------------------------
+
+
+def lines(path: Path, *rows: Any) -> Path:
+    """Write JSON lines."""
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    return path
+
+
+def test_questions_are_read_with_ids_or_grades(tmp_path: Path) -> None:
+    """A list of ids is relevance 1; `_id` names a question, otherwise its line does."""
+    rows = [{"query": f"q {n}", "relevant": ["a", "b"]} for n in range(9)]
+    rows.append({"_id": "mine", "query": "graded", "relevant": {"c": 2}})
+    found = read_questions(lines(tmp_path / "q.jsonl", *rows))
+    assert found.relevant["1"] == {"a": 1, "b": 1}
+    assert found.relevant["mine"] == {"c": 2}
+    assert len(found.texts) == 10
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"relevant": ["a"]}, "query"),
+        ({"query": " ", "relevant": ["a"]}, "query"),
+        ({"query": "x"}, "relevant"),
+        ({"query": "x", "relevant": []}, "relevant"),
+        ({"query": "x", "relevant": {"a": 0}}, "relevant"),
+        ({"query": "x", "relevant": {"a": True}}, "relevant"),
+        ({"query": "x", "relevant": {"a": 1.5}}, "relevant"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, row: Any, said: str) -> None:
+    """File and line stand in the message."""
+    good = {"query": "x", "relevant": ["a"]}
+    path = lines(tmp_path / "q.jsonl", *[good] * 3, row, *[good] * 9)
+    with pytest.raises(InvalidRequest, match=rf"q\.jsonl:4.*{said}"):
+        read_questions(path)
+
+
+def test_too_few_questions_are_refused(tmp_path: Path) -> None:
+    """Half of nine is nothing to choose by."""
+    path = lines(tmp_path / "q.jsonl", *[{"query": "x", "relevant": ["a"]}] * 9)
+    with pytest.raises(InvalidRequest, match="9 questions"):
+        read_questions(path)
+
+
+def test_generated_questions_are_words_of_their_chunk(tmp_path: Path) -> None:
+    """Equal seeds give equal questions; each names the chunk whose words it is made of."""
+    filled(tmp_path)
+
+    async def work(seed: int) -> Questions:
+        stack = Stack(CONFIG, tmp_path)
+        found = await generate(await stack.index("db"), 20, seed)
+        await stack.close()
+        return found
+
+    found = asyncio.run(work(1))
+    assert found == asyncio.run(work(1))
+    assert found.texts != asyncio.run(work(2)).texts
+    assert found.generated
+    for key, text in found.texts.items():
+        [chunk_id] = found.relevant[key]
+        words = text_of(int(chunk_id[1:])).split()
+        assert len(text.split()) >= 3
+        assert set(text.split()) <= set(words)
+
+
+def test_halves_share_nothing() -> None:
+    """Every question is in one of them, whatever the order they come in."""
+    keys = [f"q{n}" for n in range(21)]
+    choose, judge = halves(keys, 3)
+    assert sorted(choose + judge) == sorted(keys)
+    assert (len(choose), len(judge)) == (10, 11)
+    assert halves(keys[::-1], 3) == (choose, judge)
+
+
+# --- choice ---------------------------------------------------------------------------------------
+
+
+def test_what_is_simpler_wins_within_a_standard_error() -> None:
+    """A fusion that is better by chance only does not displace one leg; a clear one does."""
+    vector, keyword = single_modes()
+    default, other = Trial(SearchMode.HYBRID), Trial(SearchMode.HYBRID, RRFRanker())
+    base = {f"q{n}": 0.5 for n in range(20)}
+    lucky = {**base, "q0": 0.6, "q1": 0.45}
+    clear = {key: value + 0.1 + 0.01 * (n % 3) for n, (key, value) in enumerate(base.items())}
+    assert simplest({vector: base, keyword: base, default: lucky, other: lucky}) == vector
+    assert simplest({vector: base, keyword: base, default: clear, other: clear}) == default
+    better = {key: value + 0.1 for key, value in clear.items()}
+    assert simplest({vector: base, keyword: base, default: clear, other: better}) == other
+    assert default.ranker == DEFAULT_RANKER
+
+
+def test_every_trial_is_another_registration() -> None:
+    """Labels are unique, and each trial's settings are a valid registration."""
+    trials = [*single_modes(), *fusions(), *re_ranked(fusions()[0])]
+    assert len({trial.label for trial in trials}) == len(trials)
+    for trial in trials:
+        asked = {"vector_db_id": "x", "embedding_model": "m", **trial.settings()}
+        registration = VectorDBRegistration.model_validate(asked)
+        assert registration.search_mode is trial.mode
+    assert isinstance(re_ranked(fusions()[0])[-1].rerank, BM25Rerank)
+
+
+# --- a whole tuning -------------------------------------------------------------------------------
+
+
+def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> None:
+    """Known items under a hashing embedder: keyword search, and the note on such questions."""
+    filled(tmp_path)
+    section = run(tmp_path, generate=40)
+    assert (section.n_train, section.n_held_out, section.generated) == (20, 20, True)
+    assert section.chosen in {trial.label for trial in section.trials}
+    assert section.registration["search_mode"] == section.chosen.split()[0]
+    assert "held out" in section.statement
+    assert "by Holm" in section.statement
+    assert any("known items" in note for note in section.notes)
+    assert section == run(tmp_path, generate=40), "equal seeds, equal tunings"
+    assert stored(tmp_path).search_mode is SearchMode.HYBRID, "nothing changes unasked"
+
+
+def test_applying_changes_how_it_is_searched_and_nothing_else(tmp_path: Path) -> None:
+    """The registration has the recommended mode; the chunks are as they were."""
+    filled(tmp_path)
+    before = stored(tmp_path)
+    section = run(tmp_path, generate=40, apply=True)
+    after = stored(tmp_path)
+    assert str(after.search_mode) == section.registration["search_mode"]
+    keep = {"search_mode", "ranker", "rerank"}
+    assert after.model_dump(exclude=keep) == before.model_dump(exclude=keep)
+
+
+def test_document_ids_are_judged_too(tmp_path: Path) -> None:
+    """A question may name the document instead of its chunks."""
+    filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": [f"d{n // 2}"]} for n in range(0, 40, 2)]
+    section = run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+    assert max(trial.train.mean for trial in section.trials) > 0.9
+
+
+def test_questions_about_other_data_are_refused(tmp_path: Path) -> None:
+    """Ids that no question ever finds: the file belongs to another vector DB."""
+    filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": ["elsewhere"]} for n in range(12)]
+    with pytest.raises(InvalidRequest, match="'elsewhere'"):
+        run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+
+
+def test_an_unknown_vector_db_is_named(tmp_path: Path) -> None:
+    """Before any question is asked."""
+    with pytest.raises(NotFound, match="'db'"):
+        run(tmp_path, generate=40)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"db": "db"},
+        {"db": "db", "data": "miniature", "generate": 10},
+        {"db": "db", "generate": 10, "queries": Path("q")},
+        {"data": "miniature", "generate": 10},
+        {"data": "miniature", "apply": True},
+    ],
+)
+def test_contradicting_plans_are_refused(tmp_path: Path, settings: Any) -> None:
+    """One thing to tune, one kind of questions; nothing to apply where nothing stays."""
+    with pytest.raises(InvalidRequest):
+        TunePlan(CONFIG, tmp_path, **settings)
