@@ -89,14 +89,15 @@ def _quality_table(changes: Sequence[QualityChange]) -> Table:
     names = [n for n in dict.fromkeys(n for c in changes for n in c.metrics) if n != NDCG]
     table = _table("quality of", f"{NDCG}>", "change>", *(f"{name}>" for name in names), "is", "p>")
     for change in changes:
-        before, after, difference = change.metrics[NDCG]
+        before, after, _ = change.metrics.get(NDCG, (0.0, 0.0, 0.0))
         others = (f"{change.metrics[n][2]:+.3f}" if n in change.metrics else "" for n in names)
         found = change.comparison
+        means = f"{before:.3f} > {after:.3f}" if NDCG in change.metrics else ""
         _row(
             table,
             f"{change.data_set} {change.system}",
-            f"{before:.3f} > {after:.3f}",
-            f"{difference:+.3f}",
+            means,
+            f"{found.difference.mean:+.3f}",
             *others,
             found.verdict,
             p_value(found.p_holm).removeprefix("p "),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ SETTINGS = (("vector", None, 0.0), ("keyword", None, 0.02), ("hybrid", "rrf", 0.
 WORDS = ("aspirin", "reduces", "platelet", "river", "oldest", "bridge", "treaty", "protein", "why")
 
 
+@cache
 def example_report(seed: int = 7, backends: tuple[str, ...] = BACKENDS) -> Report:
     """Return the report; equal seeds give equal reports."""
     rng = np.random.default_rng(seed)
