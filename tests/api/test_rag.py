@@ -75,6 +75,13 @@ def test_null_is_the_default(name: str) -> None:
         ({"include_embeddings": True},) * 2,
         ({"explain": True},) * 2,
         ({"tokenizer": "o200k"},) * 2,
+        ({"order": "edges"},) * 2,
+        ({"expand": 0},) * 2,
+        ({"deduplicate": False},) * 2,
+        ({"max_chunks_per_document": 2},) * 2,
+        ({"citations": True},) * 2,
+        ({"vector_db_weights": {"a/b": 0.5}},) * 2,
+        ({"deduplicate": True, "order": "score", "vector_db_weights": {}}, {}),
         ({"score_threshold": 0}, {}),
         ({"explain": False}, {}),
     ],
@@ -116,6 +123,13 @@ def test_llama_stacks_rankers_are_read(ranker: dict[str, Any], expected: Any) ->
         {"score_threshold": 1.5},
         {"score_threshold": -0.1},
         {"score_threshold": float("nan")},
+        {"order": "worst"},
+        {"expand": 6},
+        {"max_chunks_per_document": 0},
+        {"vector_db_weights": {"a": 0.0}},
+        {"vector_db_weights": {"a": float("nan")}},
+        {"vector_db_weights": {"a": float("inf")}},
+        {"vector_db_weights": {"": 1.0}},
         {"query_generator_config": {"type": "default", "surprise": 1}},
         {"query_generator_config": {"type": "llm"}},
         {"chunk_template": "no fields"},
@@ -156,7 +170,9 @@ def test_a_query_generator_by_language_model_is_read() -> None:
     config = RAGQueryConfig.model_validate(
         {"query_generator_config": {"type": "llm", "model": "m", "template": "Find: {query}"}}
     )
-    assert config.query_generator_config == LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
+    assert config.query_generator_config == LLMQueryGenerator(
+        type="llm", model="m", template="Find: {query}"
+    )
 
 
 # --- documents ------------------------------------------------------------------------------------
