@@ -104,6 +104,7 @@ def queries(report: Report) -> Html | None:
 def _best(rows: list[QualityRow]) -> Html:
     """One sentence on the best system of a data set, and whether it is known to be the best."""
     best = rows[0]
+    backends = views.alike(rows, best)
     figure_ = wording.estimate(best.metrics.get(NDCG))
     said: Content = "."
     if best.comparison is not None:
@@ -114,7 +115,9 @@ def _best(rows: list[QualityRow]) -> Html:
         "li",
         tag("b", user(best.data_set)),
         ": ",
-        tag("b", user(best.label)),
+        tag("b", user(":".join(part for part in (best.mode, best.fusion) if part))),
+        " on ",
+        tag("b", user(wording.listed(backends))),
         f" has the highest nDCG@10, {figure_}",
         said,
     )
@@ -186,7 +189,7 @@ def _heat_cell(value: float | None, found: views.HeatMap) -> Html:
     if value is None:
         return tag("td", wording.NONE, class_="empty")
     share = charts.heat(value, found)
-    class_ = "cell high" if share > 50 else "cell"
+    class_ = " ".join(["cell", *(f"over-{limit}" for limit in (50, 60) if share > limit)])
     return tag("td", wording.score(value), class_=class_, style=f"--share:{share:g}%")
 
 

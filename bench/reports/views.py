@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ EXAMPLES = 5
 LEAST_SAMPLES = 20
 """Fewer latencies than this make no box: its quartiles would rest on a handful."""
 
+_SIZE = re.compile(r"-\d+[km]?$", re.IGNORECASE)
 _Row = TypeVar("_Row")
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -47,17 +49,24 @@ def metric_names(rows: Iterable[QualityRow]) -> list[str]:
 
 
 def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
-    """Return the quality rows by data set, the best nDCG@10 first; equal ones by label."""
+    """Return the quality rows by data set, the best nDCG@10 first; equal ones as in the report."""
     grouped = _grouped(report.quality, lambda row: row.data_set)
-    return {
-        name: sorted(rows, key=lambda row: (-ndcg(row), row.label))
-        for name, rows in grouped.items()
-    }
+    return {name: sorted(rows, key=lambda row: -ndcg(row)) for name, rows in grouped.items()}
 
 
 def ndcg(row: QualityRow) -> float:
     """Return a row's nDCG@10; 0 where it was not computed."""
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
+
+
+def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
+    """Return the backends that answered every query as well as this row's, itself included."""
+    return [
+        row.backend
+        for row in rows
+        if (row.mode, row.fusion) == (one.mode, one.fusion)
+        and row.ndcg_by_query == one.ndcg_by_query
+    ]
 
 
 def failures_of(report: Report, data_set: str) -> list[Failure]:
@@ -173,14 +182,19 @@ class Sweep:
 
 
 def sweeps(report: Report) -> list[Sweep]:
-    """Return a sweep for each data set, backend and tuning that tried at least two weights."""
+    """Return a sweep for each data set, backend and tuning that tried at least two weights.
+
+    Backends of equal figures share one.
+    """
     grouped = _grouped(report.quality, lambda row: (row.data_set, row.backend))
-    found = [
-        _sweep(f"{data_set}, {backend}", [(r.label, r.mode, r.ranker, r.metrics) for r in rows])
-        for (data_set, backend), rows in grouped.items()
-    ]
-    found += [_tuned(section) for section in report.tune]
-    return [sweep for sweep in found if sweep.series]
+    found: dict[str, Sweep] = {}
+    for (data_set, backend), rows in grouped.items():
+        sweep = _sweep(data_set, [(row.label, row.mode, row.ranker, row.metrics) for row in rows])
+        same = repr(sweep)
+        title = f"{found[same].title}, {backend}" if same in found else f"{data_set}: {backend}"
+        found[same] = replace(sweep, title=title)
+    swept = [*found.values(), *(_tuned(section) for section in report.tune)]
+    return [sweep for sweep in swept if sweep.series]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +237,14 @@ def query_texts(report: Report, data_set: str) -> Mapping[str, str]:
 
 
 def builds(report: Report) -> dict[str, list[BuildRow]]:
-    """Return the build rows by data set, then by backend and size."""
+    """Return the build rows by data set, then by backend and size.
+
+    A set that was measured at several sizes has names that end with them (`synthetic-20k`); it is
+    one here, by the name without the size.
+    """
     order = backends(report)
     rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
-    return _grouped(rows, lambda row: row.data_set)
+    return _grouped(rows, lambda row: _SIZE.sub("", row.data_set))
 
 
 def _recall(report: Report, row: SpeedRow) -> float | None:
@@ -280,7 +298,7 @@ def _tuned(section: TuneSection) -> Sweep:
         mode = trial.settings.get("search_mode", trial.settings.get("mode"))
         kept = ranker if isinstance(ranker, dict) else None
         trials.append((trial.label, mode, kept, {NDCG: trial.train}))
-    return _sweep(f"{section.data_set}, {section.backend}, training half", trials)
+    return _sweep(f"{section.data_set}: {section.backend}, training half", trials)
 
 
 def _rest(ranker: Mapping[str, Any]) -> str:

@@ -50,6 +50,8 @@ def number(value: float | None, unit: str = "") -> str:
     """Return a figure to about three significant digits, thousands grouped, with its unit."""
     if value is None:
         return NONE
+    if 0 < abs(value) < 0.001:
+        return f"< 0.001 {unit}".strip()
     limits = ((100, 0), (10, 1), (0.1, 2), (0, 3))
     digits = next(digits for limit, digits in limits if abs(value) >= limit)
     return f"{value:,.{digits if value else 0}f} {unit}".strip()
@@ -71,6 +73,11 @@ def ratio(value: float | None) -> str:
 def count(n: int, one: str, many: str = "") -> str:
     """Return `1 query`, `300 queries`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def listed(names: list[str]) -> str:
+    """Return `a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def speed_label(row: SpeedRow) -> str:

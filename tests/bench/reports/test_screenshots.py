@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from corral.bench.metrics import NDCG
 from corral.bench.report import Report
 from corral.bench.reports import write_reports
+from corral.bench.rows import Estimate
 
 from .example_report import example_report
 from .headless import Browser
@@ -110,6 +112,22 @@ def test_the_page_renders(browser: Browser, page: Path, width: int, scheme: str)
 def test_every_text_is_readable(browser: Browser, page: Path, scheme: str) -> None:
     """Letters have a contrast of at least 4.5 to what is behind them, on every cell of the map."""
     browser.open(page, 1280, scheme=scheme)
+    assert browser.evaluate(TOO_FAINT) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_color_of_the_heat_map_is_readable(
+    browser: Browser, report: Report, tmp_path: Path, scheme: str
+) -> None:
+    """A value can be read wherever it lies on the color scale: 61 places are looked at."""
+    row = report.quality[0].model_copy(update={"comparison": None})
+    rows = []
+    for at in range(61):
+        found = Estimate(mean=at / 60, low=at / 60, high=at / 60)
+        rows.append(row.model_copy(update={"backend": f"b{at}", "metrics": {NDCG: found}}))
+    many = report.model_copy(update={"quality": tuple(rows)})
+    browser.open(write_reports(many, tmp_path)[1], 1280, scheme=scheme)
+    assert browser.evaluate("document.querySelectorAll('.heat .cell').length") == 61
     assert browser.evaluate(TOO_FAINT) == []
 
 

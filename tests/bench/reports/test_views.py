@@ -75,8 +75,8 @@ def test_a_sweep_needs_two_weights_of_one_setting(report: Report) -> None:
     """Weights are joined where all else is equal; single modes and rrf are its references."""
     sweeps = views.sweeps(report)
     assert [sweep.title for sweep in sweeps] == [
-        *(f"{name}, memory" for name in SETS),
-        "handbook, sqlite, training half",
+        *(f"{name}: memory" for name in SETS),
+        "handbook: sqlite, training half",
     ]
     (points,) = sweeps[0].series.values()
     assert [alpha for alpha, _ in points] == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -103,3 +103,24 @@ def test_a_few_samples_make_no_box(report: Report) -> None:
     row = next(row for row in report.speed if row.samples_ms)
     assert views.spread(row) is not None
     assert views.spread(row.model_copy(update={"samples_ms": row.samples_ms[:19]})) is None
+
+
+def test_backends_that_agree_share_a_sweep_and_a_finding(report: Report) -> None:
+    """Equal figures on another backend make no second chart, and both are named."""
+    rows = [row for row in report.quality if row.backend == "memory"]
+    twins = [row.model_copy(update={"backend": "twin"}) for row in rows]
+    both = report.model_copy(update={"quality": (*rows, *twins), "tune": ()})
+    assert [sweep.title for sweep in views.sweeps(both)] == [
+        f"{name}: memory, twin" for name in SETS
+    ]
+    best = views.quality_by_set(both)["zh-like"][0]
+    assert views.alike(views.quality_by_set(both)["zh-like"], best) == ["memory", "twin"]
+
+
+def test_one_set_of_several_sizes_is_one_build_chart(report: Report) -> None:
+    """synthetic-1k and synthetic-20k are sizes of one set; a name that ends otherwise is whole."""
+    build = report.builds[0]
+    names = ("synthetic-500", "synthetic-20k", "synthetic-1M", "xquad-de")
+    rows = [build.model_copy(update={"data_set": name}) for name in names]
+    found = views.builds(report.model_copy(update={"builds": tuple(rows)}))
+    assert {name: len(rows) for name, rows in found.items()} == {"synthetic": 3, "xquad-de": 1}
