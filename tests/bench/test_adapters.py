@@ -63,6 +63,7 @@ async def check(named: str, folder: Path, material: Material = MATERIAL) -> None
                 assert material.chunk_ids[7] not in [one for one, _ in found]
 
 
+@pytest.mark.filterwarnings("default")  # what foreign packages warn of is theirs
 @pytest.mark.parametrize("name", [n for n in adapter_names() if not load_adapter(n).service])
 def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> None:
     """Ids, filters and the nearest by vector are right; what is absent says how it is installed.

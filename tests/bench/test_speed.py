@@ -1,0 +1,284 @@
+"""A speed run has a figure for every cell, and its failures and wrong answers have rows."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from numpy.typing import NDArray
+
+from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
+from corral.api.vector_dbs import SearchMode
+from corral.bench import speed, speed_session
+from corral.bench.adapters.exact import Exact
+from corral.bench.backends import find_backends
+from corral.bench.load import Timed
+from corral.bench.load_data import StoredMaterial, synthetic_material, write_material
+from corral.bench.report import Report, read_report
+from corral.bench.speed_plan import Cell, SpeedPlan, make_speed_plan
+from corral.bench.speed_results import Measured, speed_rows
+from corral.bench.speed_session import Session, folder_mib, memory_mib, spread
+from corral.bench.speed_worker import Contestant, OutOfTime, Worker, WorkerFailed
+from corral.server.command_line.cli import main
+
+ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"
+
+
+def plan_of(folder: Path, **options: Any) -> SpeedPlan:
+    """Return a small plan."""
+    given = {"backends": ["exact"], "sizes": ["200"], "rounds": 2, "queries": 8, **options}
+    return make_speed_plan(out=folder / "out", home=folder / "home", **given)
+
+
+class Here:
+    """Stands in for `Worker`: the session runs in this process."""
+
+    systems: ClassVar[dict[str, type[Exact]]] = {}
+
+    def __init__(self, contestant: Contestant, material: Path, scratch: Path) -> None:
+        kind = self.systems[contestant.label]
+        self._session = Session(kind(contestant.label, scratch), StoredMaterial(material))
+        self.alive = True
+
+    async def call(self, what: str, *arguments: Any, ends: float = 0) -> Any:
+        try:
+            return await getattr(self._session, what)(*arguments)
+        except RuntimeError as error:
+            raise WorkerFailed(str(error)) from error
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Worst(Exact):
+    """The farthest first."""
+
+    def _nearest(
+        self, embedding: NDArray[np.float32], k: int, passing: NDArray[np.bool_] | None
+    ) -> list[tuple[str, float, float]]:
+        return [(i, 1 - s, -r) for i, s, r in super()._nearest(embedding, 200, passing)[::-1][:k]]
+
+
+class Breaking(Exact):
+    """Keyword search does not work."""
+
+    def _worded(self, *_: Any) -> list[tuple[str, float, float]]:
+        raise RuntimeError("no words here")
+
+
+def run_here(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, kinds: dict[str, type[Exact]], **options: Any
+) -> Report:
+    """Run a plan whose backends are these classes."""
+    monkeypatch.setattr(speed, "Worker", Here)
+    monkeypatch.setattr(Here, "systems", kinds)
+    plan = plan_of(folder, backends=list(kinds), **options)
+    return asyncio.run(speed.run_speed(plan))
+
+
+def test_every_cell_is_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+    """Rows for mode x filter x concurrency of each backend; what cannot start has a row, too."""
+    options: dict[str, Any] = {"filters": ["10%"], "concurrency": [1, 3]}
+    plan = plan_of(tmp_path, backends=["sqlite", ABSENT], **options)
+    done: list[tuple[int, int]] = []
+    report = asyncio.run(speed.run_speed(plan, lambda *step: done.append(step)))
+    assert read_report(tmp_path / "out") == report
+    [failure] = report.failures
+    assert (failure.backend, failure.stage) == ("pgvector-direct", "start")
+    cells = {(r.backend, r.mode, r.selectivity, r.concurrency) for r in report.speed}
+    modes, filters = ("vector", "keyword", "hybrid"), (None, 0.1)
+    assert cells == {
+        (name, mode, share, level)
+        for name in ("sqlite", "exact")
+        for mode in modes
+        for share in filters
+        for level in (1, 3)
+    }
+    for row in report.speed:
+        assert 0 < row.p50_ms <= row.p95_ms <= row.p99_ms == pytest.approx(row.p99_ms)
+        assert row.n_queries == len(row.samples_ms) >= 6
+        assert (row.baseline, row.ratio is not None) == ("exact", True)
+        assert row.recall_vs_exact == (1.0 if row.mode == "vector" else None)
+        if row.backend == "exact":
+            assert row.ratio == 1
+    assert {row.backend for row in report.builds} == {"sqlite", "exact"}
+    for build in report.builds:
+        assert build.insert_rate
+        assert build.seconds_until_searchable is not None
+        assert build.memory_mib is not None
+        assert build.disk_mib is not None
+    assert sum(units for units, _ in done) == 1
+    assert sum(work for _, work in done) == round(plan.seconds(plan.sources[0], served=False) * 100)
+
+
+def test_a_finished_size_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run measures what is new only, and refuses to write over another's report."""
+    first = run_here(monkeypatch, tmp_path, {"exact": Exact})
+    with pytest.raises(Conflict):
+        plan_of(tmp_path)
+    more: dict[str, Any] = {"sizes": ["200", "250"], "resume": True}
+    again = run_here(monkeypatch, tmp_path, {"exact": Exact}, **more)
+    assert again.speed[: len(first.speed)] == first.speed
+    assert [row.size for row in again.builds] == [200, 250]
+
+
+def test_a_wrong_answer_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The farthest first: its recall stands beside its speed, and a failed check says what it is.
+
+    If this fails: a backend is fast because it does not do the work.
+    """
+    monkeypatch.setattr(speed_session, "SEARCHABLE_SECONDS", 0.05)
+    report = run_here(monkeypatch, tmp_path, {"memory": Worst, "exact": Exact})
+    found = {build.backend: build.seconds_until_searchable for build in report.builds}
+    assert found["memory"] is None
+    assert found["exact"] is not None
+    [check] = [failure for failure in report.failures if failure.mode == "vector"]
+    assert (check.backend, check.stage) == ("memory", "check")
+    assert "0.00 of what can be found" in check.message
+    recalls = {row.backend: row.recall_vs_exact for row in report.speed if row.mode == "vector"}
+    assert recalls == {"memory": 0.0, "exact": 1.0}
+
+
+def test_one_mode_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails has a row that says why; the other modes and backends are measured."""
+    report = run_here(monkeypatch, tmp_path, {"memory": Breaking, "exact": Exact})
+    assert {(f.backend, f.stage, f.mode) for f in report.failures} == {
+        ("memory", "search", "keyword"),
+        ("memory", "search", "hybrid"),
+    }
+    measured = {(row.backend, row.mode) for row in report.speed}
+    assert ("memory", "vector") in measured
+    assert ("exact", "hybrid") in measured
+    assert ("memory", "keyword") not in measured
+
+
+def test_a_run_ends_when_its_time_is_up(tmp_path: Path) -> None:
+    """Each backend's row says so, and the part is not taken for finished."""
+    plan = plan_of(tmp_path, sizes=["20k"], max_seconds=2.0)
+    begin = time.monotonic()
+    with pytest.raises(InvalidRequest, match="too small for one measurement"):
+        asyncio.run(speed.run_speed(plan))
+    assert time.monotonic() - begin < 30
+    assert {f.stage for f in read_report(tmp_path / "out").failures} == {"budget"}
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
+    """Its exit code is told, and one that hangs is killed when the time is up."""
+    write_material(synthetic_material(20, 8, 2), tmp_path)
+    [backend] = find_backends(["exact"])
+    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+    asyncio.run(worker.call("prepare"))
+    with pytest.raises(WorkerFailed, match="AttributeError"):
+        asyncio.run(worker.call("no such method"))
+    worker.kill()
+    with pytest.raises(WorkerFailed, match="process ended"):
+        asyncio.run(worker.call("prepare"))
+    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+    with pytest.raises(OutOfTime):
+        asyncio.run(worker.call("ready", ends=time.monotonic() - 1))
+    assert not worker.alive
+
+
+def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
+    """Both get the same questions in turn; a note says what the server adds."""
+    plan = plan_of(tmp_path, backends=["sqlite"], modes=["keyword", "vector"], server=True)
+    assert [(source.count, served) for source, served in plan.units()] == [
+        (200, False),
+        (5000, True),
+    ]
+    labels = [c.label for c in plan.contestants(served=True)]
+    assert labels == ["sqlite index", "sqlite http"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sizes": []}, "Neither --sizes nor --data"),
+        ({"sizes": ["many"]}, "is no size"),
+        ({"modes": ["telepathy"]}, "telepathy"),
+        ({"filters": ["200%"]}, "is no share"),
+        ({"concurrency": [0]}, "concurrency"),
+        ({"rounds": 0}, "rounds"),
+        ({"max_seconds": 0.1}, "too small for one measurement"),
+        (
+            {"backends": ["faiss-flat"], "baseline": "faiss-flat", "modes": ["keyword"]},
+            "such a mode",
+        ),
+        ({"backends": ["pgvector-direct"]}, "pgvector-direct=ADDRESS"),
+    ],
+)
+def test_bad_input_is_refused_before_any_work(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """The message names what is wrong, and nothing was written."""
+    with pytest.raises(InvalidRequest, match=message):
+        plan_of(tmp_path, **given)
+    with pytest.raises(UnknownProvider, match="sqlitt"):
+        plan_of(tmp_path, backends=["sqlitt"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ratios_are_medians_of_rounds() -> None:
+    """Each round is compared with the baseline's own round, percentiles are of all answers."""
+    cell = Cell(SearchMode.KEYWORD, None, 1)
+    backend, base = (Contestant(one) for one in find_backends(["sqlite", "exact"]))
+    ours, theirs = Measured(backend, False), Measured(base, False)
+    ours.rounds[cell] = [Timed((0.002,) * 3, 0.006), Timed((0.008,) * 3, 0.03), Timed((0.003,), 1)]
+    theirs.rounds[cell] = [Timed((0.001,) * 3, 1), Timed((0.002,) * 3, 1), Timed((0.003,), 1)]
+    material = synthetic_material(20, 8, 2)
+    [row] = speed_rows(ours, theirs, material, 10, "exact")
+    assert row.ratio == pytest.approx(2)
+    assert row.throughput_qps == pytest.approx(100)
+    assert row.n_queries == 7
+    assert row.p50_ms == pytest.approx(3)
+    [alone] = speed_rows(ours, None, material, 10, "")
+    assert (alone.ratio, alone.baseline) == (None, None)
+
+
+def test_weights_are_of_blocks_and_of_the_whole_family(tmp_path: Path) -> None:
+    """A sparse file takes what it holds, and memory is known here."""
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(50 * 2**20)
+    (tmp_path / "dense").write_bytes(b"x" * 2**20)
+    assert 0.9 < folder_mib(tmp_path) < 2
+    assert (memory_mib() or 0) > 10
+
+
+def test_parts_cover_everything() -> None:
+    """Ten parts, or as many as there are rows; together they are all rows."""
+    assert spread(25, 10)[0] == (0, 2)
+    for rows in (1, 9, 10, 11, 1000):
+        parts = spread(rows, 10)
+        assert [n for start, end in parts for n in range(start, end)] == list(range(rows))
+        assert all(end > start for start, end in parts)
+
+
+def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`corral bench speed` and `fidelity` print their tables and leave the reports."""
+    monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "home"))
+    common = ["--modes", "vector,keyword", "--filters", "10%"]
+    small = ["--sizes", "200", "--concurrency", "1,2", "--queries", "6", "--rounds", "2"]
+    runner = CliRunner()
+    out = tmp_path / "speed"
+    done = runner.invoke(main, ["bench", "speed", *common, *small, "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    for shown in ("synthetic-200, 200 chunks, storing", "x2 q/s", "sqlite", "exact", "10 %"):
+        assert shown in done.stdout
+    assert (out / "report.html").exists()
+    out = tmp_path / "fidelity"
+    done = runner.invoke(
+        main, ["bench", "fidelity", *common, "--synthetic", "200", "--out", str(out)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "Against brute force" in done.stdout
+    assert "agrees" in done.stdout
+    done = runner.invoke(main, ["bench", "speed", "--concurrency", "some"])
+    assert done.exit_code == 2
+    assert "no list of numbers" in done.stderr

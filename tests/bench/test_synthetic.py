@@ -1,0 +1,126 @@
+"""Seeded data has the structure that it claims, and filters pass exactly what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from corral.api.errors import InvalidRequest
+from corral.api.filters import matches, parse_filter
+from corral.bench.load_data import (
+    StoredMaterial,
+    parse_size,
+    share_filter,
+    short_size,
+    synthetic_material,
+    without,
+    write_material,
+)
+from corral.bench.load_plan import parse_share
+from corral.bench.synthetic import synthetic_data
+
+DATA = synthetic_data(2000, questions=40, dimension=384)
+
+
+def test_equal_arguments_give_equal_data() -> None:
+    """Data depend on the seed and on nothing else."""
+    one, other = (synthetic_data(50, 5, 16, seed=3) for _ in range(2))
+    assert (one.texts, one.questions) == (other.texts, other.questions)
+    assert np.array_equal(one.embeddings, other.embeddings)
+    assert np.array_equal(one.question_embeddings, other.question_embeddings)
+    assert synthetic_data(50, 5, 16, seed=4).texts != one.texts
+
+
+def test_embeddings_have_length_one_and_neighbors() -> None:
+    """The mean cosine and that of the nearest chunks are a model's, not those of random points."""
+    rows = DATA.embeddings
+    assert rows.dtype == np.float32
+    assert np.linalg.norm(rows, axis=1) == pytest.approx(1, abs=1e-5)
+    cosines = np.sort(rows[:200] @ rows.T, axis=1)[:, ::-1]
+    assert cosines.mean() == pytest.approx(0.14, abs=0.03)
+    assert cosines[:, 1].mean() == pytest.approx(0.60, abs=0.08)
+    assert cosines[:, 10].mean() == pytest.approx(0.51, abs=0.08)
+
+
+def test_words_follow_zipf_and_the_subtopic() -> None:
+    """The commonest word is in most texts; a text shares most words with its nearest chunk."""
+    with_first = np.mean(["w00000" in text.split() for text in DATA.texts])
+    assert with_first > 0.9
+    words = [set(text.split()) for text in DATA.texts]
+    nearest = np.argsort(-(DATA.embeddings[:100] @ DATA.embeddings.T), axis=1)[:, 1]
+    near = np.mean([len(words[n] & words[m]) for n, m in enumerate(nearest)])
+    far = np.mean([len(words[n] & words[n + 700]) for n in range(100)])
+    assert near > 1.5 * far
+
+
+def test_every_fourth_question_is_of_common_words() -> None:
+    """The dearest case for a keyword index is among them, and the others hold rare words."""
+    for number, question in enumerate(DATA.questions):
+        ranks = [int(word[1:]) for word in question.split()]
+        assert len(ranks) == 8
+        assert (max(ranks) < 40) == (number % 4 == 3)
+
+
+@pytest.mark.parametrize("selectivity", [0.01, 0.1, 0.5])
+def test_a_filter_passes_exactly_its_share(selectivity: float) -> None:
+    """`share_filter` on the chunks' metadata and `passing` are the same chunks."""
+    material = synthetic_material(400, dimension=8, questions=2)
+    parsed = parse_filter(share_filter(selectivity))
+    chunks = material.chunks(0, 400)
+    passed = [matches(parsed, chunk.metadata) for chunk in chunks]
+    assert passed == material.passing(selectivity).tolist()
+    assert sum(passed) == round(400 * selectivity)
+    assert material.passing(None).all()
+    assert share_filter(None) is None
+
+
+def test_stored_material_is_read_back_in_batches(tmp_path: Path) -> None:
+    """A worker gets the chunks with their embeddings, from any row on."""
+    material = synthetic_material(25, dimension=8, questions=3)
+    write_material(material, tmp_path)
+    stored = StoredMaterial(tmp_path)
+    assert (stored.count, stored.collection) == (25, material.collection)
+    assert stored.questions == material.questions
+    assert np.array_equal(stored.asked, material.asked)
+    batches = list(stored.batches(10, 5, 22))
+    assert [len(chunks) for chunks, _ in batches] == [10, 7]
+    assert [c for chunks, _ in batches for c in chunks] == material.chunks(5, 22)
+    assert np.array_equal(np.concatenate([rows for _, rows in batches]), material.embeddings[5:22])
+    chunk, row = stored.last()
+    assert chunk == material.chunks(24, 25)[0]
+    assert np.array_equal(row, material.embeddings[24])
+
+
+def test_rows_can_be_taken_out() -> None:
+    """What is left keeps ids, texts, embeddings and shares together."""
+    material = synthetic_material(20, dimension=8, questions=2)
+    left = without(material, [0, 7])
+    assert left.chunk_ids == [one for n, one in enumerate(material.chunk_ids) if n not in (0, 7)]
+    assert left.rows[material.chunk_ids[8]] == 6
+    assert np.array_equal(left.embeddings[6], material.embeddings[8])
+    assert left.shares[6] == material.shares[8]
+    assert left.fingerprint() != material.fingerprint()
+
+
+def test_sizes_are_written_short() -> None:
+    """500, 20k and 1M are read, and written the same way."""
+    assert [parse_size(text) for text in ("500", " 20k", "1M", "1m")] == [500, 20_000, 10**6, 10**6]
+    assert [short_size(size) for size in (500, 20_000, 10**6, 1_234)] == [
+        "500",
+        "20k",
+        "1M",
+        "1234",
+    ]
+    for wrong in ("", "k", "9", "-20", "1.5k", "many", "²k"):
+        with pytest.raises(InvalidRequest, match="is no size"):
+            parse_size(wrong)
+
+
+def test_shares_are_percentages_or_numbers() -> None:
+    """1% is 0.01; nothing, everything beyond, and words are refused."""
+    assert [parse_share(text) for text in ("1%", "0.5", " 50 %", "100%")] == [0.01, 0.5, 0.5, 1.0]
+    for wrong in ("0%", "101%", "-1%", "some", "", "nan"):
+        with pytest.raises(InvalidRequest, match="is no share"):
+            parse_share(wrong)
