@@ -118,6 +118,8 @@ def clean_text(text: str) -> str:
 
 _IGNORED = re.compile(f"[{_CONTROLS}{_UNSEEN}{_JOINERS}{_STYLES}\u180b-\u180f]+")
 _WORD = re.compile(f"[\\w'\\-{_MARKS}]+")
+_MARK = re.compile(f"[{_MARKS}]")
+_WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # the same words, three times faster
 _APOSTROPHE = re.compile("[\u2018\u2019\u201b\u02bc]")
 
 
@@ -140,7 +142,8 @@ def _words(text: str, *, turkish: bool) -> list[str]:
     if turkish:
         text = text.replace("İ", "i").replace("I", "ı")
     text = unicodedata.normalize("NFKC", text.casefold()).replace("i\u0307", "i")
-    return _WORD.findall(_APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-"))
+    text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
+    return (_WORD if _MARK.search(text) else _WORD_WITHOUT_MARKS).findall(text)
 
 
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
@@ -379,7 +382,7 @@ class Analyzer:
         """
         words = self._words(text)
         apart = " " + "".join(map(self._apart.__getitem__, words))
-        if not any("-" in word for word in words):
+        if "-" not in " ".join(words):
             return apart, apart
         return apart, " " + "".join(map(self._joined.__getitem__, words))
 

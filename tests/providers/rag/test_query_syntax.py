@@ -136,9 +136,9 @@ def test_marks_without_end_take_no_time() -> None:
 
     If this fails: between the marks of a phrase the opening one is allowed again."""
     for mark in "“„«「‹":
-        began = time.perf_counter()
+        began = time.thread_time()
         assert not parse(f"{mark}a " * 8000).restricts
-        assert time.perf_counter() - began < 1
+        assert time.thread_time() - began < 1
 
 
 # --- checking chunks --------------------------------------------------------------------------
@@ -243,15 +243,15 @@ def test_a_query_without_syntax_refuses_nothing() -> None:
 
 
 def test_a_thousand_chunks_are_checked_in_no_time() -> None:
-    """1,000 chunks of 200 words, some beyond ASCII: 60 ms where it was measured; six times that is
-    allowed here, on a machine with other work."""
+    """1,000 chunks of 200 words, some beyond ASCII: less than 0.1 s of a core where it was measured;
+    four times that is allowed here."""
     words = [f"word{number}" for number in range(400)]
     chunks = [
         Chunk(content=" ".join(words[(7 * n + i) % 400] for i in range(200)) + " é" * (n % 4 == 0))
         for n in range(1000)
     ]
     checker = Checker(parse('word1 -word3 -"word5 word6" "word7 word8"'), "english", FIELDS)
-    began = time.perf_counter()
+    began = time.thread_time()
     kept = sum(map(checker.passes, chunks))
-    assert time.perf_counter() - began < 0.36
+    assert time.thread_time() - began < 0.4
     assert 0 < kept < 1000
