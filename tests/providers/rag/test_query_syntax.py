@@ -243,7 +243,7 @@ def test_a_query_without_syntax_refuses_nothing() -> None:
 
 
 def test_a_thousand_chunks_are_checked_in_no_time() -> None:
-    """1,000 chunks of 200 words, some beyond ASCII: less than 0.1 s of a core where it was measured;
+    """1,000 chunks of 200 words, some beyond ASCII: under 0.1 s of a core where it was measured;
     four times that is allowed here."""
     words = [f"word{number}" for number in range(400)]
     chunks = [
