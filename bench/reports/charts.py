@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from corral.bench.reports import views, wording
 from corral.bench.reports.markup import Html, tag
 from corral.bench.reports.svg import Plot, Scale, chart, linear, logarithmic, mark, stretched
+from corral.bench.reports.sweep import Sweep
 from corral.bench.rows import BuildRow, Estimate, SpeedRow
 
 LINE = 15
@@ -98,7 +99,7 @@ def latency_scale(rows: Sequence[SpeedRow]) -> Scale:
     return logarithmic([*values, *lowest])
 
 
-def sweep(found: views.Sweep) -> Html:
+def sweep(found: Sweep) -> Html:
     """Return nDCG@10 over the weight of the vector leg, with intervals and references."""
     points = [point for series in found.series.values() for point in series]
     ends = [value for _, e in points for value in (e.low, e.high)]
@@ -108,7 +109,11 @@ def sweep(found: views.Sweep) -> Html:
     )
     alpha, best = max(points, key=lambda point: point[1].mean)
     said = f"Best at weight {alpha:g}: {wording.estimate(best)}."
-    series = [_swept(plot, name, line, at) for at, (name, line) in enumerate(found.series.items())]
+    leader = max(found.series, key=lambda name: max(e.mean for _, e in found.series[name]))
+    series = [
+        _swept(plot, name, line, at, banded=name == leader)
+        for at, (name, line) in enumerate(found.series.items())
+    ]
     axis = "share of the vector leg →"
     name = f"Fusion weight, {found.title}"
     lines = _references(plot, found.references)
@@ -210,7 +215,10 @@ def _strip(row: SpeedRow, scale: Scale, top: float) -> Html:
     )
 
 
-def _swept(plot: Plot, name: str, line: Sequence[tuple[float, Estimate]], series: int) -> Html:
+def _swept(
+    plot: Plot, name: str, line: Sequence[tuple[float, Estimate]], series: int, *, banded: bool
+) -> Html:
+    """A line with marks; only one line has its intervals, since several bands hide each other."""
     class_ = f"s{series % 8}"
     band = plot.band([(alpha, e.low, e.high) for alpha, e in line], f"band {class_}")
     path = plot.line([(alpha, e.mean) for alpha, e in line], f"line {class_}")
@@ -218,7 +226,7 @@ def _swept(plot: Plot, name: str, line: Sequence[tuple[float, Estimate]], series
         mark(plot.across(alpha), plot.down(e.mean), series, f"{name}, {alpha:g}: {e.mean:.3f}")
         for alpha, e in line
     ]
-    return tag("g", band, path, marks)
+    return tag("g", band if banded else None, path, marks)
 
 
 def _references(plot: Plot, found: Mapping[str, Estimate]) -> list[Html]:

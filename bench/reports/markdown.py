@@ -9,6 +9,7 @@ from corral.bench.metrics import NDCG
 from corral.bench.report import Report
 from corral.bench.reports import views, wording
 from corral.bench.reports.markup import clean
+from corral.bench.reports.sweep import sweeps
 from corral.bench.rows import QualityRow, TuneSection
 
 _MARKUP = re.compile(r"[\\`*_\[\]|~$]|^[-+#=]|^\d+(?=[.)](?:\s|$))|[&<>@]|:(?=//)")
@@ -118,7 +119,7 @@ def _heat_map(report: Report) -> Iterator[str]:
 
 
 def _sweep(report: Report) -> Iterator[str]:
-    found = views.sweeps(report)
+    found = sweeps(report)
     if found:
         yield "## Fusion weight"
         yield f"{NDCG} by the share of the vector leg (0: keyword only, 1: vector only)."

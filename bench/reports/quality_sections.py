@@ -7,6 +7,7 @@ from corral.bench.report import Report
 from corral.bench.reports import charts, views, wording
 from corral.bench.reports.markup import Content, Html, tag
 from corral.bench.reports.svg import Scale, legend, linear
+from corral.bench.reports.sweep import sweeps
 from corral.bench.reports.tables import (
     Column,
     details,
@@ -71,7 +72,7 @@ def heat_map(report: Report) -> Html | None:
 
 def sweep(report: Report) -> Html | None:
     """Return nDCG@10 over the weight of the vector leg, a chart for each data set and backend."""
-    found = views.sweeps(report)
+    found = sweeps(report)
     if not found:
         return None
     parts = [
@@ -83,8 +84,8 @@ def sweep(report: Report) -> Html | None:
         for one in found
     ]
     said = (
-        "How hybrid quality depends on the share of the vector leg. Bands are 95 % intervals; "
-        "dashed lines are what stands without a weight."
+        "How hybrid quality depends on the share of the vector leg. The band is the 95 % interval "
+        "of the line that reaches highest; dashed lines are what stands without a weight."
     )
     return section("sweep", "Fusion weight", lead(said), tag("div", parts, class_="grid-of-charts"))
 

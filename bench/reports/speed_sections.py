@@ -264,7 +264,7 @@ def _tuned(found: TuneSection) -> Html:
     return tag(
         "article",
         tag("h3", user(found.data_set), ", ", user(found.backend)),
-        lead(user(found.statement)),
+        tag("p", tag("strong", user(found.statement))),
         tag("p", queries, class_="note"),
         tag("pre", tag("code", user(registration)), tabindex=0),
         details(f"All {wording.count(len(rows), 'setting')}", table("Tried", columns, rows)),

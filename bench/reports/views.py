@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from corral.bench.metrics import NAMES, NDCG
 from corral.bench.report import Report
 from corral.bench.rows import (
     BuildRow,
-    Estimate,
     Failure,
     QualityRow,
     SpeedRow,
-    TuneSection,
 )
 
 MODES = ("vector", "keyword", "hybrid")
@@ -50,8 +48,8 @@ def metric_names(rows: Iterable[QualityRow]) -> list[str]:
 
 def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
     """Return the quality rows by data set, the best nDCG@10 first; equal ones as in the report."""
-    grouped = _grouped(report.quality, lambda row: row.data_set)
-    return {name: sorted(rows, key=lambda row: -ndcg(row)) for name, rows in grouped.items()}
+    groups = grouped(report.quality, lambda row: row.data_set)
+    return {name: sorted(rows, key=lambda row: -ndcg(row)) for name, rows in groups.items()}
 
 
 def ndcg(row: QualityRow) -> float:
@@ -106,7 +104,7 @@ def heat_map(report: Report) -> HeatMap | None:
         return None
     sets = tuple(dict.fromkeys(row.data_set for row in report.quality))
     order = backends(report)
-    systems = _grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
+    systems = grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
     rows = []
     for mode, backend, fusion in sorted(
         systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
@@ -133,12 +131,12 @@ def fronts(report: Report) -> dict[tuple[str, int, int], list[Point]]:
     A point is on the front where no other has both more recall and more throughput (no less of
     either, and more of one).
     """
-    grouped = _grouped(
+    groups = grouped(
         [row for row in report.speed if row.mode == "vector" and row.selectivity is None],
         lambda row: (row.data_set, row.size, row.concurrency),
     )
     panels = {}
-    for key, rows in sorted(grouped.items()):
+    for key, rows in sorted(groups.items()):
         known = [(row, recall) for row in rows if (recall := _recall(report, row)) is not None]
         if known:
             panels[key] = [
@@ -152,8 +150,8 @@ def latencies(report: Report) -> dict[tuple[str, int], dict[str, list[SpeedRow]]
     """Return serial latencies without a filter, by (data set, size) and mode, fastest first."""
     serial = [row for row in report.speed if row.concurrency == 1 and row.selectivity is None]
     panels = {}
-    for key, rows in sorted(_grouped(serial, lambda row: (row.data_set, row.size)).items()):
-        modes = _grouped(sorted(rows, key=lambda row: row.p50_ms), lambda row: row.mode)
+    for key, rows in sorted(grouped(serial, lambda row: (row.data_set, row.size)).items()):
+        modes = grouped(sorted(rows, key=lambda row: row.p50_ms), lambda row: row.mode)
         panels[key] = {mode: modes[mode] for mode in sorted(modes, key=mode_order)}
     return panels
 
@@ -164,37 +162,6 @@ def spread(row: SpeedRow) -> tuple[float, float, float] | None:
         return None
     low, first, third = np.quantile(row.samples_ms, [0.05, 0.25, 0.75])
     return float(low), float(first), float(third)
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """nDCG@10 over the weight of the vector leg.
-
-    Attributes:
-        title: Data set and backend.
-        series: By what else was set, (alpha, estimate), by alpha.
-        references: What to hold against it: the single modes and rrf, by name.
-    """
-
-    title: str
-    series: dict[str, list[tuple[float, Estimate]]]
-    references: dict[str, Estimate]
-
-
-def sweeps(report: Report) -> list[Sweep]:
-    """Return a sweep for each data set, backend and tuning that tried at least two weights.
-
-    Backends of equal figures share one.
-    """
-    grouped = _grouped(report.quality, lambda row: (row.data_set, row.backend))
-    found: dict[str, Sweep] = {}
-    for (data_set, backend), rows in grouped.items():
-        sweep = _sweep(data_set, [(row.label, row.mode, row.ranker, row.metrics) for row in rows])
-        same = repr(sweep)
-        title = f"{found[same].title}, {backend}" if same in found else f"{data_set}: {backend}"
-        found[same] = replace(sweep, title=title)
-    swept = [*found.values(), *(_tuned(section) for section in report.tune)]
-    return [sweep for sweep in swept if sweep.series]
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +211,7 @@ def builds(report: Report) -> dict[str, list[BuildRow]]:
     """
     order = backends(report)
     rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
-    return _grouped(rows, lambda row: _SIZE.sub("", row.data_set))
+    return grouped(rows, lambda row: _SIZE.sub("", row.data_set))
 
 
 def _recall(report: Report, row: SpeedRow) -> float | None:
@@ -268,47 +235,8 @@ def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, floa
     )
 
 
-_Trial = tuple[str, str | None, Mapping[str, Any] | None, Mapping[str, Estimate]]
-
-
-def _sweep(title: str, trials: list[_Trial]) -> Sweep:
-    """Draw from (label, mode, ranker, metrics); weights without a second one are no sweep."""
-    series: dict[str, list[tuple[float, Estimate]]] = {}
-    references: dict[str, Estimate] = {}
-    for label, mode, ranker, metrics in trials:
-        if NDCG not in metrics:
-            continue
-        alpha = (ranker or {}).get("alpha")
-        if ranker and isinstance(alpha, int | float):
-            series.setdefault(_rest(ranker), []).append((float(alpha), metrics[NDCG]))
-        elif mode in ("vector", "keyword") or (ranker or {}).get("type") == "rrf":
-            references[label.rpartition(":")[2]] = metrics[NDCG]
-    swept = {
-        name: sorted(points, key=lambda point: point[0])
-        for name, points in series.items()
-        if len({alpha for alpha, _ in points}) > 1
-    }
-    return Sweep(title, swept, references)
-
-
-def _tuned(section: TuneSection) -> Sweep:
-    trials: list[_Trial] = []
-    for trial in section.trials:
-        ranker = trial.settings.get("ranker")
-        mode = trial.settings.get("search_mode", trial.settings.get("mode"))
-        kept = ranker if isinstance(ranker, dict) else None
-        trials.append((trial.label, mode, kept, {NDCG: trial.train}))
-    return _sweep(f"{section.data_set}: {section.backend}, training half", trials)
-
-
-def _rest(ranker: Mapping[str, Any]) -> str:
-    """A name for what is set beside the weight, so that only like is joined with like."""
-    rest = {key: value for key, value in ranker.items() if key not in ("alpha", "type", "weights")}
-    plain = [f"{key} {value}" for key, value in sorted(rest.items()) if value is not None]
-    return ", ".join([str(ranker.get("type", "weighted")), *plain])
-
-
-def _grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:
+def grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:
+    """Return the rows by key, keys and rows in the order of their first appearance."""
     groups: dict[_Key, list[_Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

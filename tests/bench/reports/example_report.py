@@ -221,10 +221,11 @@ def _tuned(rng: np.random.Generator) -> TuneSection:
         return TuneTrial(label=label, settings=settings, train=found, held_out=held)
 
     trials = [
-        trial(mode, {"mode": mode}, level) for mode, level in (("vector", 0.6), ("keyword", 0.62))
+        trial(mode, {"search_mode": mode}, level)
+        for mode, level in (("vector", 0.6), ("keyword", 0.62))
     ]
     for alpha in (0.2, 0.4, 0.6, 0.8):
-        settings = {"mode": "hybrid", "ranker": {"type": "weighted", "alpha": alpha}}
+        settings = {"search_mode": "hybrid", "ranker": {"type": "weighted", "alpha": alpha}}
         level = 0.7 - (alpha - 0.4) ** 2
         trials.append(trial(f"hybrid:weighted(alpha={alpha:g})", settings, level))
     return TuneSection(

@@ -7,6 +7,8 @@ import pytest
 from corral.bench.metrics import NDCG
 from corral.bench.report import Report
 from corral.bench.reports import views
+from corral.bench.reports.sweep import sweeps
+from corral.bench.rows import TuneTrial
 
 from .example_report import BACKENDS, SETS
 
@@ -73,17 +75,17 @@ def test_latencies_are_serial_and_unfiltered(report: Report) -> None:
 
 def test_a_sweep_needs_two_weights_of_one_setting(report: Report) -> None:
     """Weights are joined where all else is equal; single modes and rrf are its references."""
-    sweeps = views.sweeps(report)
-    assert [sweep.title for sweep in sweeps] == [
+    found = sweeps(report)
+    assert [sweep.title for sweep in found] == [
         *(f"{name}: memory" for name in SETS),
         "handbook: sqlite, training half",
     ]
-    (points,) = sweeps[0].series.values()
+    (points,) = found[0].series.values()
     assert [alpha for alpha, _ in points] == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-    assert set(sweeps[0].references) == {"vector", "keyword", "rrf"}
+    assert set(found[0].references) == {"vector", "keyword", "rrf"}
     alone = [r for r in report.quality if r.fusion in (None, "weighted(alpha=0.2)")]
     few = report.model_copy(update={"quality": tuple(alone), "tune": ()})
-    assert views.sweeps(few) == []
+    assert sweeps(few) == []
 
 
 def test_changes_are_ordered_and_add_up(report: Report) -> None:
@@ -110,9 +112,7 @@ def test_backends_that_agree_share_a_sweep_and_a_finding(report: Report) -> None
     rows = [row for row in report.quality if row.backend == "memory"]
     twins = [row.model_copy(update={"backend": "twin"}) for row in rows]
     both = report.model_copy(update={"quality": (*rows, *twins), "tune": ()})
-    assert [sweep.title for sweep in views.sweeps(both)] == [
-        f"{name}: memory, twin" for name in SETS
-    ]
+    assert [sweep.title for sweep in sweeps(both)] == [f"{name}: memory, twin" for name in SETS]
     best = views.quality_by_set(both)["zh-like"][0]
     assert views.alike(views.quality_by_set(both)["zh-like"], best) == ["memory", "twin"]
 
@@ -124,3 +124,37 @@ def test_one_set_of_several_sizes_is_one_build_chart(report: Report) -> None:
     rows = [build.model_copy(update={"data_set": name}) for name in names]
     found = views.builds(report.model_copy(update={"builds": tuple(rows)}))
     assert {name: len(rows) for name, rows in found.items()} == {"synthetic": 3, "xquad-de": 1}
+
+
+def test_a_tuning_is_drawn_with_what_matters(report: Report) -> None:
+    """Of many rrf settings the best is the reference; equal lines are one; re-ranked ones are none.
+
+    If this fails: the chart of a real tuning run is a thicket.
+    """
+    section = report.tune[0]
+    weighted = [trial for trial in section.trials if "ranker" in trial.settings]
+
+    def like(ranker: dict[str, object], **more: object) -> list[TuneTrial]:
+        return [
+            trial.model_copy(
+                update={
+                    "settings": {
+                        **trial.settings,
+                        "ranker": {**trial.settings["ranker"], **ranker},
+                        **more,
+                    }
+                }
+            )
+            for trial in weighted
+        ]
+
+    rrf = [
+        trial.model_copy(update={"settings": {"search_mode": "hybrid", "ranker": {"type": "rrf"}}})
+        for trial in weighted
+    ]
+    trials = (*section.trials, *like({"candidates": 9}), *like({}, rerank={"type": "mmr"}), *rrf)
+    many = section.model_copy(update={"trials": trials})
+    (sweep,) = sweeps(report.model_copy(update={"quality": (), "tune": (many,)}))
+    assert list(sweep.series) == ["weighted = weighted, candidates 9"]
+    assert len(sweep.series.popitem()[1]) == len(weighted)
+    assert sweep.references["best rrf"].mean == max(trial.train.mean for trial in weighted)
