@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,13 @@ from corral.providers.stack import Stack
 
 BATCH = 1000
 
-Progress = Callable[[int, int], None]
+Advance = Callable[[int, int], None]
+Watch = Callable[[int], AbstractContextManager[Advance]]
+
+
+def unwatched(questions: int) -> AbstractContextManager[Advance]:
+    """Return what nobody looks at."""
+    return nullcontext(lambda number, size: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,12 @@ class TunePlan:
             raise InvalidRequest("--apply needs --db: what --data stores is gone after the run.")
 
 
-async def run_tune(plan: TunePlan, advance: Progress = lambda one, other: None) -> TuneSection:
+async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
     """Tune, and change the registration where the plan says so.
+
+    Args:
+        plan: What and how.
+        watch: Told how many questions there are, and called for each.
 
     Raises:
         NotFound: There is no such vector DB.
@@ -87,9 +97,10 @@ async def run_tune(plan: TunePlan, advance: Progress = lambda one, other: None) 
             they name.
         CorralError: The embedder or the backend failed.
     """
-    async with _opened(plan, advance) as (stack, vector_db_id, questions):
+    async with _opened(plan) as (stack, vector_db_id, questions):
         vector_db = stack.vector_db(vector_db_id)
-        answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
+        with watch(len(questions.texts)) as advance:
+            answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
         _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
         section = await tune(answers, questions, plan.seed)
         if plan.apply:
@@ -99,9 +110,9 @@ async def run_tune(plan: TunePlan, advance: Progress = lambda one, other: None) 
 
 
 @asynccontextmanager
-async def _opened(plan: TunePlan, advance: Progress) -> AsyncIterator[tuple[Stack, str, Questions]]:
+async def _opened(plan: TunePlan) -> AsyncIterator[tuple[Stack, str, Questions]]:
     if plan.data is not None:
-        async with _stored(plan, plan.data, advance) as found:
+        async with _stored(plan, plan.data) as found:
             yield found
         return
     stack = Stack(plan.config, plan.home)
@@ -119,9 +130,7 @@ async def _opened(plan: TunePlan, advance: Progress) -> AsyncIterator[tuple[Stac
 
 
 @asynccontextmanager
-async def _stored(
-    plan: TunePlan, data: str, advance: Progress
-) -> AsyncIterator[tuple[Stack, str, Questions]]:
+async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, Questions]]:
     """Store a judged set in a scratch stack, with embeddings that are kept between runs."""
     languages = {"": plan.language} if plan.language else {}
     judged = read_sets([data], languages=languages)[0]

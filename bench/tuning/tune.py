@@ -9,7 +9,7 @@ import numpy as np
 
 from corral.bench.metrics import NDCG, measure
 from corral.bench.rows import TuneSection, TuneTrial
-from corral.bench.statistics import LEVEL, bootstrap, compare, holm
+from corral.bench.statistics import LEVEL, SAME, bootstrap, compare, holm
 from corral.bench.tuning.legs import Answers
 from corral.bench.tuning.questions import GENERATED_NOTE, Questions, halves
 from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes
@@ -29,9 +29,10 @@ Values = dict[str, float]
 async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSection:
     """Try every trial on half of the questions, and judge the best on the other half.
 
-    What is chosen is the simplest trial within one standard error of the best, by mean nDCG@10 on
-    the training half (Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3):
-    one leg before the default hybrid, that before another fusion, that before a re-ranker. Its
+    What is chosen is the simplest trial that is as good as the best one on the training half: one
+    leg before the default hybrid, that before another fusion, that before a re-ranker. As good is
+    a mean nDCG@10 within `SAME`, or within one standard error of the paired difference (after the
+    rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3). Its
     difference to both single modes on the held-out half is tested as `statistics.compare` does,
     with Holm's correction over the two.
 
@@ -93,13 +94,14 @@ def _best(trained: Mapping[Trial, Values]) -> Trial:
 
 
 def simplest(trained: Mapping[Trial, Values]) -> Trial:
-    """Return the simplest trial that is within one standard error of the best one."""
+    """Return the simplest trial that is as good as the best one; see `tune`."""
     best = _best(trained)
     for complexity in range(best.complexity):
         alike = {t: values for t, values in trained.items() if t.complexity == complexity}
         simpler = _best(alike)
         lost = [trained[best][key] - value for key, value in trained[simpler].items()]
-        if sum(lost) / len(lost) <= float(np.std(lost, ddof=1)) / math.sqrt(len(lost)):
+        error = float(np.std(lost, ddof=1)) / math.sqrt(len(lost))
+        if sum(lost) / len(lost) <= max(error, SAME):
             return simpler
     return best
 

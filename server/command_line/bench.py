@@ -96,9 +96,9 @@ def quality(
 def tune(target: Target, /, **options: Any) -> None:
     """Find the search mode, fusion and re-ranker for your data.
 
-    About 60 ways to search are tried on one half of the questions. The simplest one within a
-    standard error of the best is recommended, and judged on the other half, against vector and
-    keyword search alone.
+    About 60 ways to search are tried on one half of the questions. The simplest one that is as good
+    as the best is recommended, and judged on the other half, against vector and keyword search
+    alone.
 
     A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}.
     """

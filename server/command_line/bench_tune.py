@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,7 @@ def run(home: Path | None, config: Path | None, *, out: Path | None, **options: 
     folder = home or data_home()
     plan = TunePlan(load_config(config, folder), folder, **options)
     report = begin_report(command_line(), plan.seed)
-    with progress(0, 0, work="Tuning", things="questions") as advance:
-        section = asyncio.run(run_tune(plan, advance))
+    section = asyncio.run(run_tune(plan, _watch))
     target = out or new_folder()
     target.mkdir(parents=True, exist_ok=True)
     done = report.with_rows(section).done()
@@ -41,6 +42,10 @@ def run(home: Path | None, config: Path | None, *, out: Path | None, **options: 
     (target / HTML_NAME).write_text(render_html(done), encoding="utf-8")
     show(section, applied=plan.apply)
     display.show(f"Report: {display.clean(target / HTML_NAME)}")
+
+
+def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]:
+    return progress(questions, questions, work="Asking", things="questions")
 
 
 def show(section: TuneSection, *, applied: bool) -> None:

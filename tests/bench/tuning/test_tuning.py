@@ -151,8 +151,8 @@ def test_halves_share_nothing() -> None:
 # --- choice ---------------------------------------------------------------------------------------
 
 
-def test_what_is_simpler_wins_within_a_standard_error() -> None:
-    """A fusion that is better by chance only does not displace one leg; a clear one does."""
+def test_what_is_simpler_wins_where_it_is_as_good() -> None:
+    """A fusion that is better by chance, or by next to nothing, does not displace one leg."""
     vector, keyword = single_modes()
     default, other = Trial(SearchMode.HYBRID), Trial(SearchMode.HYBRID, RRFRanker())
     base = {f"q{n}": 0.5 for n in range(20)}
@@ -160,6 +160,8 @@ def test_what_is_simpler_wins_within_a_standard_error() -> None:
     clear = {key: value + 0.1 + 0.01 * (n % 3) for n, (key, value) in enumerate(base.items())}
     assert simplest({vector: base, keyword: base, default: lucky, other: lucky}) == vector
     assert simplest({vector: base, keyword: base, default: clear, other: clear}) == default
+    hardly = {key: value + 0.004 for key, value in base.items()}
+    assert simplest({vector: base, keyword: base, default: hardly, other: hardly}) == vector
     better = {key: value + 0.1 for key, value in clear.items()}
     assert simplest({vector: base, keyword: base, default: clear, other: better}) == other
     assert default.ranker == DEFAULT_RANKER
