@@ -21,14 +21,15 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend, System, prepared
 from corral.bench.corral_system import CorralSystem
 from corral.bench.environment import begin_report
+from corral.bench.fidelity_answers import Answers, Asked, Kept
 from corral.bench.fidelity_checks import sample
 from corral.bench.fidelity_plan import FidelityPlan
-from corral.bench.fidelity_results import EXACT, Answers, Asked, Kept, fidelity_rows
+from corral.bench.fidelity_results import EXACT, fidelity_rows
 from corral.bench.load_data import Material, share_filter, without
 from corral.bench.load_plan import material_of
+from corral.bench.quality import said
 from corral.bench.report import Report, write_report
 from corral.bench.rows import Failure
-from corral.bench.speed_worker import said
 
 Advance = Callable[[int, int], None]
 """Called with backends that are finished, and with questions and chunks that were dealt with."""

@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import sys
+import signal
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from corral.api.errors import CorralError
 from corral.bench.backends import Backend, System
 from corral.bench.load_data import StoredMaterial
 from corral.bench.over_http import BareIndex, Served
+from corral.bench.quality import said
 from corral.bench.speed_session import Session
 
 HTTP, INDEX = "http", "index"
@@ -138,23 +138,17 @@ class Worker:
 def _work(pipe: Connection, contestant: Contestant, material: Path, scratch: Path) -> None:
     """Answer questions until the pipe is closed."""
     os.dup2(2, 1)  # what engines print belongs to no report
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends this in order
     session: Session | None = None
     with asyncio.Runner() as runner:
         while True:
             try:
                 what, arguments = pipe.recv()
-            except (EOFError, OSError, KeyboardInterrupt):
-                sys.exit(0)  # the parent is gone
+            except (EOFError, OSError):  # the parent is gone, or has no more questions
+                return
             try:
                 if session is None:
                     session = Session(contestant.open(scratch), StoredMaterial(material))
                 pipe.send((True, runner.run(getattr(session, what)(*arguments))))
-            except KeyboardInterrupt:
-                sys.exit(0)
             except Exception as error:  # noqa: BLE001 - whatever a system raises is its own row
                 pipe.send((False, said(error)))
-
-
-def said(error: Exception) -> str:
-    """Return what an error says to a reader of a report; foreign ones with their type."""
-    return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"

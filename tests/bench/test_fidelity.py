@@ -14,8 +14,9 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.adapters.exact import Exact
 from corral.bench.backends import Ranked
 from corral.bench.fidelity import gather, run_fidelity
+from corral.bench.fidelity_answers import Answers
 from corral.bench.fidelity_plan import FidelityPlan, make_fidelity_plan
-from corral.bench.fidelity_results import Answers, fidelity_rows
+from corral.bench.fidelity_results import fidelity_rows
 from corral.bench.load_data import Material, synthetic_material
 from corral.bench.report import read_report
 from corral.bench.rows import FidelityRow

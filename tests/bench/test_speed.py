@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench import speed, speed_session
+from corral.bench import speed, speed_session, speed_unit
 from corral.bench.adapters.exact import Exact
 from corral.bench.backends import find_backends
 from corral.bench.load import Timed
@@ -76,7 +76,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch, folder: Path, kinds: dict[str, type[Exact]], **options: Any
 ) -> Report:
     """Run a plan whose backends are these classes."""
-    monkeypatch.setattr(speed, "Worker", Here)
+    monkeypatch.setattr(speed_unit, "Worker", Here)
     monkeypatch.setattr(Here, "systems", kinds)
     plan = plan_of(folder, backends=list(kinds), **options)
     return asyncio.run(speed.run_speed(plan))
