@@ -125,7 +125,8 @@ def differences(changes: Sequence[views.Change]) -> Html:
     wins = sum(change.difference > 0 for change in changes)
     losses = sum(change.difference < 0 for change in changes)
     most = max((abs(change.difference) for change in changes), default=0.0) or 1.0
-    bars = [_bar(at, change.difference / most) for at, change in enumerate(changes)]
+    shares = [change.difference / most for change in changes]
+    bars = [_bars(shares, sign=1, class_="win"), _bars(shares, sign=-1, class_="loss")]
     said = f"{wins} queries better, {losses} worse, {len(changes) - wins - losses} equal."
     return tag(
         "svg",
@@ -244,12 +245,14 @@ def _references(plot: Plot, found: Mapping[str, Estimate]) -> list[Html]:
     return drawn
 
 
-def _bar(at: int, share: float) -> Html:
-    """A query's bar; `share` of the greatest difference, positive upwards."""
-    height = max(0.01, round(abs(share) * 48, 2))
-    class_ = "win" if share > 0 else "loss"
-    y = 50 - height if share > 0 else 50.0
-    return tag("rect", x=float(at), y=y, width=1, height=height, class_=class_)
+def _bars(shares: Sequence[float], *, sign: int, class_: str) -> Html:
+    """The bars of one sign as one path: there are as many as queries, in each of many charts."""
+    path = "".join(
+        f"M{at} 50V{50 - share * 48:.1f}h1V50z"
+        for at, share in enumerate(shares)
+        if share * sign > 0
+    )
+    return tag("path", d=path, class_=class_)
 
 
 def _built(plot: Plot, name: str, line: Sequence[tuple[float, float]], series: int) -> Html:

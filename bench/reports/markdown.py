@@ -132,21 +132,16 @@ def _sweep(report: Report) -> Iterator[str]:
 
 def _queries(report: Report) -> Iterator[str]:
     """Counts for every system; texts for the best one of each data set."""
-    found = [
-        (name, [(row, views.changes(report, row)) for row in rows if row.comparison])
-        for name, rows in views.quality_by_set(report).items()
-    ]
-    if any(compared for _, compared in found):
+    compared = views.compared(report)
+    if compared:
         yield "## Wins and losses by query"
-    for name, compared in found:
-        if not compared:
-            continue
-        yield f"### {escaped(name)}"
-        rows = [[escaped(row.label), *_counts(changes)] for row, changes in compared]
+    for data_set, found in compared.items():
+        yield f"### {escaped(data_set)}"
+        rows = [[escaped(name), *_counts(changes)] for name, _, changes in found]
         yield table(["System", "Better", "Worse", "Equal"], rows, figures=3)
-        best, changes = compared[0]
-        yield from _examples(f"Greatest wins of {escaped(best.label)}", _wins(changes))
-        yield from _examples(f"Greatest losses of {escaped(best.label)}", _losses(changes))
+        best, _, changes = found[0]
+        yield from _examples(f"Greatest wins of {escaped(best)}", _wins(changes))
+        yield from _examples(f"Greatest losses of {escaped(best)}", _losses(changes))
 
 
 def _examples(title: str, changes: list[views.Change]) -> Iterator[str]:

@@ -93,11 +93,11 @@ def sweep(report: Report) -> Html | None:
 def queries(report: Report) -> Html | None:
     """Return each system's wins and losses against the baseline, with the queries' texts."""
     parts = []
-    for name, rows in views.quality_by_set(report).items():
-        compared = [(row, found) for row in rows if (found := views.changes(report, row))]
-        if compared:
-            parts.append(tag("h3", user(name)))
-            parts += [_changes(row, found, at == 0) for at, (row, found) in enumerate(compared)]
+    for data_set, found in views.compared(report).items():
+        parts.append(tag("h3", user(data_set)))
+        parts += [
+            _changes(name, row, changes, at == 0) for at, (name, row, changes) in enumerate(found)
+        ]
     said = "nDCG@10 of each query minus the baseline's. The greatest wins and losses have texts."
     return section("queries", "Wins and losses by query", lead(said), parts) if parts else None
 
@@ -105,7 +105,6 @@ def queries(report: Report) -> Html | None:
 def _best(rows: list[QualityRow]) -> Html:
     """One sentence on the best system of a data set, and whether it is known to be the best."""
     best = rows[0]
-    backends = views.alike(rows, best)
     figure_ = wording.estimate(best.metrics.get(NDCG))
     said: Content = "."
     if best.comparison is not None:
@@ -116,9 +115,7 @@ def _best(rows: list[QualityRow]) -> Html:
         "li",
         tag("b", user(best.data_set)),
         ": ",
-        tag("b", user(":".join(part for part in (best.mode, best.fusion) if part))),
-        " on ",
-        tag("b", user(wording.listed(backends))),
+        tag("b", user(views.name_of(rows, best))),
         f" has the highest nDCG@10, {figure_}",
         said,
     )
@@ -194,17 +191,17 @@ def _heat_cell(value: float | None, found: views.HeatMap) -> Html:
     return tag("td", wording.score(value), class_=class_, style=f"--share:{share:g}%")
 
 
-def _changes(row: QualityRow, found: list[views.Change], open_: bool) -> Html:
+def _changes(name: str, row: QualityRow, found: list[views.Change], open_: bool) -> Html:
     wins = [change for change in found if change.difference > 0]
     losses = [change for change in reversed(found) if change.difference < 0]
     equal = len(found) - len(wins) - len(losses)
     counts = f"{len(wins)} better, {len(losses)} worse, {equal} equal"
     against = row.comparison.baseline if row.comparison else ""
-    summary = (tag("b", user(row.label)), f" against {against}: ", counts)
-    columns = [Column("Query"), *figures("Baseline", "Here", "Difference")]
+    summary = (tag("b", user(name)), " against ", user(against), ": ", counts)
+    columns = [Column("Query", wraps=True), *figures("Baseline", "Here", "Difference")]
     parts = [
-        table(name, columns, [_change_cells(change) for change in some[: views.EXAMPLES]])
-        for name, some in (("Greatest wins", wins), ("Greatest losses", losses))
+        table(title, columns, [_change_cells(change) for change in some[: views.EXAMPLES]])
+        for title, some in (("Greatest wins", wins), ("Greatest losses", losses))
         if some
     ]
     sides = tag("div", parts, class_="sides")

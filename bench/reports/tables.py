@@ -112,7 +112,7 @@ def _heading(column: Column) -> Html:
 
 
 def _row(columns: Sequence[Column], cells: Cells) -> Html:
-    first = tag("th", cells[0], scope="row")
+    first = tag("th", cells[0], scope="row", class_=_class(columns[0]))
     rest = (
         tag("td", cell, class_=_class(column))
         for column, cell in zip(columns[1:], cells[1:], strict=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from corral.bench.metrics import NAMES, NDCG
 from corral.bench.report import Report
+from corral.bench.reports import wording
 from corral.bench.rows import (
     BuildRow,
     Failure,
@@ -59,12 +60,32 @@ def ndcg(row: QualityRow) -> float:
 
 def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
     """Return the backends that answered every query as well as this row's, itself included."""
-    return [
-        row.backend
-        for row in rows
-        if (row.mode, row.fusion) == (one.mode, one.fusion)
-        and row.ndcg_by_query == one.ndcg_by_query
-    ]
+    return [row.backend for row in rows if _same(row, one)]
+
+
+def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
+    """Return `hybrid:rrf on sqlite and faiss`: a row by what it is, with all backends alike."""
+    what = ":".join(part for part in (one.mode, one.fusion) if part)
+    return f"{what} on {wording.listed(alike(rows, one))}"
+
+
+def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Change]]]]:
+    """Return, by data set, the name, row and changes of each system that has a baseline.
+
+    Backends of equal answers are one, named by all of them.
+    """
+    found: dict[str, list[tuple[str, QualityRow, list[Change]]]] = {}
+    for name, rows in quality_by_set(report).items():
+        for row in rows:
+            first = next((r for r in rows if r.comparison and _same(r, row)), None)
+            if row is first and (differences := changes(report, row)):
+                found.setdefault(name, []).append((name_of(rows, row), row, differences))
+    return found
+
+
+def _same(one: QualityRow, other: QualityRow) -> bool:
+    settings = (one.mode, one.fusion) == (other.mode, other.fusion)
+    return settings and one.ndcg_by_query == other.ndcg_by_query
 
 
 def failures_of(report: Report, data_set: str) -> list[Failure]:

@@ -158,3 +158,14 @@ def test_a_tuning_is_drawn_with_what_matters(report: Report) -> None:
     assert list(sweep.series) == ["weighted = weighted, candidates 9"]
     assert len(sweep.series.popitem()[1]) == len(weighted)
     assert sweep.references["best rrf"].mean == max(trial.train.mean for trial in weighted)
+
+
+def test_backends_that_agree_are_one_among_the_wins_and_losses(report: Report) -> None:
+    """A twin adds no entry but its name; every system with a baseline is in one entry."""
+    rows = [row for row in report.quality if row.data_set == "zh-like"]
+    twins = [r.model_copy(update={"backend": "twin"}) for r in rows if r.backend == "faiss"]
+    more = report.model_copy(update={"quality": (*rows, *twins)})
+    (found,) = views.compared(more).values()
+    (alone,) = views.compared(report.model_copy(update={"quality": tuple(rows)})).values()
+    assert len(found) == len(alone) == len([row for row in rows if row.comparison])
+    assert "hybrid:rrf on faiss and twin" in [name for name, _, _ in found]
