@@ -25,8 +25,8 @@ SERVER_SIZE = 5_000
 LEAST_SECONDS = 2.0
 """What starting one worker process takes, at the very least."""
 MOST_CONCURRENCY = 256
-_INSERTS_PER_SECOND = 2_000
-_CELL_SHARE = 0.4
+INSERTS_PER_SECOND = 2_000
+CELL_SHARE = 0.4
 """Of its time limit that a cell takes on average; for the estimate."""
 
 
@@ -105,8 +105,8 @@ class SpeedPlan:
     def seconds(self, source: Source, *, served: bool) -> float:
         """Return about how long a unit takes."""
         contestants, cells = self.contestants(served=served), self.cells(served=served)
-        asked = len(cells) * self.cell_seconds * _CELL_SHARE
-        return len(contestants) * (LEAST_SECONDS + source.count / _INSERTS_PER_SECOND + asked)
+        asked = len(cells) * self.cell_seconds * CELL_SHARE
+        return len(contestants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
 
     def key(self, source: Source, *, served: bool) -> str:
         """Return a hash of everything that decides a unit's figures, versions included."""

@@ -24,6 +24,7 @@ class Measured:
     Attributes:
         inserts: (chunks, seconds) of each tenth.
         right: By mode and selectivity, how much of what can be found its answers hold.
+        failed: Modes and selectivities that failed, and are not asked again.
         rounds: By cell, what each round brought.
     """
 
@@ -33,6 +34,7 @@ class Measured:
     ready: Ready | None = None
     weight: Weight | None = None
     right: dict[tuple[str, float | None], float] = field(default_factory=dict)
+    failed: set[tuple[str, float | None]] = field(default_factory=set)
     rounds: dict[Cell, list[Timed]] = field(default_factory=dict)
 
     @property

@@ -17,7 +17,13 @@ from corral.bench.load_plan import Source, material_of
 from corral.bench.report import Report
 from corral.bench.rows import BuildRow, Failure, SpeedRow
 from corral.bench.speed_checks import LEAST, SpeedChecks
-from corral.bench.speed_plan import Cell, SpeedPlan
+from corral.bench.speed_plan import (
+    CELL_SHARE,
+    INSERTS_PER_SECOND,
+    LEAST_SECONDS,
+    Cell,
+    SpeedPlan,
+)
 from corral.bench.speed_results import Measured, build_row, overheads, speed_rows
 from corral.bench.speed_session import percent, spread
 from corral.bench.speed_worker import INDEX, Contestant, OutOfTime, Worker, WorkerFailed
@@ -94,6 +100,7 @@ class Unit:
             scratch.mkdir()
             self._workers[contestant.label] = Worker(contestant, folder, scratch)
             await self._call(contestant, "start", "prepare")
+            self._progress(LEAST_SECONDS)
 
     async def _fill(self) -> None:
         """Store a tenth on each in turn, until all is stored; then have it made searchable."""
@@ -102,6 +109,7 @@ class Unit:
                 seconds = await self._call(contestant, "ingest", "add", start, end)
                 if seconds is not None:
                     self._measured[contestant.label].inserts.append((end - start, seconds))
+                self._progress((end - start) / INSERTS_PER_SECOND)
         for contestant in self._in_turn():
             self._measured[contestant.label].ready = await self._call(contestant, "ingest", "ready")
 
@@ -156,18 +164,17 @@ class Unit:
                 )
                 for contestant in self._in_turn():
                     await self._round(contestant, cell, load, number * most)
+                    self._progress(plan.cell_seconds * CELL_SHARE / plan.rounds)
 
     async def _round(self, contestant: Contestant, cell: Cell, load: Load, first: int) -> None:
-        right = self._measured[contestant.label].right
-        if (cell.mode.value, cell.selectivity) not in right:  # it cannot, or has failed
+        one, kind = self._measured[contestant.label], (cell.mode.value, cell.selectivity)
+        if kind not in one.right or kind in one.failed:  # it cannot, or could not
             return
-        begin = time.monotonic()
         timed = await self._call(contestant, "search", "load", load, first, mode=cell.mode)
         if timed is None:
-            right.pop((cell.mode.value, cell.selectivity))
-            return
-        self._measured[contestant.label].rounds.setdefault(cell, []).append(timed)
-        self._progress(time.monotonic() - begin)
+            one.failed.add(kind)
+        else:
+            one.rounds.setdefault(cell, []).append(timed)
 
     async def _call(
         self,
@@ -199,8 +206,6 @@ class Unit:
             if mode is None or not worker.alive:
                 self._workers.pop(contestant.label).stop()
             return None
-        if stage != "search":
-            self._progress(time.monotonic() - begin)
         return answer
 
     def _fail(
@@ -245,6 +250,7 @@ class Unit:
         return build_row(one, self._base(one), self._material)
 
     def _progress(self, seconds: float) -> None:
+        """Say that a step is done that was to take so long; whether it did makes the estimate."""
         done = min(self._work_left, round(seconds * 100))
         self._work_left -= done
         self._advance(0, done)
