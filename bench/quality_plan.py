@@ -111,7 +111,7 @@ def make_plan(
     home: Path,
     config: RunConfig | None = None,
     modes: Sequence[str] = tuple(SearchMode),
-    fusions: Sequence[str] = ("rrf",),
+    fusions: Sequence[str] = ("weighted",),
     model: str | None = None,
     baseline: str | None = None,
     k: int = 100,

@@ -34,7 +34,7 @@ def bench() -> None:
     multiple=True,
     metavar="NAME|JSON",
     help="rrf, weighted, max, or JSON as for a registration's ranker; may be repeated. "
-    "[default: rrf]",
+    "[default: weighted]",
 )
 @click.option("--embedder", "model", metavar="MODEL", help="[default: of the configuration]")
 @click.option(

@@ -55,7 +55,7 @@ def run(
         data=data,
         backends=backends.split(","),
         modes=[mode.strip() for mode in modes.split(",")],
-        fusions=fusions or ("rrf",),
+        fusions=fusions or ("weighted",),
         languages=_languages(languages),
         config=load_config(config or general_config, folder),
         home=folder,
