@@ -190,7 +190,7 @@ def _fidelity_cells(row: FidelityRow) -> list[Content]:
         estimate(row.recall_vs_exact),
         estimate(row.overlap),
         estimate(row.rank_biased_overlap),
-        wording.NONE if error is None else f"{error:.1e}",
+        wording.NONE if error is None else f"{error:.1e}" if error else "0",
         [sign, " ", user(row.note)],
     ]
 
@@ -285,7 +285,7 @@ def _data_table(report: Report) -> Html:
         Column("Kind"),
         Column("Language"),
         *figures("Documents", "Left out", "Queries", "Judgments", "MiB"),
-        Column("sha256", wraps=True),
+        Column("sha256"),
     ]
     rows: list[list[Content]] = [
         [
