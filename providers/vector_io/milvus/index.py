@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import threading
-from bisect import bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,6 +20,7 @@ from corral.providers.vector_io.exact import (
     effective_metric,
     exact_scores,
 )
+from corral.providers.vector_io.id_pages import IdPages
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.engine import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import CHUNKS
@@ -54,7 +53,7 @@ class MilvusIndex(EmbeddingIndex):
         self._metric = effective_metric(vector_db)
         self._writing = threading.RLock()
         self._keywords = Keywords(vector_db, store, self._writing)
-        self._ids: list[str] | None = None
+        self._pages = IdPages()
         self._open = True
         store.engine.enter()
 
@@ -180,17 +179,14 @@ class MilvusIndex(EmbeddingIndex):
             return self._store.chunks(pks, with_embeddings=include_embeddings)
 
     def _ids_after(self, after: str, limit: int) -> list[str]:
-        """Return the first ids that follow one. Milvus orders nothing: all are read.
-
-        Those of Milvus Lite, to which nobody else writes, are kept until the next write.
-        """
+        """Return the first ids that follow one. Milvus orders nothing: all are read."""
         with self._store.engine.alone():
-            if not self._keywords.in_memory:
-                return heapq.nsmallest(limit, (i for i in self._store.chunk_ids() if i > after))
-            if self._ids is None:
-                self._ids = sorted(self._store.chunk_ids())
-            start = bisect_right(self._ids, after)
-            return self._ids[start : start + limit]
+            known = self._pages.following(after, limit)
+            if known is not None:
+                return known
+            reading = self._pages.reading(after)
+            reading.add(self._store.chunk_ids())
+            return self._pages.page(reading, limit)
 
     def _count_chunks(self) -> int:
         if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them
@@ -230,13 +226,14 @@ class MilvusIndex(EmbeddingIndex):
         """Write and remove rows, the statistics following."""
         if not rows and not gone:
             return
-        self._ids = None
         written = {row["pk"] for row in rows}
         try:
             self._store.write(rows, [pk for one in gone for pk in one.pks if pk not in written])
         except ProviderError:
             self._keywords.forget()
             raise
+        finally:
+            self._pages.forget()
         self._keywords.follow(gone=gone, come=come)
 
     def _drop_collection(self) -> None:

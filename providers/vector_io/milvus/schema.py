@@ -73,13 +73,14 @@ class VectorIndex:
     def efforts(self, limit: int, *, filtered: bool) -> list[dict[str, Any]]:
         """Return the parameters of a search for so many rows, and of further attempts.
 
-        A walk through a graph may end before it has met enough rows that pass a filter (Milvus
-        Lite: 57 % of the true ten where one row in a hundred passes); it is then made wider.
+        A walk through a graph may miss, or not even meet, rows that pass a filter, and is wider for
+        one. At 20,000 rows, of which half pass and none near the query, Milvus Lite finds 0.935 of
+        the true ten at `ef_search`, and all of them at eight times that.
         """
         if self.kind != "HNSW":
             return [{}]
         first = max(self.ef_search, limit)
-        efforts = [first, 8 * first, WIDEST_WALK] if filtered else [first]
+        efforts = [8 * first, WIDEST_WALK] if filtered else [first]
         return [{"ef": min(effort, WIDEST_WALK)} for effort in efforts]
 
 
