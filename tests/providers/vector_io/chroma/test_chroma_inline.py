@@ -17,6 +17,8 @@ from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.provider import ChromaProvider, collection_name, create
 
+from .. import recall
+
 
 def registered(name: str = "db", **settings: object) -> VectorDB:
     """Return a registration."""
@@ -162,6 +164,19 @@ def test_health_is_asked_of_chroma(tmp_path: Path) -> None:
         assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
         index = await filled(tmp_path)
         assert (await provider.health()).status == "OK"
+        await index.close()
+
+    asyncio.run(run())
+
+
+def test_recall_at_20_000(tmp_path: Path) -> None:
+    """recall_vs_exact@10 >= 0.95 with the defaults, under every filter."""
+
+    async def run() -> None:
+        index = await provider_in(tmp_path).open_index(recall.registered("chroma"), create=True)
+        await recall.fill(index)
+        found = await recall.recalls(index)
+        assert min(found.values()) >= recall.ENOUGH, found
         await index.close()
 
     asyncio.run(run())

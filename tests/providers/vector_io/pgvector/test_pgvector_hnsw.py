@@ -14,6 +14,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.tables import Tables
 
+from ..recall import ENOUGH, QUERIES, fill, recalls, registered
 from .conftest import Server
 from .helpers import (
     ask,
@@ -74,6 +75,22 @@ def test_hnsw_is_near_to_exact_search(server: Server, metric: str, normalize: bo
                 assert all(abs(right.get(one, score) - score) < 1e-6 for one, score in answer)
                 assert [score for _, score in answer] == sorted(dict(answer).values(), reverse=True)
         assert hits >= 0.95 * 10 * len(queries)
+
+    asyncio.run(scenario())
+
+
+def test_recall_at_20_000(server: Server) -> None:
+    """recall_vs_exact@10 >= 0.95 through HNSW with the defaults, under every filter."""
+
+    async def scenario() -> None:
+        db = registered("pgvector")
+        async with opened(server, db, drop=False) as index:
+            await fill(index)
+            found = await recalls(index)
+        assert min(found.values()) >= ENOUGH, found
+        assert times_searched(server, db) >= QUERIES
+        async with opened(server, db):
+            pass
 
     asyncio.run(scenario())
 
