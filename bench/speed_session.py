@@ -19,6 +19,8 @@ BATCH = 500
 """Chunks that are stored in one call."""
 SEARCHABLE_SECONDS = 30.0
 """How long a chunk may take to be found; after that it is not waited for."""
+ANSWERS_SECONDS = 5.0
+LEAST_ANSWERS = 10
 _NEAR = 10
 
 
@@ -94,10 +96,16 @@ class Session:
     async def answers(
         self, mode: SearchMode, selectivity: float | None, k: int, number: int
     ) -> list[list[str]]:
-        """Return the chunk ids found for the first questions; this also warms everything up."""
+        """Return the chunk ids found for the first questions; this also warms everything up.
+
+        A slow system is asked fewer: none is begun after `ANSWERS_SECONDS`.
+        """
         filters = share_filter(selectivity)
-        found = []
+        found: list[list[str]] = []
+        ends = time.perf_counter() + ANSWERS_SECONDS
         for question in islice(self._questions, number):
+            if len(found) >= LEAST_ANSWERS and time.perf_counter() > ends:
+                break
             ranked = await self._system.search(
                 mode, question.text, question.embedding, k, filters=filters
             )

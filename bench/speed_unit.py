@@ -168,8 +168,9 @@ class Unit:
 
     async def _round(self, contestant: Contestant, cell: Cell, load: Load, first: int) -> None:
         one, kind = self._measured[contestant.label], (cell.mode.value, cell.selectivity)
-        if kind not in one.right or kind in one.failed:  # it cannot, or could not
-            return
+        spent = sum(timed.seconds for timed in one.rounds.get(cell, ()))
+        if kind not in one.right or kind in one.failed or spent >= self._plan.cell_seconds:
+            return  # it cannot, or could not, or is so slow that one round took all the time
         timed = await self._call(contestant, "search", "load", load, first, mode=cell.mode)
         if timed is None:
             one.failed.add(kind)

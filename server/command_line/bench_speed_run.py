@@ -27,6 +27,7 @@ from corral.server.command_line.bench_quality import command_line, failures_tabl
 from corral.server.command_line.client import CommandError
 from corral.server.command_line.progress import progress
 
+LEGEND = "milliseconds; x4: answers a second, 4 at once"
 SIZES, SYNTHETIC = "10k", "5k"
 WRONG = "!"
 """Beside the figures of an answer that is not right."""
@@ -148,7 +149,7 @@ def _speed_tables(report: Report) -> Iterable[Table]:
         for variants, title in ((("",), "asking"), (("index", "http"), "asking over HTTP")):
             shown = [row for row in rows if row.variant in variants]
             if shown:
-                yield _speed_table(f"{data.name}, {title}, ms", shown, wrong)
+                yield _speed_table(f"{data.name}, {title}: {LEGEND}", shown, wrong)
 
 
 def _build_table(title: str, rows: Sequence[BuildRow]) -> Table:
@@ -166,7 +167,7 @@ def _build_table(title: str, rows: Sequence[BuildRow]) -> Table:
 def _speed_table(title: str, rows: Sequence[SpeedRow], wrong: set[tuple[str, str | None]]) -> Table:
     """Return serial latencies, and throughput at each concurrency, a line for mode and filter."""
     levels = sorted({row.concurrency for row in rows})
-    headers = ("p50>", "p95>", "p99>", "ratio>", *(f"x{n} q/s>" for n in levels), "recall>")
+    headers = ("p50>", "p95>", "ratio>", *(f"x{n}>" for n in levels), "recall>")
     table = _table(title, "backend", "mode", "filter>", *headers)
     lines: dict[tuple[str, str, float | None], dict[int, SpeedRow]] = {}
     for row in rows:
@@ -174,8 +175,8 @@ def _speed_table(title: str, rows: Sequence[SpeedRow], wrong: set[tuple[str, str
         lines.setdefault((name, row.mode, row.selectivity), {})[row.concurrency] = row
     for (name, mode, selectivity), found in lines.items():
         first = found[min(found)]
-        times = [_number(one, 2) for one in (first.p50_ms, first.p95_ms, first.p99_ms, first.ratio)]
-        rates = [_number(found[n].throughput_qps if n in found else None, 0) for n in levels]
+        times = [_short(one) for one in (first.p50_ms, first.p95_ms, first.ratio)]
+        rates = [_short(found[n].throughput_qps if n in found else None) for n in levels]
         mark = WRONG if (name, mode) in wrong else ""
         recall = f"{_number(first.recall_vs_exact, 3)}{mark}"
         _row(table, name, mode, percent(selectivity), *times, *rates, recall)
@@ -224,7 +225,10 @@ def _table(title: str, *headers: str) -> Table:
     for header in headers:
         right = header.endswith(">")
         table.add_column(
-            header.rstrip(">"), overflow="fold", justify="right" if right else "left", no_wrap=right
+            header.rstrip(">"),
+            overflow="fold",
+            justify="right" if right else "left",
+            no_wrap=right or header in ("backend", "mode", "with"),
         )
     return table
 
@@ -235,6 +239,13 @@ def _row(table: Table, *cells: str) -> None:
 
 def _number(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
+
+
+def _short(value: float | None) -> str:
+    """Return a number with three digits that count; whole from 100 on."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _mean(value: Estimate | None) -> str:

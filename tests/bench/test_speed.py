@@ -269,7 +269,13 @@ def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.Monke
     out = tmp_path / "speed"
     done = runner.invoke(main, ["bench", "speed", *common, *small, "--out", str(out)])
     assert done.exit_code == 0, done.output
-    for shown in ("synthetic-200, 200 chunks, storing", "x2 q/s", "sqlite", "exact", "10 %"):
+    for shown in (
+        "synthetic-200, 200 chunks, storing",
+        "x4: answers a second",
+        "sqlite",
+        "exact",
+        "10 %",
+    ):
         assert shown in done.stdout
     assert (out / "report.html").exists()
     out = tmp_path / "fidelity"
