@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,13 +67,14 @@ def check_threshold(threshold: object) -> float:
     if threshold is None:
         return 0.0
     is_number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not is_number or not 0.0 <= float(threshold) <= 1.0:  # type: ignore[arg-type]
+    number = float(cast(float, threshold)) if is_number else math.nan
+    if not 0.0 <= number <= 1.0:
         raise InvalidRequest(
             f"score_threshold is {threshold!r}.",
             hint="Scores are in [0, 1]; use a number in that range.",
             field="score_threshold",
         )
-    return float(threshold)  # type: ignore[arg-type]
+    return number
 
 
 def check_query_text(text: object) -> str:

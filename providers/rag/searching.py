@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K, AnyRanker, check_query_text, check_threshold
+from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse, Step
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter, matches
@@ -164,6 +165,7 @@ async def _retrieve(
 ) -> QueryChunksResponse:
     """Return the candidates of one query, as many as are wanted, or all that there are."""
     size = min(how.candidates, MAX_K)
+    refusals: dict[str, str | None] = {}
     while True:
         found = await _ask(index, how, query, embedded, size, how.filters)
         steps = [Step("retrieve", len(found.hits), detail=_description(how, size))]
@@ -171,19 +173,30 @@ async def _retrieve(
             steps[:0] = [await _filter_effect(index, how, query, embedded, size)]
         if query.checker is None:
             return replace(found, steps=steps)
-        refusals = [query.checker.refusal(hit.chunk) for hit in found.hits]
-        kept = [hit for hit, why in zip(found.hits, refusals, strict=True) if why is None]
-        exhausted = len(found.hits) < size
-        if len(kept) >= how.candidates or exhausted or size == MAX_K:
-            break
+        new = [hit.chunk for hit in found.hits if hit.chunk.chunk_id not in refusals]
+        refusals |= await asyncio.to_thread(_refusals, query.checker, new)
+        checked = _without_refused(found, refusals, steps)
+        if len(checked.hits) >= how.candidates or len(found.hits) < size:
+            return replace(checked, hits=checked.hits[: how.candidates])
+        if size == MAX_K:
+            note = f"The query syntax was checked on the {MAX_K} best chunks only."
+            return replace(checked, notes=[note])
         size = min(size * DEEPER, MAX_K)
-    reasons = Counter(filter(None, refusals))
+
+
+def _refusals(checker: Checker, chunks: Sequence[Chunk]) -> dict[str, str | None]:
+    return {chunk.chunk_id: checker.refusal(chunk) for chunk in chunks}
+
+
+def _without_refused(
+    found: QueryChunksResponse, refusals: Mapping[str, str | None], steps: Sequence[Step]
+) -> QueryChunksResponse:
+    whys = [refusals[hit.chunk.chunk_id] for hit in found.hits]
+    kept = [hit for hit, why in zip(found.hits, whys, strict=True) if why is None]
+    reasons = Counter(filter(None, whys))
     said = ", ".join(f"{why}: {count}" for why, count in sorted(reasons.items()))
-    steps.append(Step("query_syntax", len(kept), len(found.hits) - len(kept), said))
-    notes = []
-    if len(kept) < how.candidates and not exhausted:
-        notes = [f"The query syntax was checked on the {MAX_K} best chunks only."]
-    return QueryChunksResponse(kept[: how.candidates], steps, notes)
+    step = Step("query_syntax", len(kept), len(found.hits) - len(kept), said)
+    return QueryChunksResponse(kept, [*steps, step])
 
 
 async def _ask(
