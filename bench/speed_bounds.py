@@ -27,6 +27,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.datasets import synthetic_embeddings, synthetic_texts, word
 from corral.bench.load import clocked
+from corral.bench.option_costs import measure_options
 from corral.bench.over_http import measure_server
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
@@ -193,14 +194,18 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
     Args:
         count: Chunks in the index.
         server_count: Chunks behind the server.
-        only: `index` or `server`; None for both.
+        only: `index`, `server` or `options`; None for all.
     """
     console = Console(width=140)
     lines: list[Line] = []
-    if only != "server":
-        lines = asyncio.run(measure_index(count))
-        show(f"inline::sqlite, {count:,} chunks x 384, k={K}", lines, console)
-    if only != "index":
+    if only in (None, "options"):
+        lines = [Line(*line) for line in measure_options()]
+        show("what options of a query add to it", lines, console)
+    if only in (None, "index"):
+        found = asyncio.run(measure_index(count))
+        show(f"inline::sqlite, {count:,} chunks x 384, k={K}", found, console)
+        lines += found
+    if only in (None, "server"):
         served = [Line(*line) for line in measure_server(server_count)]
         show(f"over HTTP, {server_count:,} chunks", served, console)
         lines += served
@@ -210,7 +215,9 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
 @click.command(context_settings={"show_default": True})
 @click.option("--count", default=100_000, help="Chunks in the index.")
 @click.option("--server-count", default=5_000, help="Chunks behind the server.")
-@click.option("--only", type=click.Choice(["index", "server"]), help="Measure one part only.")
+@click.option(
+    "--only", type=click.Choice(["index", "server", "options"]), help="Measure one part only."
+)
 def main(count: int, server_count: int, only: str | None) -> None:
     """Print SQLite's and the server's speed beside the bounds that the project set itself."""
     raise SystemExit(0 if run_bounds(count, server_count, only) else 1)

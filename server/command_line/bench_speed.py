@@ -91,7 +91,9 @@ def fidelity(target: Target, /, **options: Any) -> None:
 @click.command()
 @click.option("--count", default=100_000, show_default=True, help="Chunks in the index.")
 @click.option("--server-count", default=5_000, show_default=True, help="Chunks behind the server.")
-@click.option("--only", type=click.Choice(["index", "server"]), help="Measure one part only.")
+@click.option(
+    "--only", type=click.Choice(["index", "server", "options"]), help="Measure one part only."
+)
 @click.pass_obj
 def bounds(target: Target, /, count: int, server_count: int, only: str | None) -> None:
     """Hold SQLite's and the server's speed against the bounds that the README states.

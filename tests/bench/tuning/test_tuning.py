@@ -83,7 +83,7 @@ def lines(path: Path, *rows: Any) -> Path:
 
 def test_questions_are_read_with_ids_or_grades(tmp_path: Path) -> None:
     """A list of ids is relevance 1; `_id` names a question, otherwise its line does."""
-    rows = [{"query": f"q {n}", "relevant": ["a", "b"]} for n in range(9)]
+    rows: list[dict[str, Any]] = [{"query": f"q {n}", "relevant": ["a", "b"]} for n in range(9)]
     rows.append({"_id": "mine", "query": "graded", "relevant": {"c": 2}})
     found = read_questions(lines(tmp_path / "q.jsonl", *rows))
     assert found.relevant["1"] == {"a": 1, "b": 1}
