@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from corral.api.errors import InvalidRequest
+from corral.api.fusion import DEFAULT_RANKER
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend, System, prepared
 from corral.bench.corral_system import CorralSystem
@@ -157,8 +158,10 @@ async def _ask(system: System, material: Material, asked: Asked, number: int) ->
     filters = share_filter(asked.selectivity)
     found = []
     for text, row in zip(material.questions[:number], material.asked, strict=False):
+        mode = SearchMode(asked.mode)
+        # One fusion for all: a provider's own default would look like a wrong answer.
         found.append(
-            await system.search(SearchMode(asked.mode), text, row, asked.k, filters=filters)
+            await system.search(mode, text, row, asked.k, ranker=DEFAULT_RANKER, filters=filters)
         )
     return asked.model_copy(update={"found": found})
 

@@ -138,7 +138,7 @@ def test_default_weights_are_not_shared() -> None:
 
 
 def test_defaults() -> None:
-    """Hybrid, z-scores, 0.4 on the vector leg, English, cosine, normalized, 256 tokens, 32 twice."""
+    """Hybrid by z-scores, 0.4 for vectors, English, cosine, normalized, 256 tokens, 32 twice."""
     settings = SearchSettings()
     assert settings.search_mode is SearchMode.HYBRID
     assert settings.ranker == WeightedRanker(alpha=0.4, normalization="z_score")
