@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
 from corral.api.chunks import Strict
-
-if TYPE_CHECKING:  # the settings of a vector DB, below it, name a re-ranker
-    from corral.api.embedding_index import Hit
+from corral.api.hits import Hit
 
 DEFAULT_RERANK_CANDIDATES = 50
 MAX_RERANK_CANDIDATES = 1000

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,14 @@ LEAST = 3
 
 
 class BlockingSystem(System):
-    """A foreign system whose calls block; an adapter writes `find` instead of `search`."""
+    """A foreign system whose calls block; an adapter writes `find` instead of `search`.
+
+    Attributes:
+        deferred: Whether `add` only keeps rows that `build` then stores; the rate of inserts counts
+            both.
+    """
+
+    deferred: ClassVar[bool] = False
 
     @abstractmethod
     def find(

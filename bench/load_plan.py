@@ -16,7 +16,7 @@ from corral.bench.embedded import Embedding
 from corral.bench.judged import JudgedSet
 from corral.bench.load_data import Material, judged_material, short_size, synthetic_material
 from corral.bench.report import Report, read_report, write_report
-from corral.providers.config import RunConfig
+from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import provider_specs
 
 ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
@@ -152,9 +152,20 @@ async def material_of(
     if source.judged is None:
         return synthetic_material(source.count, DIMENSION, questions, source.seed)
     chosen = model or config.default_embedding_model
-    async with Embedding.opened(config, home, chosen) as embedding:
+    async with Embedding.opened(_with_hashing(config), home, chosen) as embedding:
         embedded = await embedding.embed(source.judged)
     return judged_material(embedded, source.size, source.seed)
+
+
+def _with_hashing(config: RunConfig) -> RunConfig:
+    """Add the model that needs no weights, so that a run works everywhere."""
+    if any(entry.provider_type == "inline::hashing" for entry in config.providers.embedding):
+        return config
+    hashing = ProviderEntry(provider_id="bench-hashing", provider_type="inline::hashing")
+    embedding = [*config.providers.embedding, hashing]
+    return config.model_copy(
+        update={"providers": config.providers.model_copy(update={"embedding": embedding})}
+    )
 
 
 class Finished:

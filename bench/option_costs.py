@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit
 from corral.api.fusion import Explanation
+from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank
 from corral.api.vector_dbs import VectorDB

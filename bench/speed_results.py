@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from corral.bench.load import Timed
+from corral.bench.backends import load_adapter
+from corral.bench.load import BlockingSystem, Timed
 from corral.bench.load_data import Material
 from corral.bench.rows import BuildRow, SpeedRow
 from corral.bench.speed_plan import Cell
@@ -38,15 +39,24 @@ class Measured:
     rounds: dict[Cell, list[Timed]] = field(default_factory=dict)
 
     @property
+    def deferred(self) -> bool:
+        """Whether its inserts are stored when it is built."""
+        backend = self.contestant.backend
+        kind = None if backend.entry else load_adapter(backend.name)
+        return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred
+
+    @property
     def rate(self) -> float | None:
-        """Chunks per second over all inserts."""
+        """Chunks per second over all inserts; with the build, where inserting is left to it."""
         seconds = sum(spent for _, spent in self.inserts)
+        if self.deferred and self.ready is not None:
+            seconds += self.ready.build_seconds
         return sum(count for count, _ in self.inserts) / seconds if seconds else None
 
 
 def build_row(one: Measured, base: Measured | None, material: Material) -> BuildRow:
     """Return what storing took."""
-    rates = [count / seconds for count, seconds in one.inserts if seconds]
+    rates = [count / seconds for count, seconds in one.inserts if seconds and not one.deferred]
     weight = None if one.remote else one.weight
     ratio = one.rate / base.rate if base and base.rate and one.rate else None
     return BuildRow(

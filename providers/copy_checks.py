@@ -12,7 +12,8 @@ import numpy as np
 
 from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.hits import QueryChunksResponse
 
 SAMPLED = 20
 """Chunks that are compared and searched for; the same ones for the same number of chunks."""

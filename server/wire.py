@@ -16,8 +16,8 @@ from corral.api.chunks import (
     content_text,
     strip_nul,
 )
-from corral.api.embedding_index import QueryChunksResponse, Step
 from corral.api.fusion import Explanation
+from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
 from corral.api.vector_dbs import VectorDB

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corral.api.embedding_index import QueryChunksResponse
 from corral.api.fusion import (
     Leg,
     LegWeights,
@@ -16,6 +15,7 @@ from corral.api.fusion import (
     WeightedRanker,
     fuse,
 )
+from corral.api.hits import QueryChunksResponse
 from corral.api.testing.indexes import PLAIN, Handle, Indexes, chunk, ids, scores
 from corral.api.testing.suite import Suite, needs
 

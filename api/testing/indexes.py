@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import QueryChunksResponse
 from corral.api.filters import matches, parse_filter
+from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric, check_embeddings
 from corral.api.testing.indexes import raw_scores
 from corral.api.vector_dbs import VectorDB

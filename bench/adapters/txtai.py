@@ -25,6 +25,7 @@ class Txtai(BlockingSystem):
     """Three indexes of the same rows, one for each mode."""
 
     requires: ClassVar[tuple[str, ...]] = ("txtai",)
+    deferred: ClassVar[bool] = True
 
     async def prepare(self, collection: Collection) -> None:
         """Make empty indexes."""

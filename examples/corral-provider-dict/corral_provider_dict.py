@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter, matches
+from corral.api.hits import Candidate
 from corral.api.provider import (
     ALL_FILTERS,
     Api,

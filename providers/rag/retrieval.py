@@ -14,10 +14,11 @@ from pydantic import ValidationError
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
-from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse, Step
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import merge_ranked
+from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB

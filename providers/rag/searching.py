@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K, AnyRanker, check_query_text, check_threshold
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse, Step
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
+from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.options import RetrievalOptions
 from corral.api.reranker import (
     BM25Rerank,

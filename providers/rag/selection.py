@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from corral.api.embedding_index import Hit
+from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 
 Reason: TypeAlias = Literal["duplicate", "document_cap", "max_chunks", "budget"]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit
+from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, Reranker
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import VectorDB

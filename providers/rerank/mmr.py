@@ -25,8 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.embedding_index import Hit
 from corral.api.errors import ContractViolation, InvalidEmbedding
+from corral.api.hits import Hit
 from corral.api.reranker import MMRRerank, Reranker
 from corral.api.vector_dbs import VectorDB
 from corral.providers.rerank.bm25 import candidate_bm25

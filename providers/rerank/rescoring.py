@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.api.embedding_index import Hit
+from corral.api.hits import Hit
 
 
 def rescored(hit: Hit, score: float, kind: str, **parts: float | str) -> Hit:

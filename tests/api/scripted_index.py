@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
+from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 
 

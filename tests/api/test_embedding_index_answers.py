@@ -12,13 +12,10 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import (
-    Candidate,
-    EmbeddingIndex,
-    QueryChunksResponse,
-)
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, ProviderError
 from corral.api.filters import Filter
+from corral.api.hits import Candidate, QueryChunksResponse
 
 from .scripted_index import ScriptedIndex, candidates
 

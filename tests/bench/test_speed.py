@@ -21,8 +21,8 @@ from corral.bench.load import Timed
 from corral.bench.load_data import StoredMaterial, synthetic_material, write_material
 from corral.bench.report import Report, read_report
 from corral.bench.speed_plan import Cell, SpeedPlan, make_speed_plan
-from corral.bench.speed_results import Measured, speed_rows
-from corral.bench.speed_session import Session, folder_mib, memory_mib, spread
+from corral.bench.speed_results import Measured, build_row, speed_rows
+from corral.bench.speed_session import Ready, Session, folder_mib, memory_mib, spread
 from corral.bench.speed_worker import Contestant, OutOfTime, Worker, WorkerFailed
 from corral.server.command_line.cli import main
 
@@ -240,6 +240,17 @@ def test_ratios_are_medians_of_rounds() -> None:
     assert row.p50_ms == pytest.approx(3)
     [alone] = speed_rows(ours, None, material, 10, "")
     assert (alone.ratio, alone.baseline) == (None, None)
+
+
+def test_the_rate_of_inserts_counts_what_was_put_off(tmp_path: Path) -> None:
+    """txtai stores everything in `build`; a rate of its `add` alone would be of nothing."""
+    [txtai, base] = find_backends(["txtai", "exact"])
+    for backend, rate in ((txtai, 20 / 2.5), (base, 20 / 0.5)):
+        one = Measured(Contestant(backend), False, inserts=[(10, 0.2), (10, 0.3)])
+        one.ready = Ready(2.0, 2.1)
+        assert one.rate == pytest.approx(rate)
+        row = build_row(one, None, synthetic_material(20, 8, 2))
+        assert row.first_tenth_rate == (None if backend is txtai else pytest.approx(50))
 
 
 def test_weights_are_of_blocks_and_of_the_whole_family(tmp_path: Path) -> None:

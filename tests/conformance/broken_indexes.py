@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from toy_index import Entries, Entry, ToyIndex
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate, QueryChunksResponse
 from corral.api.filters import Filter, matches
+from corral.api.hits import Candidate, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 
 Row = NDArray[np.float32]

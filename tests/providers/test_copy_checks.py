@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.embedding_index import EmbeddingIndex, Hit, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.fusion import Explanation
+from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers import copy_checks
 from corral.providers.copy_checks import CopyChecks, agreement, compare, difference

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.embedding_index import Hit
 from corral.api.errors import NotFound, ProviderError
+from corral.api.hits import Hit
 from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
 from corral.providers.http_service import HttpService, sendable

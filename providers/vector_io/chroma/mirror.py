@@ -17,8 +17,8 @@ import apsw
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate
 from corral.api.filters import Filter
+from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma import rows
 from corral.providers.vector_io.chroma.engine import Collection

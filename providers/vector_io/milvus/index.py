@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Comparison, Filter, matches
+from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.exact import (

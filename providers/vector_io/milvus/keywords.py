@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate
+from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.fields import chunk_terms
 from corral.providers.vector_io.milvus.engine import MOST_ROWS

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter
+from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.embedding_index import Candidate, EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter, matches
+from corral.api.hits import Candidate
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 

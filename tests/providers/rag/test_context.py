@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit
 from corral.api.fusion import Explanation, LegHit
+from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.context import Context, ContextHit, assemble
 from corral.providers.rag.frame import FOOTER, closing, header

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.api.chunks import MAX_GAP, Chunk
-from corral.api.embedding_index import Hit
 from corral.api.fusion import Explanation
+from corral.api.hits import Hit
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.rag.chunking import chunks_of

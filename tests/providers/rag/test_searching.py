@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit, QueryChunksResponse
 from corral.api.errors import InvalidRequest, Unavailable
 from corral.api.fusion import Explanation, RRFRanker, WeightedRanker
+from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RankingOptions, RetrievalOptions
 from corral.api.reranker import MMRRerank, Reranker
 from corral.providers.rag.retrieval import Retrieval, Retrieved

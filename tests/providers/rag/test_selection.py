@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit
 from corral.api.fusion import Explanation
+from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.selection import ContextHit, select
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import Hit
 from corral.api.fusion import Explanation, LegHit
+from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, MMRRerank
 from corral.api.vector_dbs import VectorDB
 from corral.providers.rerank import reranker_for

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from corral.api.embedding_index import Hit
 from corral.api.errors import NotFound, ProviderError
+from corral.api.hits import Hit
 from corral.api.provider import Health
 from corral.providers.rerank.http.config import HTTPRerankConfig
 from corral.providers.rerank.http.reranker import create

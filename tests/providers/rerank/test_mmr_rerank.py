@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.api.embedding_index import Hit
 from corral.api.errors import ContractViolation, InvalidEmbedding
+from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, MMRRerank
 from corral.providers.rerank import reranker_for
 from corral.providers.rerank.bm25 import BM25Reranker

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.hits import QueryChunksResponse
 from corral.api.testing.indexes import PLAIN
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.chunk_provider import file_name

@@ -19,8 +19,9 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex, QueryChunksResponse
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
+from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io import chunk_file, chunk_index

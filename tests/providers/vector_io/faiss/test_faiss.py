@@ -17,9 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import QueryChunksResponse
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
+from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chunk_filters import FilterMemory
 from corral.providers.vector_io.chunk_provider import file_name

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import QueryChunksResponse
 from corral.api.filters import matches, parse_filter
+from corral.api.hits import QueryChunksResponse
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import chunk_terms
 from corral.providers.vector_io.pgvector import bm25, schema, tables
