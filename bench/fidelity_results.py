@@ -32,6 +32,7 @@ from corral.bench.speed_session import percent
 from corral.bench.statistics import bootstrap
 
 EXACT = "exact"
+OTHER_FORMULA = "another formula for words, or for fusing"
 ALIKE = 0.99
 """Mean overlap from which two backends agree."""
 SAME_SCORE = 1e-3
@@ -134,7 +135,7 @@ def _against_exact(
     own_scores = mode is SearchMode.VECTOR or system.contract
     compared = _compared(asked, exact, scores=own_scores)
     verdict: Verdict = findings.verdict
-    if not findings.defects() and (shares or mode is SearchMode.HYBRID):
+    if not findings.defects():
         reached = float(np.mean(shares)) if shares else compared["overlap"].mean
         least = AGREES if shares else ALIKE
         verdict = "agrees" if reached >= least else "approximate"
@@ -229,18 +230,25 @@ def _pair(
                 k=asked.k,
                 n_queries=len(asked.found),
                 verdict=verdict,
-                note=f"wrong by itself: {', '.join(broken)}" if broken else "",
+                note=f"wrong by itself: {', '.join(broken)}"
+                if broken
+                else _foreign(one, other, asked),
                 **compared,
             )
         )
     return rows
 
 
+def _foreign(one: Answers, other: Answers, asked: Asked) -> str:
+    both = one.contract and other.contract
+    return "" if both or asked.mode == SearchMode.VECTOR.value else OTHER_FORMULA
+
+
 def _note(system: Answers, findings: Findings, verdict: Verdict, mode: SearchMode) -> str:
     if findings.defects():
         return "; ".join(findings.defects())
     if mode is not SearchMode.VECTOR and not system.contract:
-        return "another formula for words, or for fusing: its ids and filters were checked only"
+        return f"{OTHER_FORMULA}: its ids and filters were checked only"
     if verdict == "approximate":
         return "scores are right, some hits are missed"
     return ""

@@ -15,6 +15,7 @@ from rich.text import Text
 from corral.api.errors import InvalidRequest
 from corral.bench.fidelity import run_fidelity
 from corral.bench.fidelity_plan import make_fidelity_plan
+from corral.bench.fidelity_results import EXACT
 from corral.bench.report import REPORT_NAME, Report
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, write_reports
 from corral.bench.rows import BuildRow, Estimate, FidelityRow, SpeedRow
@@ -29,6 +30,8 @@ from corral.server.command_line.progress import progress
 
 LEGEND = "milliseconds; x4: answers a second, 4 at once"
 SIZES, SYNTHETIC = "10k", "5k"
+FIDELITY_COLUMNS = ("backend", "mode", "filter", "k>", "recall>", "overlap>", "RBO>", "score diff>")
+PAIR_COLUMNS = ("backend", "with", "mode", "overlap>", "RBO>", "score diff>")
 WRONG = "!"
 """Beside the figures of an answer that is not right."""
 
@@ -184,38 +187,37 @@ def _speed_table(title: str, rows: Sequence[SpeedRow], wrong: set[tuple[str, str
 
 
 def _fidelity_tables(report: Report) -> Iterable[Table]:
-    headers = ("k>", "recall>", "overlap>", "RBO>", "score diff>", "verdict")
-    single = _table("Against brute force", "backend", "mode", "data", *headers)
-    pairs = _table(
-        "Pairs that differ", "backend", "with", "mode", "data", *headers[0:1], *headers[2:]
+    """Return, for each data set, all against brute force, and the pairs that differ at k = 10."""
+    for data in report.data_sets:
+        rows = {row: row.data_set.removeprefix(data.name) for row in report.fidelity}
+        own = {row: rest for row, rest in rows.items() if rest == "" or rest.startswith(", ")}
+        single = _table(f"{data.name}, against brute force", *FIDELITY_COLUMNS, "verdict")
+        pairs = _table(f"{data.name}, pairs that differ, k = 10", *PAIR_COLUMNS)
+        for row, rest in own.items():
+            figures = _fidelity_figures(row)
+            if row.reference == EXACT:
+                place = (row.backend, row.mode, rest.removeprefix(", "), str(row.k))
+                _row(single, *place, _mean(row.recall_vs_exact), *figures, row.verdict)
+            elif row.verdict != "agrees" and (row.k, rest) == (10, ""):
+                _row(pairs, row.backend, row.reference, row.mode, *figures)
+        yield from (table for table in (single, pairs) if table.row_count)
+    notes = dict.fromkeys(
+        f"{r.backend}, {r.mode}: {r.note}" for r in filter(_is_broken, report.fidelity)
     )
-    notes: dict[str, None] = {}
-    for row in report.fidelity:
-        recall, overlap, order = map(
-            _mean, (row.recall_vs_exact, row.overlap, row.rank_biased_overlap)
-        )
-        difference = "" if row.score_difference_max is None else f"{row.score_difference_max:.1e}"
-        figures = (overlap, order, difference, row.verdict)
-        if row.reference == "exact":
-            _row(single, row.backend, row.mode, row.data_set, str(row.k), recall, *figures)
-            if row.verdict == "mapping":
-                notes[f"{row.backend}, {row.mode}: {row.note}"] = None
-        elif row.verdict != "agrees":
-            place = (row.backend, row.reference, row.mode, row.data_set, str(row.k))
-            _row(pairs, *place, *figures)
-    if single.row_count:
-        yield single
-    if pairs.row_count:
-        yield pairs
     if notes:
-        broken = _table("Defects", "backend, mode: what")
+        broken = _table("Defects", "what")
         for note in notes:
             _row(broken, note)
         yield broken
 
 
+def _fidelity_figures(row: FidelityRow) -> tuple[str, str, str]:
+    difference = "" if row.score_difference_max is None else f"{row.score_difference_max:.1e}"
+    return _mean(row.overlap), _mean(row.rank_biased_overlap), difference
+
+
 def _is_broken(row: FidelityRow) -> bool:
-    return row.reference == "exact" and row.verdict == "mapping"
+    return row.reference == EXACT and row.verdict == "mapping"
 
 
 def _table(title: str, *headers: str) -> Table:
@@ -228,7 +230,7 @@ def _table(title: str, *headers: str) -> Table:
             header.rstrip(">"),
             overflow="fold",
             justify="right" if right else "left",
-            no_wrap=right or header in ("backend", "mode", "with"),
+            no_wrap=right or header != "what",
         )
     return table
 
