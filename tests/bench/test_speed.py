@@ -294,7 +294,7 @@ def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.Monke
         main, ["bench", "fidelity", *common, "--synthetic", "200", "--out", str(out)]
     )
     assert done.exit_code == 0, done.output
-    assert "Against brute force" in done.stdout
+    assert "synthetic-200, against brute force" in done.stdout
     assert "agrees" in done.stdout
     done = runner.invoke(main, ["bench", "speed", "--concurrency", "some"])
     assert done.exit_code == 2
