@@ -6,11 +6,6 @@ All systems are filled first, a tenth at a time in turn, then asked in rounds: e
 filter, concurrency) on every system, one after the other, before the next round begins. A machine's
 speed drifts, so ratios to the baseline are made within a round, and their median is shown. Warm-up
 questions come first and do not count; their answers say whether the system answers rightly at all.
-
-    python -m corral.bench.speed
-
-prints SQLite's and the server's speed beside the bounds that the project set itself; see
-`speed_bounds`.
 """
 
 from __future__ import annotations
@@ -61,9 +56,3 @@ async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None
     report = report.done()
     write_report(report, plan.out)
     return report
-
-
-if __name__ == "__main__":
-    from corral.bench.speed_bounds import main
-
-    main()

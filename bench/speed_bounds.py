@@ -1,6 +1,6 @@
 """How fast is SQLite, and what does the server add? Ratios within one run, medians, warm-up apart.
 
-    python -m corral.bench.speed [--count 100000]      or: corral bench bounds
+    python -m corral.bench.speed_bounds [--count 100000]      or: corral bench bounds
 
 Each line names its bound. Comparisons are interleaved (one query each, in turn), since a machine's
 speed drifts.
@@ -221,3 +221,7 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
 def main(count: int, server_count: int, only: str | None) -> None:
     """Print SQLite's and the server's speed beside the bounds that the project set itself."""
     raise SystemExit(0 if run_bounds(count, server_count, only) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -35,7 +35,7 @@ Advance = Callable[[int, int], None]
 PARTS = 10
 """In so many parts the data are stored, on each system in turn."""
 QUESTIONS = 200
-CALL_SECONDS = 1800.0
+CALL_SECONDS = 600.0
 """A system that is at one step for so long hangs, and is ended."""
 
 
