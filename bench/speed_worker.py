@@ -83,12 +83,18 @@ class Worker:
         arguments = (other, contestant, material, scratch)
         self._process = context.Process(target=_work, args=arguments, daemon=False)
         self._process.start()
+        self._unanswered = 0
         other.close()
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
         return self._process.is_alive()
+
+    @property
+    def exit_code(self) -> int | None:
+        """That of the process; None while it runs, negative where a signal ended it."""
+        return self._process.exitcode
 
     async def call(self, what: str, *arguments: Any, ends: float = float("inf")) -> Any:
         """Return what the session's method returns.
@@ -104,14 +110,16 @@ class Worker:
         """
         try:
             self._pipe.send((what, arguments))
+            self._unanswered += 1
             while not await asyncio.to_thread(self._pipe.poll, 0.25):
                 if time.monotonic() > ends:
                     self.kill()
                     raise OutOfTime
             holds, result = self._pipe.recv()
+            self._unanswered -= 1
         except (EOFError, OSError) as error:
             self._process.join(_PATIENCE_SECONDS)
-            raise WorkerFailed(f"Its process ended, code {self._process.exitcode}.") from error
+            raise WorkerFailed(f"Its process ended, code {self.exit_code}.") from error
         if not holds:
             raise WorkerFailed(result)
         return result
@@ -120,8 +128,9 @@ class Worker:
         """Close the system and end the process."""
         try:
             self._pipe.send(("close", ()))
-            if self._pipe.poll(_PATIENCE_SECONDS):
-                self._pipe.recv()
+            for _ in range(self._unanswered + 1):  # a call may have been interrupted
+                if self._pipe.poll(_PATIENCE_SECONDS):
+                    self._pipe.recv()
         except (EOFError, OSError):
             pass
         self._pipe.close()
@@ -149,6 +158,10 @@ def _work(pipe: Connection, contestant: Contestant, material: Path, scratch: Pat
             try:
                 if session is None:
                     session = Session(contestant.open(scratch), StoredMaterial(material))
-                pipe.send((True, runner.run(getattr(session, what)(*arguments))))
+                answer = (True, runner.run(getattr(session, what)(*arguments)))
             except Exception as error:  # noqa: BLE001 - whatever a system raises is its own row
-                pipe.send((False, said(error)))
+                answer = (False, said(error))
+            try:
+                pipe.send(answer)
+            except OSError:  # nobody waits for it any more
+                return

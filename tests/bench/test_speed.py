@@ -186,6 +186,22 @@ def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
     assert not worker.alive
 
 
+def test_an_interrupted_worker_closes_its_system(tmp_path: Path) -> None:
+    """`stop` waits for the call that was given up, then for the system's own end."""
+    write_material(synthetic_material(20, 8, 2), tmp_path)
+    [backend] = find_backends(["exact"])
+    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+
+    async def give_up() -> None:
+        await asyncio.wait_for(worker.call("prepare"), 0.01)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    worker.stop()
+    assert not worker.alive
+    assert worker.exit_code == 0
+
+
 def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
     """Both get the same questions in turn; a note says what the server adds."""
     plan = plan_of(tmp_path, backends=["sqlite"], modes=["keyword", "vector"], server=True)
