@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Collection, Ranked
-from corral.bench.load import BlockingSystem, simple_filter
+from corral.bench.speed.load import BlockingSystem, simple_filter
 
 
 class ChromaDirect(BlockingSystem):

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.bench.report import Report
 from corral.bench.reports.markdown import render as render_markdown
 from corral.bench.reports.page import render as render_html
+from corral.bench.reports.report import Report
 
 __all__ = ["HTML_NAME", "MARKDOWN_NAME", "render_html", "render_markdown", "write_reports"]
 

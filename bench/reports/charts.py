@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from corral.bench.reports import views, wording
 from corral.bench.reports.markup import Html, tag
+from corral.bench.reports.rows import BuildRow, Estimate, SpeedRow
 from corral.bench.reports.svg import Plot, Scale, chart, linear, logarithmic, mark, stretched
 from corral.bench.reports.sweep import Sweep
-from corral.bench.rows import BuildRow, Estimate, SpeedRow
 
 LINE = 15
 """Height of a line of text in a chart, in pixels."""

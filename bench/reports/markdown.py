@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import views, wording
 from corral.bench.reports.markup import clean
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import QualityRow, TuneSection
 from corral.bench.reports.sweep import sweeps
-from corral.bench.rows import QualityRow, TuneSection
 
 _MARKUP = re.compile(r"[\\`*_\[\]|~$]|^[-+#=]|^\d+(?=[.)](?:\s|$))|[&<>@]|:(?=//)")
 """What would begin markup, mention a person or become a link by itself."""

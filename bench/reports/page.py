@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from corral.bench.report import Report
 from corral.bench.reports import quality_sections, speed_sections, views, wording
 from corral.bench.reports.markup import Html, joined, tag, trusted
+from corral.bench.reports.report import Report
 from corral.bench.reports.tables import user
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import charts, views, wording
 from corral.bench.reports.markup import Content, Html, tag
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import Failure, QualityRow
 from corral.bench.reports.svg import Scale, legend, linear
 from corral.bench.reports.sweep import sweeps
 from corral.bench.reports.tables import (
@@ -23,7 +24,6 @@ from corral.bench.reports.tables import (
     user,
     verdict,
 )
-from corral.bench.rows import Failure, QualityRow
 
 
 def findings(report: Report) -> Html | None:

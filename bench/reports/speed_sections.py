@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from corral.bench.report import Report
 from corral.bench.reports import charts, views, wording
 from corral.bench.reports.markup import Content, Html, tag
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import BuildRow, FidelityRow, SpeedRow, TuneSection
 from corral.bench.reports.svg import legend
 from corral.bench.reports.tables import (
     Column,
@@ -22,7 +23,6 @@ from corral.bench.reports.tables import (
     user,
     verdict,
 )
-from corral.bench.rows import BuildRow, FidelityRow, SpeedRow, TuneSection
 
 FIDELITY_SIGNS = {"agrees": "=", "approximate": "≈", "mapping": "✕"}
 

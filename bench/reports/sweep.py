@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import Estimate, TuneSection
 from corral.bench.reports.views import grouped
-from corral.bench.rows import Estimate, TuneSection
 
 _Trial = tuple[str, Mapping[str, Any] | None, Mapping[str, Estimate]]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from corral.bench.reports import wording
 from corral.bench.reports.markup import Content, Html, tag
-from corral.bench.rows import Comparison, Estimate
+from corral.bench.reports.rows import Comparison, Estimate
 
 
 @dataclass(frozen=True, slots=True)

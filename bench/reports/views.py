@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from corral.bench.metrics import NAMES, NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NAMES, NDCG
 from corral.bench.reports import wording
-from corral.bench.rows import (
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import (
     BuildRow,
     Failure,
     QualityRow,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from corral.bench.report import Report
-from corral.bench.rows import Comparison, Estimate, SpeedRow
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import Comparison, Estimate, SpeedRow
 
 NONE = "–"
 """Stands where nothing was measured."""

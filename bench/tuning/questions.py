@@ -12,7 +12,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
-from corral.bench.judged import read_json_lines
+from corral.bench.data.judged import read_json_lines
 from corral.providers.vector_io.text import analyzer
 
 LEAST = 10

@@ -9,7 +9,7 @@ from corral.api.checks import AnyRanker
 from corral.api.fusion import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
 from corral.api.reranker import BM25Rerank, MMRRerank, NoRerank
 from corral.api.vector_dbs import SearchMode
-from corral.bench.fusions import label_of
+from corral.bench.quality.fusions import label_of
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CANDIDATES = (40, 100, 200)

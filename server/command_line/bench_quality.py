@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from corral.api.errors import InvalidRequest
-from corral.bench.metrics import NDCG
-from corral.bench.quality import run_quality, work_of
-from corral.bench.quality_plan import make_plan
-from corral.bench.report import REPORT_NAME, Report
+from corral.bench.quality.metrics import NDCG
+from corral.bench.quality.plan import make_plan
+from corral.bench.quality.run import run_quality, work_of
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, write_reports
-from corral.bench.rows import DataSet, Estimate, Failure, QualityRow
+from corral.bench.reports.report import REPORT_NAME, Report
+from corral.bench.reports.rows import DataSet, Estimate, Failure, QualityRow
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display
 from corral.server.command_line.client import CommandError

@@ -16,10 +16,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from corral.bench.compare import compare_reports, read
-from corral.bench.compare_rows import Missing, QualityChange, ReportComparison, SpeedChange
-from corral.bench.metrics import NDCG
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown
+from corral.bench.reports.compare import compare_reports, read
+from corral.bench.reports.compare_rows import Missing, QualityChange, ReportComparison, SpeedChange
 from corral.bench.reports.wording import count, p_value
 from corral.server.command_line import display
 

@@ -101,7 +101,7 @@ def bounds(target: Target, /, count: int, server_count: int, only: str | None) -
     The exit code is 1 where one of them is missed.
     """
     target.local_only("bench bounds")
-    from corral.bench.speed_bounds import run_bounds  # noqa: PLC0415 - start-up time
+    from corral.bench.speed.bounds import run_bounds  # noqa: PLC0415 - start-up time
 
     if not run_bounds(count, server_count, only):
         raise SystemExit(1)

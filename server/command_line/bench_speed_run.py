@@ -13,15 +13,15 @@ from rich.table import Table
 from rich.text import Text
 
 from corral.api.errors import InvalidRequest
-from corral.bench.fidelity import run_fidelity
-from corral.bench.fidelity_plan import make_fidelity_plan
-from corral.bench.fidelity_results import EXACT
-from corral.bench.report import REPORT_NAME, Report
+from corral.bench.fidelity.plan import make_fidelity_plan
+from corral.bench.fidelity.results import EXACT
+from corral.bench.fidelity.run import run_fidelity
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, write_reports
-from corral.bench.rows import BuildRow, Estimate, FidelityRow, SpeedRow
-from corral.bench.speed import run_speed
-from corral.bench.speed_plan import make_speed_plan
-from corral.bench.speed_session import percent
+from corral.bench.reports.report import REPORT_NAME, Report
+from corral.bench.reports.rows import BuildRow, Estimate, FidelityRow, SpeedRow
+from corral.bench.speed.plan import make_speed_plan
+from corral.bench.speed.run import run_speed
+from corral.bench.speed.session import percent
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display
 from corral.server.command_line.bench_quality import command_line, failures_table, new_folder

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.text import Text
 
-from corral.bench.environment import begin_report
-from corral.bench.report import REPORT_NAME, write_report
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown
-from corral.bench.rows import Estimate, TuneSection
+from corral.bench.reports.environment import begin_report
+from corral.bench.reports.report import REPORT_NAME, write_report
+from corral.bench.reports.rows import Estimate, TuneSection
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display

@@ -16,12 +16,12 @@ import pytest
 from corral.api.errors import InvalidFilter, MissingDependency
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import adapter_names, find_backends, load_adapter, prepared
-from corral.bench.fidelity import Forgetful
-from corral.bench.load import simple_filter
-from corral.bench.load_data import Material, share_filter, synthetic_material
-from corral.bench.load_plan import expanded, installed
-from corral.bench.over_http import running_server, wait_until
-from corral.bench.speed_checks import SpeedChecks
+from corral.bench.fidelity.run import Forgetful
+from corral.bench.speed.checks import SpeedChecks
+from corral.bench.speed.load import simple_filter
+from corral.bench.speed.load_data import Material, share_filter, synthetic_material
+from corral.bench.speed.load_plan import expanded, installed
+from corral.bench.speed.over_http import running_server, wait_until
 from corral.providers.embedding.hashing.embedder import embed_text
 
 from ..providers.vector_io.pgvector.conftest import postgresql

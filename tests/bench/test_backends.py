@@ -23,7 +23,7 @@ from corral.bench.backends import (
     prepared,
 )
 from corral.bench.corral_system import CorralSystem
-from corral.bench.fusions import parse_fusion
+from corral.bench.quality.fusions import parse_fusion
 from corral.providers.config import RunConfig
 
 from .foreign import Exact, install

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corral.bench.report import read_report
+from corral.bench.reports.report import read_report
 from corral.server.command_line.cli import main
 
 from .foreign import install

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corral.api.errors import InvalidRequest
-from corral.bench.compare import TOLERANCE, compare_reports, read
-from corral.bench.compare_rows import ReportComparison
-from corral.bench.report import Report, write_report
+from corral.bench.quality.statistics import bootstrap
 from corral.bench.reports import render_html, render_markdown
-from corral.bench.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
-from corral.bench.statistics import bootstrap
+from corral.bench.reports.compare import TOLERANCE, compare_reports, read
+from corral.bench.reports.compare_rows import ReportComparison
+from corral.bench.reports.report import Report, write_report
+from corral.bench.reports.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.command_line.cli import main
 
 from .reports.example_report import example_report

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from corral.api.errors import InvalidRequest, MissingDependency, Unavailable
-from corral.bench.datasets import read_sets
-from corral.bench.judged import JudgedSet, language_of
+from corral.bench.data.datasets import read_sets
+from corral.bench.data.judged import JudgedSet, language_of
 
 from .judged_files import CORPUS, QRELS, QUERIES, write_beir
 

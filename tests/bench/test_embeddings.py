@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import Unavailable
-from corral.bench.embeddings import BATCH, EmbeddingCache
+from corral.bench.data.embeddings import BATCH, EmbeddingCache
 
 
 class Counting(Embedder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.bench.fidelity_measures import overlap, rank_biased_overlap, score_differences
+from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 
 
 def test_overlap_is_the_share_of_common_ids() -> None:

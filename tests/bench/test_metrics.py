@@ -10,8 +10,8 @@ import ir_measures
 import numpy as np
 import pytest
 
-from corral.bench.metrics import NAMES, measure
-from corral.bench.trec import write_run
+from corral.bench.data.trec import write_run
+from corral.bench.quality.metrics import NAMES, measure
 
 FILL = [f"x{n}" for n in range(20)]
 

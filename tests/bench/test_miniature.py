@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.bench.datasets import read_sets
-from corral.bench.miniature import miniature_sets, write_miniature
+from corral.bench.data.datasets import read_sets
+from corral.bench.data.miniature import miniature_sets, write_miniature
 
 
 def test_it_is_the_same_for_everybody(tmp_path: Path) -> None:

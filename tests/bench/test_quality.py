@@ -13,9 +13,9 @@ import pytest
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Collection
-from corral.bench.quality import run_quality, work_of
-from corral.bench.quality_plan import QualityPlan, make_plan
-from corral.bench.report import Report, read_report
+from corral.bench.quality.plan import QualityPlan, make_plan
+from corral.bench.quality.run import run_quality, work_of
+from corral.bench.reports.report import Report, read_report
 
 from .foreign import Exact, install
 from .judged_files import write_beir
@@ -222,7 +222,7 @@ def test_the_report_is_there_after_every_cell(
 def test_the_budget_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of time, what is measured stays, the rest has a row; nothing measured is an error."""
     clock = [0.0]
-    monkeypatch.setattr("corral.bench.quality.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("corral.bench.quality.run.time.monotonic", lambda: clock[0])
     plain = Exact.prepare
 
     async def slow(self: Exact, collection: Collection) -> None:

@@ -9,9 +9,17 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
-from corral.bench.environment import begin_report
-from corral.bench.report import REPORT_NAME, Report, read_report, write_report
-from corral.bench.rows import BuildRow, Comparison, Estimate, Failure, QualityRow, Row, SpeedRow
+from corral.bench.reports.environment import begin_report
+from corral.bench.reports.report import REPORT_NAME, Report, read_report, write_report
+from corral.bench.reports.rows import (
+    BuildRow,
+    Comparison,
+    Estimate,
+    Failure,
+    QualityRow,
+    Row,
+    SpeedRow,
+)
 
 FIGURE = Estimate(mean=0.5, low=0.4, high=0.6)
 QUALITY = QualityRow(

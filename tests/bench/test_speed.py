@@ -14,16 +14,18 @@ from numpy.typing import NDArray
 
 from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench import speed, speed_session, speed_unit
 from corral.bench.adapters.exact import Exact
 from corral.bench.backends import find_backends
-from corral.bench.load import Timed
-from corral.bench.load_data import StoredMaterial, synthetic_material, write_material
-from corral.bench.report import Report, read_report
-from corral.bench.speed_plan import Cell, SpeedPlan, make_speed_plan
-from corral.bench.speed_results import Measured, build_row, speed_rows
-from corral.bench.speed_session import Ready, Session, folder_mib, memory_mib, spread
-from corral.bench.speed_worker import Contestant, OutOfTime, Worker, WorkerFailed
+from corral.bench.reports.report import Report, read_report
+from corral.bench.speed import run as speed
+from corral.bench.speed import session as speed_session
+from corral.bench.speed import unit as speed_unit
+from corral.bench.speed.load import Timed
+from corral.bench.speed.load_data import StoredMaterial, synthetic_material, write_material
+from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
+from corral.bench.speed.results import Measured, build_row, speed_rows
+from corral.bench.speed.session import Ready, Session, folder_mib, memory_mib, spread
+from corral.bench.speed.worker import Contestant, OutOfTime, Worker, WorkerFailed
 from corral.server.command_line.cli import main
 
 ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from corral.bench.statistics import (
+from corral.bench.quality.statistics import (
     bootstrap,
     compare,
     detectable,

@@ -9,7 +9,8 @@ import pytest
 
 from corral.api.errors import InvalidRequest
 from corral.api.filters import matches, parse_filter
-from corral.bench.load_data import (
+from corral.bench.data.synthetic import synthetic_data
+from corral.bench.speed.load_data import (
     StoredMaterial,
     parse_size,
     share_filter,
@@ -18,8 +19,7 @@ from corral.bench.load_data import (
     without,
     write_material,
 )
-from corral.bench.load_plan import parse_share
-from corral.bench.synthetic import synthetic_data
+from corral.bench.speed.load_plan import parse_share
 
 DATA = synthetic_data(2000, questions=40, dimension=384)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral.bench.report import Report
+from corral.bench.reports.report import Report
 
 from .example_report import example_report
 from .headless import Browser, find_browser

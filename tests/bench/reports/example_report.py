@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from corral.bench.metrics import NAMES
-from corral.bench.report import Report
-from corral.bench.rows import (
+from corral.bench.quality.metrics import NAMES
+from corral.bench.quality.statistics import bootstrap, compare
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import (
     BuildRow,
     DataSet,
     Estimate,
@@ -23,7 +24,6 @@ from corral.bench.rows import (
     TuneSection,
     TuneTrial,
 )
-from corral.bench.statistics import bootstrap, compare
 
 BACKENDS = ("memory", "sqlite", "faiss", "chroma", "qdrant", "pgvector", "milvus", "weaviate")
 SETS = {"scifact-like": (120, 0.64), "hotpot-like": (80, 0.72), "zh-like": (60, 0.35)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.bench.report import Report
+from corral.bench.reports.report import Report
 
 PAYLOADS = (
     "<script>window.pwned = 1</script>",

@@ -7,11 +7,11 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import render_markdown
 from corral.bench.reports.markdown import escaped
 from corral.bench.reports.markup import clean
+from corral.bench.reports.report import Report
 
 from .hostile import PAYLOADS, hostile
 

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from corral.bench.report import Report
 from corral.bench.reports import render_html
 from corral.bench.reports.markup import VOID, clean
 from corral.bench.reports.page import POLICY, SECTIONS
+from corral.bench.reports.report import Report
 
 from .hostile import PAYLOADS, hostile
 

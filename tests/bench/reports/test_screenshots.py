@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import write_reports
-from corral.bench.rows import Estimate
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import Estimate
 
 from .example_report import example_report
 from .headless import Browser

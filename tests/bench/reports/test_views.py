@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from corral.bench.metrics import NDCG
-from corral.bench.report import Report
+from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import views
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import TuneTrial
 from corral.bench.reports.sweep import sweeps
-from corral.bench.rows import TuneTrial
 
 from .example_report import BACKENDS, SETS
 

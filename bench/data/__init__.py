@@ -1,0 +1,1 @@
+"""What is measured on: judged sets, texts that Corral makes itself, and their embeddings."""

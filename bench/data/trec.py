@@ -1,0 +1,146 @@
+"""Judged sets in TREC's formats, and TREC run files.
+
+A folder holds one file of each kind, told apart by the beginning of its name:
+
+* `documents.*` (or `docs.*`): JSON lines with `id` (or `_id`, `docno`, `doc_id`) and `text` (or
+  `contents`, `body`), a `title` in front; or TREC text, `<DOC> <DOCNO>id</DOCNO> ... </DOC>`, whose
+  other tags are taken away.
+* `topics.*` (or `queries.*`): `<top> <num> id <title> query ... </top>`, JSON lines with `id` and
+  `text`, or lines of an id, a tab and the query.
+* `qrels.*`: lines of query id, an unused column, document id, relevance.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html import unescape
+from pathlib import Path
+
+from corral.api.errors import InvalidRequest
+from corral.bench.data.judged import (
+    JudgedSet,
+    Judgement,
+    Texts,
+    digests,
+    judged_set,
+    read_json_lines,
+    read_lines,
+    text_field,
+)
+
+IDS = ("id", "_id", "docno", "doc_id", "query_id")
+TEXTS = ("text", "contents", "body", "title")
+_DOC = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
+_DOCNO = re.compile(r"<DOCNO>\s*(.*?)\s*</DOCNO>", re.DOTALL | re.IGNORECASE)
+_TOP = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
+_NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.IGNORECASE)
+_TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*(.*?)\s*(?=<|$)", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<[^<>]*>")
+
+
+def is_trec(folder: Path) -> bool:
+    """Say whether a folder is meant to be in these formats."""
+    return any(folder.glob("qrels.*"))
+
+
+def read_trec(folder: Path, language: str = "english") -> JudgedSet:
+    """Return the set of a folder.
+
+    Raises:
+        InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or
+            the judgements do not fit, as `judged_set` says.
+    """
+    documents_file = _file(folder, "documents", "docs")
+    topics_file = _file(folder, "topics", "queries")
+    qrels_file = _file(folder, "qrels")
+    documents = _documents(documents_file)
+    return judged_set(
+        folder.name,
+        documents,
+        _topics(topics_file),
+        _judgements(qrels_file),
+        language=language,
+        kind="trec",
+        **digests([documents_file, topics_file, qrels_file], folder),
+    )
+
+
+def write_run(path: Path, run: Mapping[str, Sequence[str]], tag: str) -> None:
+    """Write a TREC run file: query id, Q0, document id, rank, score, tag.
+
+    The score is the number of hits minus the rank plus 1, so it falls strictly. trec_eval sorts by
+    score and breaks ties by document id, descending; Corral breaks them ascending. What is judged
+    must be the order that a user sees, so ties do not enter the file.
+
+    Args:
+        run: By query id, document ids, best first.
+        tag: Names the run; a word.
+    """
+    lines = [
+        f"{query_id} Q0 {document_id} {rank} {len(ranked) - rank + 1} {tag}\n"
+        for query_id, ranked in run.items()
+        for rank, document_id in enumerate(ranked, start=1)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _file(folder: Path, *beginnings: str) -> Path:
+    found = [path for name in beginnings for path in sorted(folder.glob(f"{name}.*"))]
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "none"
+        wanted = " or ".join(f"{name}.*" for name in beginnings)
+        raise InvalidRequest(f"{folder}: one file {wanted} is expected; found: {names}.")
+    return found[0]
+
+
+def _documents(path: Path) -> dict[str, str]:
+    texts = Texts()
+    if path.suffix in {".jsonl", ".json"}:
+        for where, row in read_json_lines(path):
+            title = row.get("title") if "text" in row or "contents" in row or "body" in row else ""
+            text = f"{title or ''} {text_field(row, TEXTS, where)}".strip()
+            texts.put(text_field(row, IDS, where), text, where)
+        return dict(texts)
+    whole = "\n".join(line for _, line in read_lines(path))
+    for number, found in enumerate(_DOC.finditer(whole), start=1):
+        where = f"{path}, document {number}"
+        named = _DOCNO.search(found[1])
+        if named is None:
+            raise InvalidRequest(f"{where}: <DOCNO> is missing.")
+        body = _TAG.sub(" ", _DOCNO.sub(" ", found[1]))
+        texts.put(named[1], " ".join(unescape(body).split()), where)
+    return dict(texts)
+
+
+def _topics(path: Path) -> dict[str, str]:
+    texts = Texts()
+    if path.suffix in {".jsonl", ".json"}:
+        for where, row in read_json_lines(path):
+            texts.put(text_field(row, IDS, where), text_field(row, TEXTS, where), where)
+        return dict(texts)
+    lines = list(read_lines(path))
+    tops = list(_TOP.finditer("\n".join(line for _, line in lines)))
+    for number, top in enumerate(tops, start=1):
+        where = f"{path}, topic {number}"
+        named, title = _NUM.search(top[1]), _TITLE.search(top[1])
+        if named is None or title is None:
+            raise InvalidRequest(f"{where}: <num> and <title> are expected.")
+        texts.put(named[1], " ".join(title[1].split()), where)
+    for where, line in lines if not tops else []:
+        identifier, tab, text = line.partition("\t")
+        if not tab:
+            raise InvalidRequest(f"{where}: an id, a tab and a query are expected.")
+        texts.put(identifier.strip(), text.strip(), where)
+    return dict(texts)
+
+
+def _judgements(path: Path) -> Iterator[Judgement]:
+    for where, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != 4 or not fields[3].lstrip("-").isdecimal():
+            raise InvalidRequest(
+                f"{where}: query id, an unused column, document id and a whole number expected."
+            )
+        yield Judgement(fields[0], fields[2], int(fields[3]), where)

@@ -1,0 +1,269 @@
+"""Missed neighbors or wrong ids? What every single answer shows, held against the truth.
+
+An approximate index misses neighbors; what it returns is right all the same: chunks that exist,
+that pass the filter, with the similarity that its scores say. Anything else is a *mapping* defect,
+a mistake in the code between engine and user, and no parameter of the index mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.scoring import keyword_score
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Ranked
+from corral.bench.fidelity.words import Words
+from corral.bench.speed.load_data import Material
+
+Verdict = Literal["agrees", "approximate", "mapping"]
+
+TIE = 1e-5
+"""Cosines, and shares of a BM25 score, this near to each other are a tie."""
+SCORE_SLACK = 2e-4
+"""A score of Corral's contract is right within this; some engines store halves of floats."""
+FOREIGN_SLACK = 2e-3
+"""Foreign scores have their own meaning. Their order may be wrong by this much of a cosine."""
+AGREES = 0.999
+"""Recall from which an index counts as exact: one miss in a thousand may be rounding."""
+_REVERSED = 0.5
+"""Correlation of place and similarity from which an order is taken to be the wrong way round."""
+
+
+@dataclass
+class Findings:
+    """In how many answers something was found; `asked` of them were looked at.
+
+    Attributes:
+        unknown: Ids that were never stored.
+        deleted: Chunks that had been deleted before.
+        repeated: One chunk twice.
+        rising: Scores that rise from hit to hit.
+        violating: Chunks that do not pass the filter.
+        reversed: The less similar a hit, the higher its score.
+        misplaced: Scores, or an order, that do not fit the chunks that carry them.
+        not_own: A stored embedding was asked for, and its own chunk came, but not first.
+        short: Fewer hits than pass the filter, though without a filter there are enough.
+        missing: Hits that are missing, what is there being right.
+    """
+
+    asked: int = 0
+    unknown: int = 0
+    deleted: int = 0
+    repeated: int = 0
+    rising: int = 0
+    violating: int = 0
+    reversed: int = 0
+    misplaced: int = 0
+    not_own: int = 0
+    short: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Findings) -> Findings:
+        """Return both together."""
+        return Findings(
+            **{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """`mapping` for any defect, `approximate` where hits are missing only."""
+        if self.defects():
+            return "mapping"
+        return "approximate" if self.missing else "agrees"
+
+    def defects(self) -> list[str]:
+        """Return every defect that was seen, in words, the likeliest cause first.
+
+        Ids that should not exist name their cause; of the others, what was seen most often: mixed
+        up ids, for one, also break filters.
+        """
+        said = {
+            "unknown": "ids that were never stored",
+            "deleted": "deleted chunks: the map from rows to ids is stale",
+            "violating": "chunks that do not pass the filter",
+            "short": "too few hits: the filter is applied after the top k",
+            "reversed": "a reversed order: scores fall as the similarity rises",
+            "misplaced": "scores or places that belong to other chunks: ids are mixed up",
+            "not_own": "another chunk before the one whose embedding was asked for",
+            "repeated": "a chunk twice",
+            "rising": "scores that rise from hit to hit",
+        }
+        counts = {name: getattr(self, name) for name in said}
+        order = sorted(said, key=lambda name: (name not in ("unknown", "deleted"), -counts[name]))
+        return [
+            f"{said[name]} ({counts[name]} of {self.asked} answers)"
+            for name in order
+            if counts[name]
+        ]
+
+
+class Witness:
+    """The truth about some material, by brute force in double precision.
+
+    Args:
+        material: What is stored and asked.
+        number: How many of its questions are asked.
+    """
+
+    def __init__(self, material: Material, number: int) -> None:
+        self.material = material
+        self.number = min(number, len(material.questions))
+
+    def truth(self, mode: SearchMode, question: int) -> NDArray[np.float64]:
+        """Return the cosine (vector) or the BM25 score (keyword) of every chunk, shape (n,)."""
+        if mode is SearchMode.VECTOR:
+            row: NDArray[np.float64] = self._cosines[question]
+            return row
+        return self._words[question]
+
+    @cached_property
+    def _cosines(self) -> NDArray[np.float64]:
+        return cosines(self.material, self.material.asked[: self.number])
+
+    @cached_property
+    def _words(self) -> list[NDArray[np.float64]]:
+        words = Words.of(self.material.texts, self.material.language)
+        return [words.scores(text) for text in self.material.questions[: self.number]]
+
+
+def cosines(material: Material, asked: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the cosine of each row of `asked` with each chunk, shape (len(asked), n)."""
+    wide = asked.astype(np.float64).T
+    parts = np.array_split(material.embeddings, max(1, len(material.embeddings) // 10_000))
+    found = np.concatenate([part.astype(np.float64) @ wide for part in parts])
+    return found.T
+
+
+def best(truth: NDArray[np.float64], passing: NDArray[np.bool_], k: int) -> tuple[int, float]:
+    """Return how many chunks can be found, at most k, and the truth of the worst of them."""
+    found = np.sort(truth[passing])[::-1][:k]
+    found = found[np.isfinite(found)]
+    return len(found), float(found[-1]) if len(found) else 0.0
+
+
+def recall(
+    truth: NDArray[np.float64],
+    passing: NDArray[np.bool_],
+    ranked: Ranked,
+    k: int,
+    rows: dict[str, int],
+) -> float:
+    """Return the share of the k best that were returned; one that ties with the k-th counts.
+
+    Args:
+        truth: Of every chunk, higher is better; -inf where it cannot be found.
+        passing: Which chunks pass the filter.
+        ranked: The answer.
+        k: Hits asked for.
+        rows: Row by chunk id; what is not among them does not count.
+    """
+    wanted, least = best(truth, passing, k)
+    if not wanted:
+        return 1.0
+    edge = least - TIE * max(1.0, abs(least))
+    known = {rows[one] for one, _ in ranked[:k] if one in rows}
+    return min(1.0, sum(bool(passing[row] and truth[row] >= edge) for row in known) / wanted)
+
+
+def examine(
+    ranked: Ranked,
+    k: int,
+    material: Material,
+    truth: NDArray[np.float64] | None,
+    mode: SearchMode,
+    *,
+    passing: NDArray[np.bool_],
+    contract: bool,
+    deleted: Collection[str] = (),
+) -> Findings:
+    """Return what one answer shows.
+
+    Args:
+        ranked: The answer.
+        k: Hits asked for.
+        material: What is stored now.
+        truth: As `Witness.truth`; None where the answer's scores follow another formula.
+        mode: Decides how a truth becomes a score.
+        passing: Which chunks pass the filter.
+        contract: Whether scores are those of Corral's contract, so that they can be computed.
+        deleted: Ids that were stored once.
+    """
+    found = Findings(asked=1)
+    ids = [one for one, _ in ranked]
+    strange = [one for one in ids if one not in material.rows]
+    found.deleted = int(any(one in deleted for one in strange))
+    found.unknown = int(any(one not in deleted for one in strange))
+    found.repeated = int(len(set(ids)) < len(ids))
+    found.rising = int(any(later > earlier for (_, earlier), (_, later) in pairwise(ranked)))
+    known = [(material.rows[one], score) for one, score in ranked if one in material.rows]
+    found.violating = int(any(not passing[row] for row, _ in known))
+    if truth is None:
+        return found
+    true = np.array([truth[row] for row, _ in known])
+    if _is_reversed(true):
+        found.reversed = 1
+    elif _is_misplaced(true, np.array([score for _, score in known]), mode, contract=contract):
+        found.misplaced = 1
+    if len(ranked) <= k and not found.defects():
+        reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
+        found.missing = int(recall(reachable, passing, ranked, k, material.rows) < 1)
+    return found
+
+
+def examine_own(
+    ranked: Ranked, own: int, material: Material, truth: NDArray[np.float64]
+) -> Findings:
+    """Return what the answer to a stored embedding shows: its own chunk has to come first.
+
+    Args:
+        ranked: The answer, asked for 10.
+        own: The chunk's row.
+        material: What is stored.
+        truth: Cosine of every chunk with the embedding; one that is equal may come first as well.
+    """
+    found = Findings(asked=1)
+    ids = [one for one, _ in ranked]
+    first = material.rows.get(ids[0]) if ids else None
+    if first is not None and truth[first] >= truth[own] - TIE:
+        return found
+    if material.chunk_ids[own] in ids:
+        found.not_own = 1
+    else:
+        found.missing = 1
+    return found
+
+
+def _is_reversed(true: NDArray[np.float64]) -> bool:
+    """Say whether similarity rises along the hits, best first as they claim to be."""
+    if len(true) < 3 or np.ptp(true) <= TIE:
+        return False
+    places = np.arange(len(true))
+    return float(np.corrcoef(places, true)[0, 1]) > _REVERSED
+
+
+def _is_misplaced(
+    true: NDArray[np.float64], scores: NDArray[np.float64], mode: SearchMode, *, contract: bool
+) -> bool:
+    """Say whether scores, or foreign places, are not those of their chunks."""
+    if not contract:
+        return bool(np.any(np.diff(true) > FOREIGN_SLACK))
+    right = (1 + true) / 2 if mode is SearchMode.VECTOR else np.array([_keyword(s) for s in true])
+    return bool(np.any(np.abs(right - scores) > SCORE_SLACK))
+
+
+def _keyword(score: float) -> float:
+    return keyword_score(score) if score > 0 else 0.0
+
+
+def sample(values: Sequence[int] | int, number: int, seed: int) -> list[int]:
+    """Return so many seeded rows, ascending."""
+    rows = np.arange(values) if isinstance(values, int) else np.asarray(values)
+    chosen = np.random.default_rng(seed).permutation(rows)[:number]
+    return sorted(int(row) for row in chosen)

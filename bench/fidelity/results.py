@@ -1,0 +1,263 @@
+"""The rows that follow from the answers of backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.fusion import DEFAULT_RANKER, fuse
+from corral.api.scoring import keyword_score
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Ranked
+from corral.bench.fidelity.checks import (
+    AGREES,
+    Findings,
+    Verdict,
+    Witness,
+    best,
+    cosines,
+    examine,
+    examine_own,
+    recall,
+)
+from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
+from corral.bench.fidelity_answers import Answers, Asked
+from corral.bench.quality.statistics import bootstrap
+from corral.bench.reports.rows import FidelityRow
+from corral.bench.speed.load_data import Material, without
+from corral.bench.speed.session import percent
+
+EXACT = "exact"
+OTHER_FORMULA = "another formula for words, or for fusing"
+ALIKE = 0.99
+"""Mean overlap from which two backends agree."""
+SAME_SCORE = 1e-3
+
+
+def fidelity_rows(material: Material, systems: Sequence[Answers]) -> list[FidelityRow]:
+    """Return a row for each system against brute force, and for each pair of systems."""
+    most = max((len(a.found) for s in systems for a in s.answers), default=0)
+    witness = Witness(material, most)
+    verdicts: dict[tuple[str, str], Findings] = {}
+    rows = []
+    for system in systems:
+        found = {mode: _findings(system, mode, witness) for mode in _modes(system)}
+        verdicts |= {(system.system, mode): findings for mode, findings in found.items()}
+        for asked in system.answers:
+            if not asked.after_deletion:
+                rows.append(_against_exact(system, asked, witness, found[asked.mode]))
+    for one, other in combinations(systems, 2):
+        rows += _pair(one, other, material, verdicts)
+    return rows
+
+
+def _modes(system: Answers) -> list[str]:
+    return list(dict.fromkeys(asked.mode for asked in system.answers))
+
+
+def _findings(system: Answers, mode: str, witness: Witness) -> Findings:
+    """Return what all answers of a mode show together."""
+    total = Findings()
+    material = witness.material
+    for asked in (asked for asked in system.answers if asked.mode == mode):
+        if asked.after_deletion:
+            left = without(material, [material.rows[one] for one in system.deleted])
+            after = Witness(left, len(asked.found))
+            total += _examine_all(system, asked, after, system.deleted)
+        else:
+            total += _examine_all(system, asked, witness, ())
+    if mode == SearchMode.VECTOR.value and system.own:
+        own = [material.rows[one] for one in system.own]
+        truths = cosines(material, material.embeddings[own])
+        for row, truth, ranked in zip(own, truths, system.own.values(), strict=True):
+            total += examine_own(ranked, row, material, truth)
+    return total
+
+
+def _examine_all(
+    system: Answers, asked: Asked, witness: Witness, deleted: Sequence[str]
+) -> Findings:
+    mode, material = SearchMode(asked.mode), witness.material
+    passing = material.passing(asked.selectivity)
+    total = Findings()
+    for number, ranked in enumerate(asked.found):
+        truth = _comparable(system, mode, witness, number)
+        found = examine(
+            ranked,
+            asked.k,
+            material,
+            truth,
+            mode,
+            passing=passing,
+            contract=system.contract,
+            deleted=deleted,
+        )
+        if asked.selectivity is not None and _is_short(system, asked, number, witness):
+            found.short, found.missing = 1, 0
+        total += found
+    return total
+
+
+def _comparable(
+    system: Answers, mode: SearchMode, witness: Witness, number: int
+) -> NDArray[np.float64] | None:
+    """Return the truth that an answer's scores follow; None where they follow another formula."""
+    if mode is SearchMode.VECTOR or (mode is SearchMode.KEYWORD and system.contract):
+        return witness.truth(mode, number)
+    return None
+
+
+def _is_short(system: Answers, asked: Asked, number: int, witness: Witness) -> bool:
+    """Say whether a filtered answer has too few hits, where an unfiltered one has enough."""
+    plain = system.by_key().get((asked.mode, None, asked.k, False))
+    if plain is None or len(plain.found[number]) < asked.k:
+        return False
+    passing = witness.material.passing(asked.selectivity)
+    if asked.mode == SearchMode.VECTOR.value:
+        reachable = int(passing.sum())
+    elif asked.mode == SearchMode.KEYWORD.value and system.contract:
+        reachable = int((passing & (witness.truth(SearchMode.KEYWORD, number) > 0)).sum())
+    else:
+        return False
+    return len(asked.found[number]) < min(asked.k, reachable)
+
+
+def _against_exact(
+    system: Answers, asked: Asked, witness: Witness, findings: Findings
+) -> FidelityRow:
+    mode, material = SearchMode(asked.mode), witness.material
+    exact = [_exact(witness, mode, n, asked) for n in range(len(asked.found))]
+    shares = list(_recalls(system, asked, witness))
+    own_scores = mode is SearchMode.VECTOR or system.contract
+    compared = _compared(asked, exact, scores=own_scores)
+    verdict: Verdict = findings.verdict
+    if not findings.defects():
+        reached = float(np.mean(shares)) if shares else compared["overlap"].mean
+        least = AGREES if shares else ALIKE
+        verdict = "agrees" if reached >= least else "approximate"
+    return FidelityRow(
+        backend=system.system,
+        reference=EXACT,
+        mode=asked.mode,
+        data_set=labeled(material.name, asked.selectivity),
+        size=len(material.texts),
+        k=asked.k,
+        n_queries=len(asked.found),
+        recall_vs_exact=bootstrap(shares) if shares else None,
+        verdict=verdict,
+        note=_note(system, findings, verdict, mode),
+        **compared,
+    )
+
+
+def _recalls(system: Answers, asked: Asked, witness: Witness) -> Iterator[float]:
+    mode, rows = SearchMode(asked.mode), witness.material.rows
+    passing = witness.material.passing(asked.selectivity)
+    for number, ranked in enumerate(asked.found):
+        truth = _comparable(system, mode, witness, number)
+        if truth is not None:
+            reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
+            yield recall(reachable, passing, ranked, asked.k, rows)
+
+
+def _compared(asked: Asked, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
+    """Return the fields of a row that compare two lists of answers."""
+    pairs = list(zip(asked.found, other, strict=True))
+    ids = [([i for i, _ in a], [i for i, _ in b]) for a, b in pairs]
+    found: dict[str, Any] = {
+        "overlap": bootstrap([overlap(a, b, asked.k) for a, b in ids]),
+        "rank_biased_overlap": bootstrap([rank_biased_overlap(_once(a), _once(b)) for a, b in ids]),
+    }
+    differences = [d for a, b in pairs for d in score_differences(a, b)] if scores else []
+    if differences:
+        found |= {
+            "score_difference_max": max(differences),
+            "score_difference_mean": float(np.mean(differences)),
+        }
+    return found
+
+
+def _exact(witness: Witness, mode: SearchMode, number: int, asked: Asked) -> Ranked:
+    """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
+    passing = witness.material.passing(asked.selectivity)
+    if mode is not SearchMode.HYBRID:
+        return [(i, s) for i, s, _ in _leg(witness, mode, number, passing, asked.k)]
+    size = DEFAULT_RANKER.leg_size(asked.k)
+    vector = _leg(witness, SearchMode.VECTOR, number, passing, size)
+    keyword = _leg(witness, SearchMode.KEYWORD, number, passing, size)
+    fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, asked.k)
+    return [(hit.chunk_id, hit.score) for hit in fused]
+
+
+def _leg(
+    witness: Witness, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
+) -> list[tuple[str, float, float]]:
+    truth, ids = witness.truth(mode, number), witness.material.chunk_ids
+    able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
+    _, least = best(truth, able, k)
+    rows = np.flatnonzero(able & (truth >= least))
+    ranked = sorted((-float(truth[row]), ids[row]) for row in rows)[:k]
+    vector = mode is SearchMode.VECTOR
+    return [(one, (1 - low) / 2 if vector else keyword_score(-low), -low) for low, one in ranked]
+
+
+def _pair(
+    one: Answers, other: Answers, material: Material, found: dict[tuple[str, str], Findings]
+) -> list[FidelityRow]:
+    """Return how far two systems agree with each other, round by round."""
+    rows = []
+    theirs = other.by_key()
+    for key, asked in one.by_key().items():
+        if key not in theirs or asked.after_deletion:
+            continue
+        scores = asked.mode == SearchMode.VECTOR.value or (one.contract and other.contract)
+        compared = _compared(asked, theirs[key].found, scores=scores)
+        broken = [s.system for s in (one, other) if found[s.system, asked.mode].defects()]
+        alike = compared["overlap"].mean >= ALIKE
+        alike = alike and compared.get("score_difference_max", 0.0) <= SAME_SCORE
+        verdict: Verdict = "mapping" if broken else "agrees" if alike else "approximate"
+        rows.append(
+            FidelityRow(
+                backend=one.system,
+                reference=other.system,
+                mode=asked.mode,
+                data_set=labeled(material.name, asked.selectivity),
+                size=len(material.texts),
+                k=asked.k,
+                n_queries=len(asked.found),
+                verdict=verdict,
+                note=f"wrong by itself: {', '.join(broken)}"
+                if broken
+                else _foreign(one, other, asked),
+                **compared,
+            )
+        )
+    return rows
+
+
+def _foreign(one: Answers, other: Answers, asked: Asked) -> str:
+    both = one.contract and other.contract
+    return "" if both or asked.mode == SearchMode.VECTOR.value else OTHER_FORMULA
+
+
+def _note(system: Answers, findings: Findings, verdict: Verdict, mode: SearchMode) -> str:
+    if findings.defects():
+        return "; ".join(findings.defects())
+    if mode is not SearchMode.VECTOR and not system.contract:
+        return f"{OTHER_FORMULA}: its ids and filters were checked only"
+    if verdict == "approximate":
+        return "scores are right, some hits are missed"
+    return ""
+
+
+def labeled(name: str, selectivity: float | None) -> str:
+    """Return a data set's name in rows: with the filter, where there is one."""
+    return name if selectivity is None else f"{name}, {percent(selectivity)} filter"
+
+
+def _once(ids: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(ids))

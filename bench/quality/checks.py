@@ -1,0 +1,159 @@
+"""The suite's own checks: is an answer one at all, and is its order the right way round?
+
+A backend that returns its worst hits first, or maps ids wrongly, would otherwise only look bad.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import ContractViolation
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Ranked
+from corral.bench.data.judged import JudgedSet
+from corral.providers.vector_io.bm25 import idf
+from corral.providers.vector_io.text import analyzer
+
+SAMPLE = 50
+"""Queries that are looked at; they are the first ones."""
+LEAST_RECALL = 0.5
+"""Of the true ten nearest. Approximate search loses some; half of them it never loses."""
+LEAST_VOTES = 3
+_NEAR = 10
+_SLACK = 1e-4
+"""A chunk that is this near to the tenth counts as one of the ten: some engines store halves."""
+
+
+def check_answer(ranked: Ranked, k: int, known: Collection[str]) -> None:
+    """Refuse what is no ranking: too many hits, an unknown or repeated id, scores that rise.
+
+    Raises:
+        ContractViolation: It is none; the message says which of these.
+    """
+    ids, scores = [one for one, _ in ranked], [score for _, score in ranked]
+    if len(ids) > k:
+        raise ContractViolation(f"{len(ids)} hits where {k} were asked for.")
+    if len(set(ids)) < len(ids):
+        raise ContractViolation("A chunk appears twice in an answer.")
+    if not all(map(math.isfinite, scores)):
+        raise ContractViolation("A score is not finite.")
+    if any(later > earlier for earlier, later in pairwise(scores)):
+        raise ContractViolation("Scores rise from hit to hit: lower ones seem to be better there.")
+    unknown = [one for one in ids if one not in known]
+    if unknown:
+        raise ContractViolation(f"The chunk id {unknown[0]!r} was never stored.")
+
+
+class Oracle:
+    """What is known without any backend: true cosines, and how many rare words are shared.
+
+    Args:
+        judged: The set.
+        documents: Embeddings of its documents, in their order, shape (n, dimension), length 1.
+        queries: Embeddings of its queries, likewise.
+    """
+
+    def __init__(
+        self, judged: JudgedSet, documents: NDArray[np.float32], queries: NDArray[np.float32]
+    ) -> None:
+        self._judged = judged
+        self._rows = {key: row for row, key in enumerate(judged.documents)}
+        self._documents = documents
+        self._queries = dict(zip(judged.queries, queries, strict=True))
+        self._analyzer = analyzer(judged.language)
+
+    def check_order(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> None:
+        """Refuse the answers of a mode that are the wrong way round, or point to wrong chunks.
+
+        The hits of a query should get worse from the first half to the second, and the first ones
+        fit better than documents do in the mean: by true cosine, by shared words, or in hybrid mode
+        by the sum of both. A single query may differ; most may not. In vector mode the true
+        nearest have to be there as well.
+
+        Raises:
+            ContractViolation: They are.
+        """
+        sample = {key: answers[key] for key in list(answers)[:SAMPLE]}
+        if mode is SearchMode.VECTOR:
+            self._check_recall(sample)
+        votes = [self._vote(mode, key, [one for one, _ in hits]) for key, hits in sample.items()]
+        worse, better = votes.count(-1), votes.count(1)
+        if worse >= LEAST_VOTES and worse > 2 * better:
+            raise ContractViolation(
+                f"The order seems to be reversed: in {worse} of {worse + better} queries the first "
+                "hits fit worse than the later ones, or than any document.",
+                hint="Look for distances that were taken for scores, or a sign that was lost.",
+            )
+
+    def _check_recall(self, sample: Mapping[str, Ranked]) -> None:
+        shares = []
+        for key, hits in sample.items():
+            cosines = self._documents @ self._queries[key]
+            near = min(_NEAR, len(cosines))
+            least = float(np.partition(cosines, -near)[-near]) - _SLACK
+            found = sum(float(cosines[self._rows[one]]) >= least for one, _ in hits[:near])
+            shares.append(found / near)
+        recall = float(np.mean(shares)) if shares else 1.0
+        if recall < LEAST_RECALL:
+            raise ContractViolation(
+                f"Only {recall:.2f} of the true {_NEAR} nearest are found.",
+                hint="Approximate search does not miss that many: look for a reversed order, "
+                "another metric, or ids that belong to other chunks.",
+            )
+
+    def _vote(self, mode: SearchMode, query_id: str, ids: Sequence[str]) -> int:
+        """Return 1 where the hits are the right way round, -1 where they are not, else 0."""
+        if not ids:
+            return 0
+        parts = []
+        if mode is not SearchMode.KEYWORD:
+            query, rows = self._queries[query_id], [self._rows[one] for one in ids]
+            parts.append((self._documents[rows] @ query, float(self._center @ query)))
+        if mode is not SearchMode.VECTOR:
+            parts.append(self._shared_words(query_id, ids))
+        if all(fit[:_NEAR].mean() < mean - _SLACK for fit, mean in parts):
+            return -1
+        half = len(ids) // 2
+        fits = sum(_stretched(fit) for fit, _ in parts) + np.zeros(len(ids))
+        gap = float(fits[:half].mean() - fits[-half:].mean()) if half else 0.0
+        return int(np.sign(round(gap, 6)))
+
+    def _shared_words(self, query_id: str, ids: Sequence[str]) -> tuple[NDArray[np.float64], float]:
+        """Return the idf of the words that hits share with the query, and the documents' mean."""
+        asked = set(self._analyzer.terms(self._judged.queries[query_id]))
+        count = len(self._judged.documents)
+        found = {term: self._frequencies.get(term, 0) for term in asked}
+        weights = {term: idf(number, count) for term, number in found.items()}
+        mean = sum(weights[term] * number for term, number in found.items()) / count
+        return np.array([sum(weights[t] for t in asked & self._terms[one]) for one in ids]), mean
+
+    @cached_property
+    def _center(self) -> NDArray[np.float64]:
+        center: NDArray[np.float64] = self._documents.mean(axis=0, dtype=np.float64)
+        return center
+
+    @cached_property
+    def _terms(self) -> dict[str, frozenset[str]]:
+        texts = self._judged.documents
+        return {key: frozenset(self._analyzer.terms(text)) for key, text in texts.items()}
+
+    @cached_property
+    def _frequencies(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for terms in self._terms.values():
+            for term in terms:
+                counts[term] = counts.get(term, 0) + 1
+        return counts
+
+
+def _stretched(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return values from 0 to 1; all 0 where they are equal."""
+    wide = np.asarray(values, np.float64)
+    span = float(np.ptp(wide))
+    return (wide - wide.min()) / span if span > 0 else np.zeros(len(wide))

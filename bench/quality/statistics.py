@@ -1,0 +1,186 @@
+"""What can be said with these queries: intervals, tests, and when nothing can be said."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from corral.bench.reports.rows import Comparison, Estimate
+
+RESAMPLES = 2000
+"""Bootstrap samples: the ends of a 95 % interval then rest on 50 samples each."""
+PERMUTATIONS = 10_000
+"""Sign patterns of a randomization test: p = 0.05 is then good to 0.002 (one standard error)."""
+LEVEL = 0.05
+SAME = 0.01
+"""Differences of nDCG@10 below it are taken as none: nobody notices them."""
+_POWER_80 = 2.80
+"""z(0.975) + z(0.80): what a difference must be, in standard errors, to be found in 4 of 5 runs."""
+_BLOCK = 2_000_000
+_WHOLE = 13
+"""Up to 13 queries all 2^n sign patterns are fewer than `PERMUTATIONS`, and the test is exact."""
+
+
+def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
+    """Return the mean of values with its percentile bootstrap 95 % interval.
+
+    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; `RESAMPLES` samples
+    of the queries with replacement. Equal values and seed give equal intervals.
+
+    Args:
+        values: One finite number per query, at least one. One alone has an interval of no width,
+            which means that nothing is known.
+    """
+    data = np.asarray(values, np.float64)
+    means = np.empty(RESAMPLES)
+    rng = np.random.default_rng(seed)
+    step = max(1, _BLOCK // data.size)
+    for start in range(0, RESAMPLES, step):
+        rows = min(step, RESAMPLES - start)
+        means[start : start + rows] = data[rng.integers(0, data.size, (rows, data.size))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    mean = float(data.mean())
+    return Estimate(mean=mean, low=min(mean, float(low)), high=max(mean, float(high)))
+
+
+def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
+    """Return the two-sided p of a paired randomization test on the mean difference.
+
+    If both systems were the same, each difference could as well have the other sign. p is the
+    share of sign patterns whose mean is at least as far from 0 as the one observed: over all
+    patterns where they are few, otherwise over the observed one and `PERMUTATIONS` random ones, so
+    that p is never 0. Smucker, Allan and Carterette, "A Comparison of Statistical Significance
+    Tests for Information Retrieval Evaluation", CIKM 2007, section 3.2.
+
+    Args:
+        differences: One finite number per query.
+        seed: Of the random sign patterns.
+    """
+    data = np.asarray(differences, np.float64)
+    data = data[data != 0]  # a zero has no sign and changes no mean
+    observed = abs(float(data.sum())) * (1 - 1e-12)  # sums of one pattern may differ by rounding
+    if data.size == 0:
+        return 1.0
+    if data.size <= _WHOLE:
+        patterns = (np.arange(2**data.size)[:, None] >> np.arange(data.size)) & 1
+        return float(np.mean(np.abs((1 - 2 * patterns) @ data) >= observed))
+    rng = np.random.default_rng(seed)
+    step, extreme = max(1, _BLOCK // data.size), 0
+    for start in range(0, PERMUTATIONS, step):
+        rows = min(step, PERMUTATIONS - start)
+        signs = 1 - 2 * rng.integers(0, 2, (rows, data.size), dtype=np.int8)
+        extreme += int(np.count_nonzero(np.abs(signs @ data) >= observed))
+    return (extreme + 1) / (PERMUTATIONS + 1)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p values after Holm's correction, in the order given.
+
+    The smallest is multiplied by their number, the next by one less, and so on; none falls below
+    an earlier one or exceeds 1. Holm, "A Simple Sequentially Rejective Multiple Test Procedure",
+    Scandinavian Journal of Statistics 6, 1979.
+    """
+    adjusted = [0.0] * len(p_values)
+    least = 0.0
+    for place, at in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - place) * p_values[at]))
+        adjusted[at] = least
+    return adjusted
+
+
+def compare(
+    systems: Mapping[str, Mapping[str, float]],
+    baseline: str,
+    baseline_values: Mapping[str, float],
+    seed: int = 0,
+) -> dict[str, Comparison]:
+    """Return each system's comparison with the baseline; Holm's correction is over all of them.
+
+    Systems that differ from the baseline in the same way, query by query, ask one question and
+    count once; those that do not differ at all ask none. So an exact backend that is measured
+    beside another one costs the rest no power.
+
+    Args:
+        systems: By label, a value by query id; the baseline itself not among them.
+        baseline: Its label.
+        baseline_values: Its values; only queries that both have count.
+        seed: Of bootstrap and test.
+
+    Raises:
+        ValueError: A system and the baseline have no query in common.
+    """
+    differences = {
+        label: _differences(values, baseline_values) for label, values in systems.items()
+    }
+    distinct = {data.tobytes(): data for data in differences.values() if data.any()}
+    tests = {key: randomization_test(data, seed) for key, data in distinct.items()}
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    return {
+        label: _comparison(
+            baseline, data, tests.get(data.tobytes(), 1.0), corrected.get(data.tobytes(), 1.0), seed
+        )
+        for label, data in differences.items()
+    }
+
+
+def _differences(values: Mapping[str, float], baseline: Mapping[str, float]) -> NDArray[np.float64]:
+    common = [key for key in baseline if key in values]
+    if not common:
+        raise ValueError("no query in common")
+    return np.array([values[key] - baseline[key] for key in common])
+
+
+def _comparison(
+    baseline: str, data: NDArray[np.float64], p: float, p_holm: float, seed: int
+) -> Comparison:
+    found = bootstrap(data, seed)
+    said = f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}], p {p_holm:.2g} by Holm"
+    count = f"{data.size} {'query' if data.size == 1 else 'queries'}"
+    verdict = _verdict(found, p_holm)
+    words = {
+        "better": f"better than {baseline} by {said}, {count}",
+        "worse": f"worse than {baseline} by {said}, {count}",
+        "same": f"the same as {baseline} within {SAME:g} at {count} ({said})",
+        "not resolvable": f"not resolvable at {count} ({said}){_would_be(data)}",
+    }
+    return Comparison(
+        baseline=baseline,
+        difference=found,
+        p=p,
+        p_holm=p_holm,
+        verdict=verdict,
+        statement=words[verdict],
+    )
+
+
+def _verdict(difference: Estimate, p_holm: float) -> str:
+    if p_holm < LEVEL:
+        return "better" if difference.mean > 0 else "worse"
+    if max(-difference.low, difference.high) <= SAME:
+        return "same"
+    return "not resolvable"
+
+
+def _would_be(data: NDArray[np.float64]) -> str:
+    least = detectable(data)
+    return f"; a difference of {least:.3f} would be" if math.isfinite(least) else ""
+
+
+def detectable(differences: NDArray[np.float64]) -> float:
+    """Return the mean difference that this many queries would find in 4 of 5 runs, at 5 %.
+
+    By the normal approximation, from the spread of these differences; infinite for one query.
+    """
+    if differences.size < 2:
+        return math.inf
+    return _POWER_80 * float(differences.std(ddof=1)) / math.sqrt(differences.size)
+
+
+def seed_of(seed: int, *names: str) -> int:
+    """Return a seed for one thing of a run: the same for equal names, in every process."""
+    digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
+    return int.from_bytes(digest[:4], "big")

@@ -1,0 +1,1 @@
+"""How fast, at which size, for how many at once: ratios within one run."""

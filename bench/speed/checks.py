@@ -1,0 +1,106 @@
+"""Is a fast answer a right one? How much of what can be found an answer holds, from 0 to 1.
+
+* vector: recall_vs_exact@k. A chunk that ties with the k-th nearest counts as one of them.
+* keyword: the BM25 scores of the hits, added up, over the highest sum that k hits can have.
+* hybrid: the share of hits that are among the best `LEG` of an exact leg, the vector leg or the
+  BM25 leg; fusions may differ.
+
+Hits that do not pass the filter, or were never stored, count 0. An approximate index loses a little
+and another formula for keywords somewhat more; what is below `LEAST` is another answer, and its
+speed does not compare. Which kind of wrong it is, `corral bench fidelity` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.vector_dbs import SearchMode
+from corral.bench.fidelity.words import Words
+from corral.bench.speed.load_data import Material
+
+LEAST = 0.9
+TIE = 1e-5
+"""Cosines this near to each other are a tie: single precision cannot tell them apart."""
+LEG = 100
+CHECKED = 50
+"""Questions that are looked at; they are the first ones."""
+
+
+class SpeedChecks:
+    """The truth about the first questions of some material.
+
+    Args:
+        material: What is stored and asked.
+        k: Hits asked for.
+    """
+
+    def __init__(self, material: Material, k: int) -> None:
+        self._material = material
+        self._k = k
+        self.number = min(CHECKED, len(material.questions))
+
+    def right(
+        self, mode: SearchMode, selectivity: float | None, answers: Sequence[Sequence[str]]
+    ) -> float:
+        """Return the mean over the questions; 1.0 where nothing can be found.
+
+        Args:
+            mode: In which they were asked.
+            selectivity: Of the filter.
+            answers: Chunk ids for each of the first questions.
+        """
+        passing = self._material.passing(selectivity)
+        shares = [
+            self._share(self._gains(mode, number, passing), found)
+            for number, found in enumerate(answers)
+        ]
+        return float(np.mean(shares)) if shares else 1.0
+
+    def _share(self, gains: NDArray[np.float64], found: Sequence[str]) -> float:
+        highest = np.partition(gains, -self._k)[-self._k :] if len(gains) > self._k else gains
+        possible = float(highest.sum())
+        rows = {self._material.rows[one] for one in found if one in self._material.rows}
+        reached = sum(sorted((float(gains[row]) for row in rows), reverse=True)[: self._k])
+        return reached / possible if possible > 0 else 1.0
+
+    def _gains(
+        self, mode: SearchMode, number: int, passing: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """Return what each chunk is worth for a question, shape (n,)."""
+        if mode is SearchMode.VECTOR:
+            return self._near(number, passing)
+        if mode is SearchMode.KEYWORD:
+            return np.where(passing, self._scores[number], 0.0)
+        words = self._scores[number]
+        near = _best(np.where(passing, self._cosines[number], -np.inf))
+        return (near | _best(np.where(passing & (words > 0), words, -np.inf))).astype(np.float64)
+
+    def _near(self, number: int, passing: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return 1 for the k nearest; those that tie with the last share what is left."""
+        cosines = np.where(passing, self._cosines[number], -np.inf)
+        wanted = min(self._k, int(passing.sum()))
+        if wanted == 0:
+            return np.zeros(len(cosines))
+        least = float(np.partition(cosines, -wanted)[-wanted])
+        return (cosines >= least - TIE).astype(np.float64)
+
+    @cached_property
+    def _cosines(self) -> NDArray[np.float64]:
+        asked = self._material.asked[: self.number]
+        return np.asarray(asked @ self._material.embeddings.T, np.float64)
+
+    @cached_property
+    def _scores(self) -> list[NDArray[np.float64]]:
+        words = Words.of(self._material.texts, self._material.language)
+        return [words.scores(text) for text in self._material.questions[: self.number]]
+
+
+def _best(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which finite values are among the `LEG` highest, or tie with the last of them."""
+    least = float(np.partition(values, -LEG)[-LEG]) if len(values) > LEG else -np.inf
+    best: NDArray[np.bool_] = np.isfinite(values) & (values >= least - TIE)
+    return best

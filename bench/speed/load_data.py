@@ -1,0 +1,301 @@
+"""What speed and fidelity are measured on: chunks with embeddings, questions, and the truth.
+
+A `Material` is made from seeded data or from a judged set with cached embeddings. It can be written
+to a folder, from which a worker process reads one batch at a time, so that the memory that is
+measured there is the backend's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest
+from corral.bench.backends import Collection
+from corral.bench.data.embedded import EmbeddedSet
+from corral.bench.data.synthetic import synthetic_data
+from corral.bench.reports.rows import DataSet
+
+SHARES = 10_000
+"""`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""
+SHARE_KEY = "share"
+_EMBEDDINGS, _TEXTS, _QUESTIONS, _ABOUT = "rows.npy", "texts.jsonl", "asked.npy", "about.json"
+
+
+@dataclass(frozen=True)
+class Material:
+    """Chunks and questions of one size.
+
+    Attributes:
+        name: Of the data set, as rows of a report have it.
+        kind: `synthetic`, or as `JudgedSet.kind`.
+        language: English name.
+        chunk_ids: Unique.
+        texts: Of the chunks.
+        embeddings: Theirs, shape (len(texts), dimension), float32, length 1.
+        questions: Texts of the questions.
+        asked: Their embeddings, likewise.
+        shares: By chunk, distinct up to `SHARES` chunks and drawn at random: `share < s * SHARES`
+            holds for s of all chunks.
+        sha256: Of the files that it came from.
+    """
+
+    name: str
+    kind: str
+    language: str
+    chunk_ids: list[str]
+    texts: list[str]
+    embeddings: NDArray[np.float32]
+    questions: list[str]
+    asked: NDArray[np.float32]
+    shares: NDArray[np.int64]
+    sha256: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def collection(self) -> Collection:
+        """What a system is told beforehand."""
+        return Collection(self.name, self.embeddings.shape[1], self.language)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each chunk id."""
+        return {chunk_id: row for row, chunk_id in enumerate(self.chunk_ids)}
+
+    def passing(self, selectivity: float | None) -> NDArray[np.bool_]:
+        """Return which chunks pass the filter of a selectivity, shape (n,)."""
+        if selectivity is None:
+            return np.ones(len(self.texts), bool)
+        passing: NDArray[np.bool_] = self.shares < share_limit(selectivity)
+        return passing
+
+    def with_embeddings(
+        self, embeddings: NDArray[np.float32], asked: NDArray[np.float32]
+    ) -> Material:
+        """Return the same texts with other embeddings."""
+        return replace(self, embeddings=embeddings, asked=asked)
+
+    def chunks(self, start: int, end: int) -> list[Chunk]:
+        """Return the chunks of some rows."""
+        return [
+            _chunk(self.chunk_ids[n], self.texts[n], int(self.shares[n]))
+            for n in _span(start, end, len(self.texts))
+        ]
+
+    def row(self) -> DataSet:
+        """Return it as a report names it."""
+        hashes = self.sha256 or {
+            "texts": _digest(self.texts),
+            "rows": _digest_rows(self.embeddings),
+        }
+        return DataSet(
+            name=self.name,
+            kind=self.kind,
+            language=self.language,
+            documents=len(self.texts),
+            queries=len(self.questions),
+            judgements=0,
+            sha256=hashes,
+            bytes=sum(len(text.encode("utf-8", "surrogatepass")) for text in self.texts),
+        )
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that decides a measurement on it."""
+        parts = [self.language, *self.chunk_ids, *self.texts, *self.questions]
+        return _digest([*parts, _digest_rows(self.embeddings), _digest_rows(self.asked)])
+
+
+def share_limit(selectivity: float) -> int:
+    """Return the `share` below which chunks pass a filter, at least 1."""
+    return max(1, round(selectivity * SHARES))
+
+
+def share_filter(selectivity: float | None) -> dict[str, Any] | None:
+    """Return the filter that this share of the chunks passes; None without one."""
+    if selectivity is None:
+        return None
+    return {"type": "lt", "key": SHARE_KEY, "value": share_limit(selectivity)}
+
+
+def synthetic_material(
+    size: int, dimension: int = 384, questions: int = 200, seed: int = 0
+) -> Material:
+    """Return seeded material of a size."""
+    made = synthetic_data(size, questions, dimension, seed)
+    return Material(
+        name=f"synthetic-{short_size(size)}",
+        kind="synthetic",
+        language="english",
+        chunk_ids=[f"c{n:08d}" for n in range(size)],
+        texts=made.texts,
+        embeddings=made.embeddings,
+        questions=made.questions,
+        asked=made.question_embeddings,
+        shares=_shares(size, seed),
+    )
+
+
+def judged_material(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Material:
+    """Return the first documents of a judged set, in seeded order, each as one chunk.
+
+    Args:
+        embedded: The set with its embeddings.
+        size: How many; None takes all.
+        seed: Of the order.
+
+    Raises:
+        InvalidRequest: The set holds fewer.
+    """
+    judged, count = embedded.judged, len(embedded.contents)
+    if size is not None and size > count:
+        raise InvalidRequest(
+            f"{judged.name} holds {count} documents, and --sizes asks for {size}.",
+            hint="Leave --data out to measure larger sizes on seeded data.",
+            field="sizes",
+        )
+    rows = np.random.default_rng(seed).permutation(count)[: size or count]
+    ids = list(judged.documents)
+    return Material(
+        name=judged.name if size in (None, count) else f"{judged.name}-{short_size(len(rows))}",
+        kind=judged.kind,
+        language=judged.language,
+        chunk_ids=[ids[n] for n in rows],
+        texts=[embedded.contents[n] for n in rows],
+        embeddings=np.ascontiguousarray(embedded.documents[rows]),
+        questions=list(judged.queries.values()),
+        asked=embedded.queries,
+        shares=_shares(len(rows), seed),
+        sha256=judged.sha256,
+    )
+
+
+def parse_size(text: str) -> int:
+    """Return a size such as 500, 20k or 1M as a number.
+
+    Raises:
+        InvalidRequest: It is none, or below 10.
+    """
+    given = text.strip()
+    factor = {"k": 1_000, "m": 1_000_000}.get(given[-1:].lower(), 1)
+    digits = given[:-1] if factor > 1 else given
+    size = int(digits) * factor if digits.isascii() and digits.isdigit() else 0
+    if size < 10:
+        raise InvalidRequest(
+            f"{text!r} is no size.", hint="Give 10 or more, such as 500, 20k or 1M.", field="sizes"
+        )
+    return size
+
+
+def short_size(size: int) -> str:
+    """Return 20000 as 20k and 1000000 as 1M; other numbers in full."""
+    for factor, letter in ((1_000_000, "M"), (1_000, "k")):
+        if size % factor == 0:
+            return f"{size // factor}{letter}"
+    return str(size)
+
+
+def write_material(material: Material, folder: Path) -> None:
+    """Write material for workers to read with `StoredMaterial`."""
+    np.save(folder / _EMBEDDINGS, material.embeddings, allow_pickle=False)
+    np.save(folder / _QUESTIONS, material.asked, allow_pickle=False)
+    with (folder / _TEXTS).open("w", encoding="utf-8") as file:
+        lines = zip(material.chunk_ids, material.texts, material.shares.tolist(), strict=True)
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    about = {
+        "collection": [material.name, material.embeddings.shape[1], material.language],
+        "count": len(material.texts),
+        "questions": material.questions,
+    }
+    (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+
+class StoredMaterial:
+    """Material in a folder, of which only the questions are in memory.
+
+    Args:
+        folder: As `write_material` left it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        about = json.loads((folder / _ABOUT).read_text("utf-8"))
+        self.collection = Collection(*about["collection"])
+        self.count: int = about["count"]
+        self.questions: list[str] = about["questions"]
+        self.asked: NDArray[np.float32] = np.load(folder / _QUESTIONS, allow_pickle=False)
+        self._folder = folder
+
+    def batches(
+        self, size: int, start: int = 0, end: int | None = None
+    ) -> Iterator[tuple[list[Chunk], NDArray[np.float32]]]:
+        """Yield the chunks from `start` to `end` with their embeddings, `size` at a time."""
+        last = self.count if end is None else min(end, self.count)
+        with (self._folder / _TEXTS).open(encoding="utf-8") as texts:
+            for _ in range(start):
+                next(texts)
+            for first in range(start, last, size):
+                lines = [json.loads(next(texts)) for _ in range(first, min(first + size, last))]
+                yield [_chunk(*line) for line in lines], self._rows(first, len(lines))
+
+    def last(self) -> tuple[Chunk, NDArray[np.float32]]:
+        """Return the last chunk with its embedding, shape (dimension,)."""
+        chunks, rows = next(self.batches(1, self.count - 1))
+        return chunks[0], rows[0]
+
+    def _rows(self, first: int, number: int) -> NDArray[np.float32]:
+        """Read rows without mapping the file: mapped pages would count as memory in use."""
+        dimension = self.collection.dimension
+        with (self._folder / _EMBEDDINGS).open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                raise RuntimeError(f"{_EMBEDDINGS} has format {version}")
+            np.lib.format.read_array_header_1_0(file)
+            file.seek(first * dimension * 4, 1)
+            data = np.fromfile(file, np.float32, number * dimension)
+        rows: NDArray[np.float32] = data.reshape(number, dimension)
+        return rows
+
+
+def without(material: Material, removed: Sequence[int]) -> Material:
+    """Return material without some rows; what is left keeps ids, texts and shares."""
+    keep = np.ones(len(material.texts), bool)
+    keep[list(removed)] = False
+    rows = np.flatnonzero(keep)
+    return replace(
+        material,
+        chunk_ids=[material.chunk_ids[n] for n in rows],
+        texts=[material.texts[n] for n in rows],
+        embeddings=material.embeddings[rows],
+        shares=material.shares[rows],
+    )
+
+
+def _chunk(chunk_id: str, text: str, share: int) -> Chunk:
+    metadata = {"document_id": chunk_id, SHARE_KEY: share}
+    return Chunk(chunk_id=chunk_id, content=text, metadata=metadata)
+
+
+def _span(start: int, end: int, count: int) -> range:
+    return range(start, min(end, count))
+
+
+def _shares(count: int, seed: int) -> NDArray[np.int64]:
+    """Return shares that are spread evenly and lie at random."""
+    order = np.random.default_rng((seed, count)).permutation(count)
+    shares: NDArray[np.int64] = np.asarray(order, np.int64) * SHARES // count
+    return shares
+
+
+def _digest(texts: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
+
+
+def _digest_rows(rows: NDArray[np.float32]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(rows).tobytes()).hexdigest()

@@ -1,0 +1,209 @@
+"""What speed and fidelity runs have in common: names, shares, material, and what is finished."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from corral.api.errors import InvalidRequest
+from corral.api.provider import Api
+from corral.bench.backends import adapter_names, load_adapter
+from corral.bench.data.embedded import Embedding
+from corral.bench.data.judged import JudgedSet
+from corral.bench.reports.report import Report, read_report, write_report
+from corral.bench.speed.load_data import Material, judged_material, short_size, synthetic_material
+from corral.providers.config import ProviderEntry, RunConfig
+from corral.providers.registry import provider_specs
+
+ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
+MOST_SHARE = 1.0
+_FINISHED = "cells"
+DIMENSION = 384
+
+
+def expanded(names: Sequence[str]) -> list[str]:
+    """Return names of backends, with `all-inline` and `all-peers` written out; none twice.
+
+    `all-inline` are the installed providers that need no service, `all-peers` the foreign systems
+    that need none and whose packages are installed.
+    """
+    found: list[str] = []
+    for name in (name.strip() for name in names):
+        if name == ALL_INLINE:
+            found += inline_names()
+        elif name == ALL_PEERS:
+            found += [
+                one for one in adapter_names() if not load_adapter(one).service and _there(one)
+            ]
+        elif name:
+            found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def inline_names() -> list[str]:
+    """Return the inline vector_io providers whose packages are installed."""
+    specs = [spec for (api, _), spec in provider_specs().items() if api is Api.VECTOR_IO]
+    inline = [spec for spec in specs if spec.provider_type.startswith("inline::")]
+    return [spec.name for spec in inline if installed(spec.requires)]
+
+
+def installed(distributions: Iterable[str]) -> bool:
+    """Say whether all of these are installed."""
+    try:
+        for distribution in distributions:
+            metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _there(adapter: str) -> bool:
+    return installed(load_adapter(adapter).requires)
+
+
+def parse_share(text: str) -> float:
+    """Return 1% or 0.01 as a number.
+
+    Raises:
+        InvalidRequest: It is no share between 0.0001 and 1.
+    """
+    given = text.strip()
+    try:
+        share = float(given.rstrip("%")) / (100 if given.endswith("%") else 1)
+    except ValueError:
+        share = 0.0
+    if not 1e-4 <= share <= MOST_SHARE:
+        raise InvalidRequest(
+            f"{text!r} is no share of the chunks.",
+            hint="Give 0.01% to 100%, such as 1% or 50%.",
+            field="filters",
+        )
+    return share
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One thing to measure on: seeded data of a size, or a judged set (`size` None: all of it)."""
+
+    judged: JudgedSet | None
+    size: int | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        size = "" if self.size is None else short_size(self.size)
+        return f"{self.judged.name if self.judged else 'synthetic'} {size}".strip()
+
+    @property
+    def count(self) -> int:
+        """Chunks."""
+        return self.size or (len(self.judged.documents) if self.judged else 0)
+
+    def key(self) -> list[object]:
+        """Return what decides the material."""
+        return [self.judged and self.judged.fingerprint(), self.size, self.seed, DIMENSION]
+
+
+def sources(
+    sets: Sequence[JudgedSet], sizes: Sequence[int], seed: int, max_documents: int | None
+) -> list[Source]:
+    """Return what is measured on, smallest first.
+
+    Args:
+        sets: Judged sets; none for seeded data.
+        sizes: Of the seeded data; of each set, where there are sets (none: all of it).
+        seed: Of the data.
+        max_documents: Larger sizes are cut to it.
+
+    Raises:
+        InvalidRequest: Nothing is left, or a set holds fewer documents than a size.
+    """
+    cut = [min(size, max_documents or size) for size in sizes]
+    for judged in sets:
+        if cut and max(cut) > len(judged.documents):
+            raise InvalidRequest(
+                f"{judged.name} holds {len(judged.documents)} documents, not {max(cut)}.",
+                hint="Leave --sizes out to take all, or --data to measure seeded data.",
+                field="sizes",
+            )
+    if not sets:
+        return [Source(None, size, seed) for size in sorted(set(cut))]
+    whole: list[int | None] = [*sorted(set(cut))] or [max_documents]
+    return [
+        Source(judged, None if size is None or size >= len(judged.documents) else size, seed)
+        for judged in sets
+        for size in whole
+    ]
+
+
+async def material_of(
+    source: Source, config: RunConfig, home: Path, model: str | None, questions: int
+) -> Material:
+    """Return the material of a source; what has to be embedded is kept for later runs.
+
+    Raises:
+        NotFound, MissingDependency, ProviderError: The embedding model is not there, or failed.
+    """
+    if source.judged is None:
+        return synthetic_material(source.count, DIMENSION, questions, source.seed)
+    chosen = model or config.default_embedding_model
+    async with Embedding.opened(_with_hashing(config), home, chosen) as embedding:
+        embedded = await embedding.embed(source.judged)
+    return judged_material(embedded, source.size, source.seed)
+
+
+def _with_hashing(config: RunConfig) -> RunConfig:
+    """Add the model that needs no weights, so that a run works everywhere."""
+    if any(entry.provider_type == "inline::hashing" for entry in config.providers.embedding):
+        return config
+    hashing = ProviderEntry(provider_id="bench-hashing", provider_type="inline::hashing")
+    embedding = [*config.providers.embedding, hashing]
+    return config.model_copy(
+        update={"providers": config.providers.model_copy(update={"embedding": embedding})}
+    )
+
+
+class Finished:
+    """Parts of a run that are finished, in its folder, each as a small report.
+
+    Args:
+        out: The folder of the run.
+        resume: Whether those of an interrupted run are taken over.
+    """
+
+    def __init__(self, out: Path, *, resume: bool) -> None:
+        self._folder = out / _FINISHED
+        self._resume = resume
+
+    def find(self, key: str) -> Report | None:
+        """Return a finished part; None where there is none that this Corral can read."""
+        path = self._folder / f"{key}.json"
+        if not self._resume or not path.exists():
+            return None
+        try:
+            return read_report(path)
+        except InvalidRequest:  # of another version
+            return None
+
+    def keep(self, key: str, part: Report) -> None:
+        """Write a finished part."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        write_report(part, self._folder / f"{key}.json")
+
+
+def joined(report: Report, part: Report) -> Report:
+    """Return a report with the rows and notes of a finished part."""
+    rows = (*part.data_sets, *part.builds, *part.speed, *part.fidelity, *part.failures)
+    notes = (*report.notes, *(note for note in part.notes if note not in report.notes))
+    return report.with_rows(*rows).model_copy(update={"notes": notes})
+
+
+def key_of(*parts: object) -> str:
+    """Return a hash of JSON values."""
+    data = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(data.encode()).hexdigest()[:32]

@@ -1,0 +1,110 @@
+"""What is a vector DB like on another backend? Copies one to each and asks the same questions.
+
+    python -m corral.bench.speed.moving [--count 20000] [--to inline::faiss ...]
+
+The chunks have 60 words, seeded embeddings of 384 numbers, and lie in SQLite first. Times are
+medians, after a warm-up; the first line of the table is the source itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.providers.config import RunConfig
+from corral.providers.copying import copy_vector_db
+from corral.providers.stack import Stack
+
+DIMENSION = 384
+QUERIES = 50
+WARM_UP = 10
+BATCH = 500
+INLINE = ("inline::memory", "inline::faiss", "inline::chroma", "inline::qdrant", "inline::milvus")
+
+
+def configuration(types: Sequence[str]) -> RunConfig:
+    """Return a configuration of SQLite and these provider types, with an embedder for the model."""
+    vector_io = [{"provider_id": one, "provider_type": one} for one in ("inline::sqlite", *types)]
+    hashing = {
+        "provider_id": "hashing",
+        "provider_type": "inline::hashing",
+        "config": {"dimension": DIMENSION},
+    }
+    return RunConfig.model_validate({"providers": {"vector_io": vector_io, "embedding": [hashing]}})
+
+
+async def fill(stack: Stack, count: int) -> None:
+    """Make the vector DB `source` on SQLite."""
+    await stack.register(VectorDBRegistration(vector_db_id="source", embedding_model="hashing"))
+    index = await stack.index("source")
+    rows, texts = synthetic_embeddings(count), synthetic_texts(count)
+    chunks = [
+        Chunk.model_construct(chunk_id=f"c{n:07d}", content=text, metadata={})
+        for n, text in enumerate(texts)
+    ]
+    for start in range(0, count, BATCH):
+        part = slice(start, start + BATCH)
+        await index.add_chunks(chunks[part], rows[part])
+
+
+async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:
+    """Return the median milliseconds of a query in each mode, k = 10."""
+    rng = np.random.default_rng(3)
+    asked = synthetic_embeddings(count)[rng.integers(0, count, WARM_UP + QUERIES)]
+    texts = [" ".join(word(int(n)) for n in rng.integers(20, 2000, 6)) for _ in asked]
+    times: dict[str, list[float]] = {"vector": [], "keyword": [], "hybrid": []}
+    for number, (row, text) in enumerate(zip(asked, texts, strict=True)):
+        for mode, spent in times.items():
+            start = time.perf_counter()
+            await index.query(row, text, 10, mode=mode)
+            if number >= WARM_UP:
+                spent.append(1000 * (time.perf_counter() - start))
+    return {mode: float(np.median(spent)) for mode, spent in times.items()}
+
+
+async def measure(types: Sequence[str], count: int, table: Table) -> None:
+    """Add a line for the source and for each copy to the table."""
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(configuration(types), Path(folder))
+        try:
+            await fill(stack, count)
+            add_line(table, "inline::sqlite", "", await medians(await stack.index("source"), count))
+            for one in types:
+                report = await copy_vector_db(stack, "source", one, provider_id=one)
+                rate = f"{report.copied / report.seconds:,.0f}"
+                add_line(table, one, rate, await medians(await stack.index(one), count))
+                await stack.unregister(one)
+        finally:
+            await stack.close()
+
+
+def add_line(table: Table, name: str, rate: str, times: dict[str, float]) -> None:
+    """Add a provider's figures."""
+    table.add_row(name, rate, *(f"{spent:.1f}" for spent in times.values()))
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--count", default=20_000, help="Chunks.")
+@click.option("--to", "types", multiple=True, default=INLINE, help="Provider types to copy to.")
+def main(count: int, types: tuple[str, ...]) -> None:
+    """Print, for each backend, how fast a copy is made and how long a query takes there."""
+    headers = ("provider", "copied and verified, chunks/s", "vector ms", "keyword ms", "hybrid ms")
+    table = Table(*headers, title=f"{count:,} chunks x {DIMENSION}, k=10, medians")
+    asyncio.run(measure(types, count, table))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the options of a query add to it: re-ranking, and the assembly of a context."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from corral.api.chunks import Chunk
+from corral.api.fusion import Explanation
+from corral.api.hits import Hit
+from corral.api.rag import RAGQueryConfig
+from corral.api.reranker import BM25Rerank, MMRRerank
+from corral.api.vector_dbs import VectorDB
+from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.bench.speed.load import clocked
+from corral.providers.rag.context import assemble
+from corral.providers.rag.selection import ContextHit, select
+from corral.providers.rag.tokens import tokenizer
+from corral.providers.rerank import reranker_for
+
+ROUNDS = 60
+WARM_UP = 10
+K = 10
+
+Cost = tuple[str, str, str, bool]
+"""What, figure, bound, whether it holds."""
+
+
+def measure_options() -> list[Cost]:
+    """Return what each costs, medians of `ROUNDS`: chunks seen before, and for the first time."""
+    return asyncio.run(_measure())
+
+
+async def _measure() -> list[Cost]:
+    found = hits(100, words=200)
+    embedding = np.asarray(synthetic_embeddings(101)[100])
+    question = " ".join(found[7].chunk.content.split()[:8])
+    vector_db = VectorDB(
+        identifier="speed",
+        provider_id="sqlite",
+        provider_resource_id="speed",
+        embedding_model="synthetic",
+        embedding_dimension=len(embedding),
+    )
+    mmr = reranker_for(MMRRerank(candidates=100), vector_db)
+    bm25 = reranker_for(BM25Rerank(candidates=100), vector_db)
+    return [
+        await _cost(
+            "MMR, 100 candidates x 384, best 10",
+            2,
+            lambda: mmr.rerank(question, found, K, embedding=embedding),
+        ),
+        await _cost(
+            "BM25 re-ranking, 100 chunks of 200 words",
+            5,
+            lambda: bm25.rerank(question, found, K),
+        ),
+        await _cost("context of 50 chunks", 3, _assembly(question, found[:50])),
+    ]
+
+
+def hits(count: int, words: int) -> list[Hit]:
+    """Return hits of so many words each, with embeddings, best first."""
+    texts = " ".join(synthetic_texts(count * words // 30)).split()
+    rows = synthetic_embeddings(count)
+    return [
+        Hit(
+            Chunk(
+                chunk_id=f"c{n:03}",
+                content=" ".join(texts[n * words : (n + 1) * words]),
+                metadata={"document_id": f"d{n // 4}"},
+                embedding=rows[n].tolist(),
+            ),
+            1 - n / 1000,
+            Explanation({}),
+        )
+        for n in range(count)
+    ]
+
+
+def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any]]:
+    config = RAGQueryConfig(max_chunks=50, max_tokens_in_context=100_000)
+    counter = tokenizer()
+
+    async def work() -> None:
+        chosen = select([ContextHit("db", hit) for hit in found], config, {})
+        assemble(question, chosen, config, counter)
+
+    return work
+
+
+async def _cost(what: str, bound: float, work: Callable[[], Awaitable[Any]]) -> Cost:
+    first = (await clocked(work))[0] * 1000
+    for _ in range(WARM_UP):
+        await work()
+    median = float(np.median([(await clocked(work))[0] for _ in range(ROUNDS)])) * 1000
+    figure = f"{median:.2f} ms; the first time {first:.1f} ms"
+    return what, figure, f"<= {bound:g} ms", median <= bound

@@ -1,0 +1,275 @@
+"""The server's part of the speed measurements: a real server process, a client in this one.
+
+`Served` is a backend behind `corral serve`, `BareIndex` the same one without any code around it:
+the difference is what the server adds. `measure_server` is the server's part of the bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked, System
+from corral.bench.corral_system import CorralSystem
+from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.providers.config import ProviderEntry, RunConfig, load_config
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.stack import Stack
+
+RUN_YAML = """
+providers:
+  embedding:
+    - {provider_id: minilm, provider_type: "inline::minilm"}
+    - {provider_id: hashing, provider_type: "inline::hashing", config: {dimension: 384}}
+"""
+QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
+REPEATS = 60
+WARM_UP = 10
+BATCH = 250
+START_TIMEOUT_SECONDS = 60.0
+
+Measured = tuple[str, str, str, bool]
+
+
+class BareIndex(CorralSystem):
+    """A backend's index, asked without `Retrieval` around it."""
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the hits of `EmbeddingIndex.query`."""
+        index = await self.index()
+        answer = await index.query(embedding, text, k, mode=mode, ranker=ranker, filters=filters)
+        return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
+
+
+class Served(System):
+    """A backend behind a server process of its own, asked over HTTP.
+
+    The server embeds the questions, by `inline::hashing`: what is stored has to come from there.
+    """
+
+    own_fusion = False
+    filters = True
+
+    def __init__(self, name: str, entry: ProviderEntry, folder: Path) -> None:
+        super().__init__(name, folder)
+        self._entry = entry
+        self.vector_db_id = f"bench-{uuid4().hex[:12]}"
+        self._running = ExitStack()
+        self._client: httpx.AsyncClient | None = None
+
+    async def prepare(self, collection: Collection) -> None:
+        """Start the server and register a vector DB."""
+        hashing = {
+            "provider_id": "hashing",
+            "provider_type": "inline::hashing",
+            "config": {"dimension": collection.dimension},
+        }
+        vector_io = self._entry.model_dump(mode="json", exclude_none=True)
+        settings = {"providers": {"vector_io": [vector_io], "embedding": [hashing]}}
+        (self.folder / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+        url = self._running.enter_context(running_server(self.folder))
+        await asyncio.to_thread(wait_until, lambda: httpx.get(f"{url}/v1/health"))
+        self._client = httpx.AsyncClient(base_url=url, timeout=300)
+        body = {
+            "vector_db_id": self.vector_db_id,
+            "embedding_model": "hashing",
+            "language": collection.language,
+        }
+        (await self._client.post("/v1/vector-dbs", json=body)).raise_for_status()
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Insert in one request; each embedding travels with its chunk."""
+        sent = [
+            {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
+            for chunk, row in zip(chunks, embeddings, strict=True)
+        ]
+        await self._post("insert", {"vector_db_id": self.vector_db_id, "chunks": sent})
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the hits of a query; the server embeds its text."""
+        body = query_body(self.vector_db_id, text, mode.value, k)
+        body["params"]["filters"] = filters
+        if ranker is not None:
+            body["params"]["ranker"] = ranker.model_dump(mode="json")
+        answer = await self._post("query", body)
+        found = zip(answer["chunks"], answer["scores"], strict=True)
+        return [(chunk["chunk_id"], score) for chunk, score in found]
+
+    async def close(self) -> None:
+        """Delete the vector DB, which may lie on a service, and stop the server."""
+        try:
+            if self._client is not None:
+                await self._client.delete(f"/v1/vector-dbs/{self.vector_db_id}")
+                await self._client.aclose()
+        finally:
+            self._running.close()
+
+    async def _post(self, what: str, body: dict[str, Any]) -> Any:
+        if self._client is None:
+            raise RuntimeError(f"{self.name} is not prepared")
+        answer = await self._client.post(f"/v1/vector-io/{what}", json=body)
+        if answer.status_code >= 400:
+            raise RuntimeError(f"HTTP {answer.status_code}: {answer.text[:300]}")
+        return answer.json() if answer.content else None
+
+
+@contextmanager
+def running_server(home: Path) -> Iterator[str]:
+    """Run `corral serve` on a free port of this machine and yield its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "serve"]
+    environment, quiet = {**os.environ, "CORRAL_HOME": str(home)}, subprocess.DEVNULL
+    process = subprocess.Popen(
+        [*command, "--port", str(port)], env=environment, stdout=quiet, stderr=quiet
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def wait_until(ask: Callable[[], httpx.Response]) -> None:
+    """Ask until the answer is 200.
+
+    Raises:
+        TimeoutError: It was not, for a minute.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if ask().status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.01)
+    raise TimeoutError("the server did not answer")
+
+
+def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str, Any]:
+    """Return the body of a vector-io query."""
+    return {
+        "vector_db_id": vector_db_id,
+        "query": text,
+        "params": {"mode": mode, "max_chunks": k},
+    }
+
+
+def measure_server(count: int) -> list[Measured]:
+    """Measure insert rate, overhead, query time and start time of a server with `count` chunks."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
+        with running_server(home) as url, httpx.Client(base_url=url, timeout=120) as client:
+            wait_until(lambda: client.get("/v1/health"))
+            lines = [_insert(client, count)]
+            lines.append(_hybrid(client))
+            lines.append(_overhead(client, load_config(home=home), home))
+        lines.append(_start(home))
+    return lines
+
+
+def _insert(client: httpx.Client, count: int) -> Measured:
+    vectors = synthetic_embeddings(count)
+    texts = synthetic_texts(count)
+    for name, model in (("real", "all-MiniLM-L6-v2"), ("hashed", "hashing")):
+        body = {"vector_db_id": name, "embedding_model": model, "search_mode": "hybrid"}
+        client.post("/v1/vector-dbs", json=body).raise_for_status()
+    rates = []
+    for name in ("real", "hashed"):
+        for start in range(0, count, BATCH):
+            chunks = [
+                {"content": texts[n], "embedding": vectors[n].tolist(), "metadata": {"n": n}}
+                for n in range(start, min(start + BATCH, count))
+            ]
+            begin = time.perf_counter()
+            inserted = {"vector_db_id": name, "chunks": chunks}
+            client.post("/v1/vector-io/insert", json=inserted).raise_for_status()
+            rates.append(len(chunks) / (time.perf_counter() - begin))
+    rate = float(len(rates) / np.sum(1 / np.array(rates)))
+    return ("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
+
+
+def _hybrid(client: httpx.Client) -> Measured:
+    """Time hybrid queries whose text differs each time, embedding of the query included."""
+    seconds = []
+    for number in range(WARM_UP + REPEATS):
+        body = query_body("real", QUESTION.format(number), "hybrid")
+        begin = time.perf_counter()
+        client.post("/v1/vector-io/query", json=body).raise_for_status()
+        seconds.append(time.perf_counter() - begin)
+    p50 = float(np.median(seconds[WARM_UP:])) * 1000
+    return ("hybrid query with its embedding, p50", f"{p50:.1f} ms", "<= 25 ms", p50 <= 25)
+
+
+def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Measured:
+    """Time the same query over HTTP and on the index directly, in turn."""
+    served, direct = [], []
+    with asyncio.Runner() as runner:
+        stack = Stack(config, home)
+        search = Retrieval(stack).search
+        for number in range(WARM_UP + REPEATS):
+            text = QUESTION.format(number)
+            begin = time.perf_counter()
+            client.post("/v1/vector-io/query", json=query_body("hashed", text, "hybrid"))
+            served.append(time.perf_counter() - begin)
+            begin = time.perf_counter()
+            runner.run(search("hashed", text, k=10, mode="hybrid"))
+            direct.append(time.perf_counter() - begin)
+        runner.run(stack.close())
+    a, b = (float(np.median(times[WARM_UP:])) * 1000 for times in (served, direct))
+    figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms"
+    return ("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
+
+
+def _start(home: Path) -> Measured:
+    """Time from starting the process to the first answer of a hybrid query, model included."""
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        with running_server(home) as url, httpx.Client(base_url=url, timeout=60) as client:
+            body = query_body("real", QUESTION.format("lost"), "hybrid")
+            wait_until(partial(client.post, "/v1/vector-io/query", json=body))
+            seconds.append(time.perf_counter() - begin)
+    median = float(np.median(seconds))
+    return ("process start to first answer", f"{median:.2f} s", "< 2 s", median < 2)

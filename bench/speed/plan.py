@@ -1,0 +1,213 @@
+"""What a speed run will measure, checked before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.api.errors import Conflict, InvalidRequest
+from corral.api.provider import Api
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Backend, find_backends, load_adapter
+from corral.bench.data.datasets import read_sets
+from corral.bench.reports.environment import package_versions
+from corral.bench.reports.report import REPORT_NAME
+from corral.bench.speed.load_data import parse_size
+from corral.bench.speed.load_plan import Source, expanded, key_of, parse_share, sources
+from corral.bench.speed.worker import HTTP, INDEX, Contestant
+from corral.providers.config import RunConfig
+from corral.providers.registry import check_config
+
+BASELINE = "exact"
+SERVER_SIZE = 5_000
+"""Chunks behind a server: its share of a query does not depend on their number."""
+LEAST_SECONDS = 2.0
+"""What starting one worker process takes, at the very least."""
+MOST_CONCURRENCY = 256
+INSERTS_PER_SECOND = 2_000
+CELL_SHARE = 0.4
+"""Of its time limit that a cell takes on average; for the estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement of a system: a mode, a filter, and how many questions are under way."""
+
+    mode: SearchMode
+    selectivity: float | None
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedPlan:
+    """A whole run.
+
+    Attributes:
+        backends: What is measured; the baseline is among them.
+        sources: What is measured on.
+        modes, selectivities, concurrencies: What is asked; None is no filter.
+        baseline: Name of the backend that ratios are made to.
+        server: Whether Corral's backends are measured behind a server, too.
+        k: Hits asked for.
+        rounds: In which every cell is measured on every system in turn; ratios are medians of
+            theirs.
+        queries: Most questions of a cell, all rounds together.
+        cell_seconds: Longest time of a cell, all rounds together.
+        seed: Of data and order.
+        model: Embedding model for judged sets; None takes the configuration's default.
+        max_seconds: After so many, no further round is begun.
+    """
+
+    backends: tuple[Backend, ...]
+    sources: tuple[Source, ...]
+    modes: tuple[SearchMode, ...]
+    selectivities: tuple[float | None, ...]
+    concurrencies: tuple[int, ...]
+    config: RunConfig
+    out: Path
+    home: Path
+    baseline: str = BASELINE
+    server: bool = False
+    k: int = 10
+    rounds: int = 3
+    queries: int = 300
+    cell_seconds: float = 1.0
+    seed: int = 0
+    model: str | None = None
+    max_seconds: float | None = None
+    resume: bool = False
+    command: str = ""
+
+    def contestants(self, *, served: bool) -> list[Contestant]:
+        """Return what is measured against each other: all backends, or each with its server."""
+        if not served:
+            return [Contestant(backend) for backend in self.backends]
+        own = [backend for backend in self.backends if backend.entry is not None]
+        return [Contestant(backend, way) for backend in own for way in (INDEX, HTTP)]
+
+    def cells(self, *, served: bool) -> list[Cell]:
+        """Return what every contestant is asked, as far as it can."""
+        selectivities = (None,) if served else self.selectivities
+        return [
+            Cell(mode, selectivity, concurrency)
+            for mode in self.modes
+            for selectivity in selectivities
+            for concurrency in self.concurrencies
+        ]
+
+    def units(self) -> list[tuple[Source, bool]]:
+        """Return (source, whether behind servers): each is measured as a whole, or not at all."""
+        plain = [(source, False) for source in self.sources]
+        behind = [(Source(None, SERVER_SIZE, self.seed), True)]
+        return plain + (behind if self.server and self.contestants(served=True) else [])
+
+    def seconds(self, source: Source, *, served: bool) -> float:
+        """Return about how long a unit takes."""
+        contestants, cells = self.contestants(served=served), self.cells(served=served)
+        asked = len(cells) * self.cell_seconds * CELL_SHARE
+        return len(contestants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
+
+    def key(self, source: Source, *, served: bool) -> str:
+        """Return a hash of everything that decides a unit's figures, versions included."""
+        names = [
+            (
+                c.label,
+                c.backend.address,
+                c.backend.entry and c.backend.entry.model_dump(mode="json"),
+            )
+            for c in self.contestants(served=served)
+        ]
+        settings = (self.baseline, self.k, self.rounds, self.queries, self.cell_seconds, self.seed)
+        cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells(served=served)]
+        versions = package_versions(self.requires())
+        return key_of(source.key(), served, names, settings, self.model, cells, versions)
+
+    def requires(self) -> list[str]:
+        """Return the distributions of the foreign systems, whose versions count."""
+        foreign = [backend.name for backend in self.backends if backend.entry is None]
+        return [name for each in foreign for name in load_adapter(each).requires]
+
+
+def make_speed_plan(
+    *,
+    backends: Sequence[str],
+    out: Path,
+    home: Path,
+    config: RunConfig | None = None,
+    data: Sequence[str] = (),
+    sizes: Sequence[str] = (),
+    modes: Sequence[str] = tuple(SearchMode),
+    filters: Sequence[str] = (),
+    concurrency: Sequence[int] = (1,),
+    baseline: str = BASELINE,
+    max_documents: int | None = None,
+    **options: object,
+) -> SpeedPlan:
+    """Return a checked plan; nothing has been started or written yet.
+
+    Args:
+        backends: As `find_backends` takes them, `all-inline` and `all-peers` beside.
+        data: Judged sets, as `read_sets` takes them; none for seeded data.
+        sizes: Such as 1k; needed for seeded data.
+        filters: Shares of the chunks that pass, such as 1%; asking without a filter comes first.
+        concurrency: Questions under way at once.
+        baseline: A backend; measured too where it is not named.
+        options: Further fields of `SpeedPlan`.
+
+    Raises:
+        InvalidRequest, ConfigError: Something cannot work; the message says what.
+        Conflict: `out` holds another run's report, and `resume` is not set.
+    """
+    settings = config or RunConfig()
+    names = expanded([*backends, baseline])
+    shares: list[float | None] = [None, *map(parse_share, filters)]
+    wanted = [parse_size(size) for size in sizes]
+    plan = SpeedPlan(
+        backends=tuple(find_backends(names, settings)),
+        sources=tuple(
+            sources(read_sets(data), wanted, int(str(options.get("seed", 0))), max_documents)
+        ),
+        modes=tuple(dict.fromkeys(map(SearchMode.parse, modes))),
+        selectivities=tuple(dict.fromkeys(shares)),
+        concurrencies=tuple(sorted(set(concurrency))),
+        config=settings,
+        out=out,
+        home=home,
+        baseline=baseline.partition("=")[0],
+        **options,  # type: ignore[arg-type]  # the command line's own, checked by it
+    )
+    _check(plan)
+    return plan
+
+
+def _check(plan: SpeedPlan) -> None:
+    if not plan.sources:
+        raise InvalidRequest("Neither --sizes nor --data is given.", field="sizes")
+    for name, value, most in (("rounds", plan.rounds, 100), ("queries", plan.queries, 100_000)):
+        if not 1 <= value <= most:
+            raise InvalidRequest(f"--{name} is {value}; it is 1 to {most}.", field=name)
+    if (
+        not plan.concurrencies
+        or not 1 <= min(plan.concurrencies) <= max(plan.concurrencies) <= MOST_CONCURRENCY
+    ):
+        raise InvalidRequest(
+            f"--concurrency holds numbers from 1 to {MOST_CONCURRENCY}.", field="concurrency"
+        )
+    if not any(mode in backend.modes for backend in plan.backends for mode in plan.modes):
+        raise InvalidRequest("None of these backends has such a mode.", field="modes")
+    for backend in plan.backends:
+        if backend.entry is not None:
+            check_config(Api.VECTOR_IO, backend.entry)
+    if plan.max_seconds is not None and plan.max_seconds < LEAST_SECONDS:
+        raise InvalidRequest(
+            f"--max-seconds {plan.max_seconds:g} is too small for one measurement: starting takes "
+            f"{LEAST_SECONDS:g} s.",
+            field="max_seconds",
+        )
+    if (plan.out / REPORT_NAME).exists() and not plan.resume:
+        raise Conflict(
+            f"{plan.out} holds a report already.",
+            hint="Give --resume to go on with it, or another --out.",
+            field="out",
+        )

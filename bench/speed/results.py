@@ -1,0 +1,152 @@
+"""Rows of a report from what the rounds brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from corral.bench.backends import load_adapter
+from corral.bench.reports.rows import BuildRow, SpeedRow
+from corral.bench.speed.load import BlockingSystem, Timed
+from corral.bench.speed.load_data import Material
+from corral.bench.speed.plan import Cell
+from corral.bench.speed.session import Ready, Weight
+from corral.bench.speed.worker import Contestant
+
+MOST_SAMPLES = 1000
+
+
+@dataclass
+class Measured:
+    """What is known of one contestant so far.
+
+    Attributes:
+        inserts: (chunks, seconds) of each tenth.
+        right: By mode and selectivity, how much of what can be found its answers hold.
+        failed: Modes and selectivities that failed, and are not asked again.
+        rounds: By cell, what each round brought.
+    """
+
+    contestant: Contestant
+    remote: bool
+    inserts: list[tuple[int, float]] = field(default_factory=list)
+    ready: Ready | None = None
+    weight: Weight | None = None
+    right: dict[tuple[str, float | None], float] = field(default_factory=dict)
+    failed: set[tuple[str, float | None]] = field(default_factory=set)
+    rounds: dict[Cell, list[Timed]] = field(default_factory=dict)
+
+    @property
+    def deferred(self) -> bool:
+        """Whether its inserts are stored when it is built."""
+        backend = self.contestant.backend
+        kind = None if backend.entry else load_adapter(backend.name)
+        return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred
+
+    @property
+    def rate(self) -> float | None:
+        """Chunks per second over all inserts; with the build, where inserting is left to it."""
+        seconds = sum(spent for _, spent in self.inserts)
+        if self.deferred and self.ready is not None:
+            seconds += self.ready.build_seconds
+        return sum(count for count, _ in self.inserts) / seconds if seconds else None
+
+
+def build_row(one: Measured, base: Measured | None, material: Material) -> BuildRow:
+    """Return what storing took."""
+    rates = [count / seconds for count, seconds in one.inserts if seconds and not one.deferred]
+    weight = None if one.remote else one.weight
+    ratio = one.rate / base.rate if base and base.rate and one.rate else None
+    return BuildRow(
+        backend=one.contestant.backend.name,
+        data_set=material.name,
+        size=len(material.texts),
+        dimension=material.embeddings.shape[1],
+        insert_rate=one.rate,
+        first_tenth_rate=rates[0] if rates else None,
+        last_tenth_rate=rates[-1] if rates else None,
+        build_seconds=one.ready.build_seconds if one.ready else None,
+        seconds_until_searchable=one.ready.searchable_seconds if one.ready else None,
+        memory_mib=weight.memory_mib if weight else None,
+        disk_mib=weight.disk_mib if weight else None,
+        baseline=base.contestant.backend.name if base and ratio else None,
+        ratio=ratio,
+    )
+
+
+def speed_rows(
+    one: Measured, base: Measured | None, material: Material, k: int, label: str
+) -> list[SpeedRow]:
+    """Return a row for every cell that was measured; `label` names the baseline."""
+    rows = []
+    for cell, rounds in one.rounds.items():
+        if not rounds:
+            continue
+        ratio = _ratio(rounds, base.rounds.get(cell, []) if base else [])
+        latencies = np.sort([seconds for timed in rounds for seconds in timed.latencies]) * 1000
+        p50, p95, p99 = np.quantile(latencies, [0.5, 0.95, 0.99])
+        right = one.right.get((cell.mode.value, cell.selectivity))
+        rows.append(
+            SpeedRow(
+                backend=one.contestant.backend.name,
+                data_set=material.name,
+                mode=cell.mode.value,
+                size=len(material.texts),
+                selectivity=cell.selectivity,
+                concurrency=cell.concurrency,
+                k=k,
+                n_queries=len(latencies),
+                p50_ms=float(p50),
+                p95_ms=float(p95),
+                p99_ms=float(p99),
+                throughput_qps=float(np.median([len(t.latencies) / t.seconds for t in rounds])),
+                samples_ms=_samples(latencies.tolist()),
+                recall_vs_exact=right if cell.mode.value == "vector" else None,
+                baseline=label if ratio is not None else None,
+                ratio=ratio,
+                variant=one.contestant.variant,
+            )
+        )
+    return rows
+
+
+def overheads(found: Mapping[str, Sequence[SpeedRow]]) -> list[str]:
+    """Return what a server adds to each backend, in words, from rows by contestant label."""
+    notes = []
+    for label, rows in found.items():
+        if not label.endswith(" http"):
+            continue
+        name = label.removesuffix(" http")
+        bare = {(row.mode, row.concurrency): row for row in found.get(f"{name} index", ())}
+        parts = [
+            f"{row.mode} {row.p50_ms - bare[row.mode, 1].p50_ms:+.2f} ms"
+            for row in rows
+            if row.concurrency == 1 and (row.mode, 1) in bare
+        ]
+        if parts:
+            size = rows[0].size
+            notes.append(
+                f"{name}: what the server adds to the bare index, p50, {size:,} chunks, its "
+                f"embedding of the question by `hashing` included: {', '.join(parts)}."
+            )
+    return notes
+
+
+def _ratio(ours: Sequence[Timed], theirs: Sequence[Timed]) -> float | None:
+    """Return the median over the rounds of p50 over p50; they were measured next to each other."""
+    pairs = [
+        float(np.median(a.latencies) / np.median(b.latencies))
+        for a, b in zip(ours, theirs, strict=False)
+        if a.latencies and b.latencies
+    ]
+    return float(np.median(pairs)) if pairs else None
+
+
+def _samples(latencies: list[float]) -> tuple[float, ...]:
+    """Return at most `MOST_SAMPLES` of sorted latencies, evenly spaced, the longest among them."""
+    if len(latencies) > MOST_SAMPLES:
+        places = np.linspace(0, len(latencies) - 1, MOST_SAMPLES).round().astype(int)
+        latencies = [latencies[place] for place in places]
+    return tuple(round(one, 4) for one in latencies)

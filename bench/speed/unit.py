@@ -1,0 +1,278 @@
+"""One data set of one size, measured on all systems at once, each in its own process."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from corral.bench.backends import Backend, load_adapter
+from corral.bench.reports.report import Report
+from corral.bench.reports.rows import BuildRow, Failure, SpeedRow
+from corral.bench.speed.checks import LEAST, SpeedChecks
+from corral.bench.speed.load import Load
+from corral.bench.speed.load_data import Material, share_filter, write_material
+from corral.bench.speed.load_plan import Source, material_of
+from corral.bench.speed.plan import (
+    CELL_SHARE,
+    INSERTS_PER_SECOND,
+    LEAST_SECONDS,
+    Cell,
+    SpeedPlan,
+)
+from corral.bench.speed.results import Measured, build_row, overheads, speed_rows
+from corral.bench.speed.session import percent, spread
+from corral.bench.speed.worker import INDEX, Contestant, OutOfTime, Worker, WorkerFailed
+from corral.providers.embedding.hashing.embedder import embed_text
+
+Advance = Callable[[int, int], None]
+"""Called with units that are finished, and with hundredths of a second of work that was done."""
+
+PARTS = 10
+"""In so many parts the data are stored, on each system in turn."""
+QUESTIONS = 200
+CALL_SECONDS = 600.0
+"""A system that is at one step for so long hangs, and is ended."""
+
+
+class Unit:
+    """All systems are filled, then checked, then asked in rounds.
+
+    Args:
+        plan: The run that this is a part of.
+        source: What is measured on.
+        served: Whether backends are measured against themselves behind a server.
+        ends: On the clock of `time.monotonic`; nothing is begun after it.
+        advance: For the work that is done, `plan.seconds` of this unit in all.
+    """
+
+    def __init__(
+        self, plan: SpeedPlan, source: Source, served: bool, ends: float, advance: Advance
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._served = served
+        self._ends = ends
+        self._advance = advance
+        self._contestants = plan.contestants(served=served)
+        self._workers: dict[str, Worker] = {}
+        self._measured = {c.label: Measured(c, _remote(c.backend)) for c in self._contestants}
+        self._failures: list[Failure] = []
+        self._random = np.random.default_rng(plan.seed)
+        self._work_left = round(plan.seconds(source, served=served) * 100)
+
+    async def measure(self, part: Report) -> Report:
+        """Return a report with this unit's rows only."""
+        self._material = await self._make_material()
+        part = part.with_rows(self._material.row())
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            write_material(self._material, folder)
+            try:
+                await self._start(folder)
+                await self._fill()
+                await self._check()
+                await self._ask()
+            finally:
+                for worker in self._workers.values():
+                    worker.stop()
+        self._advance(0, self._work_left)
+        rows = self._rows()
+        notes = overheads(rows) if self._served else []
+        builds = [] if self._served else [self._build(one) for one in self._measured.values()]
+        filled = [row for row in builds if row.insert_rate is not None]
+        part = part.with_rows(*filled, *(r for each in rows.values() for r in each))
+        part = part.with_rows(*self._failures)
+        return part.model_copy(update={"notes": tuple(notes)})
+
+    async def _make_material(self) -> Material:
+        plan = self._plan
+        made = await material_of(self._source, plan.config, plan.home, plan.model, QUESTIONS)
+        return _hashed(made) if self._served else made
+
+    async def _start(self, folder: Path) -> None:
+        for number, contestant in enumerate(self._contestants):
+            scratch = folder / f"system-{number}"
+            scratch.mkdir()
+            self._workers[contestant.label] = Worker(contestant, folder, scratch)
+            await self._call(contestant, "start", "prepare")
+            self._progress(LEAST_SECONDS)
+
+    async def _fill(self) -> None:
+        """Store a tenth on each in turn, until all is stored; then have it made searchable."""
+        for start, end in spread(len(self._material.texts), PARTS):
+            for contestant in self._in_turn():
+                seconds = await self._call(contestant, "ingest", "add", start, end)
+                if seconds is not None:
+                    self._measured[contestant.label].inserts.append((end - start, seconds))
+                self._progress((end - start) / INSERTS_PER_SECOND)
+        for contestant in self._in_turn():
+            self._measured[contestant.label].ready = await self._call(contestant, "ingest", "ready")
+
+    async def _check(self) -> None:
+        """Warm everything up, see whether the answers are right, and weigh."""
+        checks = SpeedChecks(self._material, self._plan.k)
+        kinds = dict.fromkeys((cell.mode, cell.selectivity) for cell in self._cells())
+        for contestant in self._in_turn():
+            for mode, selectivity in kinds:
+                if not _can(contestant.backend, Cell(mode, selectivity, 1)):
+                    continue
+                asked = (mode, selectivity, self._plan.k, checks.number)
+                answers = await self._call(contestant, "search", "answers", *asked, mode=mode)
+                if answers is not None:
+                    self._judge(
+                        contestant,
+                        mode.value,
+                        selectivity,
+                        checks.right(mode, selectivity, answers),
+                    )
+            self._measured[contestant.label].weight = await self._call(
+                contestant, "search", "weigh"
+            )
+
+    def _judge(
+        self, contestant: Contestant, mode: str, selectivity: float | None, right: float
+    ) -> None:
+        self._measured[contestant.label].right[mode, selectivity] = right
+        if right < LEAST:
+            filtered = f" with a {percent(selectivity)} filter" if selectivity is not None else ""
+            self._fail(
+                contestant,
+                "check",
+                f"Its answers{filtered} hold {right:.2f} of what can be found: its times there are "
+                "not those of a right answer. `corral bench fidelity` tells why.",
+                mode,
+            )
+
+    async def _ask(self) -> None:
+        """Ask in rounds: each cell on each contestant in turn."""
+        plan = self._plan
+        most = max(1, plan.queries // plan.rounds)
+        for number in range(plan.rounds):
+            for cell in self._cells():
+                load = Load(
+                    cell.mode,
+                    plan.k,
+                    share_filter(cell.selectivity),
+                    cell.concurrency,
+                    max(most, cell.concurrency),
+                    plan.cell_seconds / plan.rounds,
+                )
+                for contestant in self._in_turn():
+                    await self._round(contestant, cell, load, number * most)
+                    self._progress(plan.cell_seconds * CELL_SHARE / plan.rounds)
+
+    async def _round(self, contestant: Contestant, cell: Cell, load: Load, first: int) -> None:
+        one, kind = self._measured[contestant.label], (cell.mode.value, cell.selectivity)
+        spent = sum(timed.seconds for timed in one.rounds.get(cell, ()))
+        if kind not in one.right or kind in one.failed or spent >= self._plan.cell_seconds:
+            return  # it cannot, or could not, or is so slow that one round took all the time
+        timed = await self._call(contestant, "search", "load", load, first, mode=cell.mode)
+        if timed is None:
+            one.failed.add(kind)
+        else:
+            one.rounds.setdefault(cell, []).append(timed)
+
+    async def _call(
+        self,
+        contestant: Contestant,
+        stage: str,
+        what: str,
+        *arguments: Any,
+        mode: str | None = None,
+    ) -> Any:
+        """Return the worker's answer; None where it failed, which its row then says."""
+        worker = self._workers.get(contestant.label)
+        if worker is None:
+            return None
+        begin = time.monotonic()
+        try:
+            if begin > self._ends:
+                worker.stop()
+                raise OutOfTime
+            answer = await worker.call(what, *arguments, ends=min(self._ends, begin + CALL_SECONDS))
+        except OutOfTime:
+            if time.monotonic() > self._ends:
+                self._fail(contestant, "budget", "No time was left for all of it.", mode)
+            else:
+                self._fail(contestant, stage, f"No answer within {CALL_SECONDS:g} s.", mode)
+            self._workers.pop(contestant.label)
+            return None
+        except WorkerFailed as error:
+            self._fail(contestant, stage, str(error), mode)
+            if mode is None or not worker.alive:
+                self._workers.pop(contestant.label).stop()
+            return None
+        return answer
+
+    def _fail(
+        self, contestant: Contestant, stage: str, message: str, mode: str | None = None
+    ) -> None:
+        failure = Failure(
+            backend=contestant.label,
+            stage=stage,
+            message=message,
+            data_set=self._material.name,
+            mode=mode,
+        )
+        if failure not in self._failures:
+            self._failures.append(failure)
+
+    def _in_turn(self) -> list[Contestant]:
+        """Return the contestants in a new order, so that none always follows the same one."""
+        return [self._contestants[n] for n in self._random.permutation(len(self._contestants))]
+
+    def _cells(self) -> list[Cell]:
+        return self._plan.cells(served=self._served)
+
+    def _base(self, one: Measured) -> Measured | None:
+        """Return what a contestant is compared with."""
+        for other in self._measured.values():
+            same = other.contestant.backend == one.contestant.backend
+            if self._served and same and other.contestant.variant == INDEX:
+                return other
+            if not self._served and other.contestant.backend.name == self._plan.baseline:
+                return other
+        return None
+
+    def _rows(self) -> dict[str, list[SpeedRow]]:
+        found = {}
+        for name, one in self._measured.items():
+            base = self._base(one)
+            label = base.contestant.label if base else ""
+            found[name] = speed_rows(one, base, self._material, self._plan.k, label)
+        return found
+
+    def _build(self, one: Measured) -> BuildRow:
+        return build_row(one, self._base(one), self._material)
+
+    def _progress(self, seconds: float) -> None:
+        """Say that a step is done that was to take so long; whether it did makes the estimate."""
+        done = min(self._work_left, round(seconds * 100))
+        self._work_left -= done
+        self._advance(0, done)
+
+
+def _can(backend: Backend, cell: Cell) -> bool:
+    """Say whether a backend has the mode, and filters where there is one."""
+    honors = backend.entry is not None or load_adapter(backend.name).filters
+    return cell.mode in backend.modes and (cell.selectivity is None or honors)
+
+
+def _remote(backend: Backend) -> bool:
+    """Say whether a backend keeps its data elsewhere."""
+    if backend.entry is not None:
+        return backend.entry.provider_type.startswith("remote::")
+    return load_adapter(backend.name).service
+
+
+def _hashed(material: Material) -> Material:
+    """Return material whose embeddings are those that a server's `inline::hashing` makes."""
+    dimension = material.embeddings.shape[1]
+    rows = np.stack([embed_text(text, dimension) for text in material.texts])
+    asked = np.stack([embed_text(text, dimension) for text in material.questions])
+    return material.with_embeddings(rows, asked)
