@@ -176,7 +176,11 @@ class SpeedRow(Row):
 
 
 class TuneTrial(Row):
-    """One setting that `tune` tried, by nDCG@10; held_out only for those reported at the end."""
+    """One setting that `tune` tried, by nDCG@10; held_out only for those reported at the end.
+
+    Attributes:
+        complete_at_5: Share of all questions with everything relevant among their first five.
+    """
 
     label: str
     settings: dict[str, Any]
@@ -184,6 +188,7 @@ class TuneTrial(Row):
     held_out: Estimate | None = None
     held_out_by_query: dict[str, float] | None = None
     comparison: Comparison | None = None
+    complete_at_5: float | None = None
 
 
 class TuneSection(Row):

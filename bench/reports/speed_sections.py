@@ -250,12 +250,17 @@ def _build_cells(row: BuildRow) -> list[Content]:
 def _tuned(found: TuneSection) -> Html:
     source = "made from the chunks" if found.generated else "given"
     queries = f"{found.n_train} queries to choose by, {found.n_held_out} held out, {source}."
-    columns = [Column("Setting"), *figures("Training half", "Held-out half"), Column("Verdict")]
+    columns = [
+        Column("Setting"),
+        *figures("Training half", "Held-out half", "All in 5"),
+        Column("Verdict"),
+    ]
     rows: list[list[Content]] = [
         [
             [user(t.label), tag("b", " ← chosen") if t.label == found.chosen else None],
             wording.estimate(t.train),
             wording.estimate(t.held_out),
+            "" if t.complete_at_5 is None else f"{t.complete_at_5:.3f}",
             verdict(t.comparison),
         ]
         for t in sorted(found.trials, key=lambda t: (t.held_out is None, -t.train.mean))

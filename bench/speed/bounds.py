@@ -1,6 +1,6 @@
 """How fast is SQLite, and what does the server add? Ratios within one run, medians, warm-up apart.
 
-    python -m corral.bench.speed.bounds [--count 100000]      or: corral bench bounds
+    corral bench bounds [--count 100000]
 
 Each line names its bound. Comparisons are interleaved (one query each, in turn), since a machine's
 speed drifts.

@@ -44,13 +44,15 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
     train, held_out = halves(list(questions.texts), seed)
     trials = [*single_modes(), *fusions()]
     trained = {trial: await _values(answers, questions, trial, train) for trial in trials}
-    for trial in re_ranked(_best(trained)):
+    again = re_ranked(_best(trained))
+    for trial in again:
         trained[trial] = await _values(answers, questions, trial, train)
     best = simplest(trained)
     order = sorted(trained, key=lambda trial: -_mean(trained[trial]))
-    shown = dict.fromkeys([best, *single_modes(), *order[:REPORTED]])
+    shown = dict.fromkeys([best, *single_modes(), *order[:REPORTED], *again])
     judged = {trial: await _values(answers, questions, trial, held_out) for trial in shown}
-    rows = [_row(trial, trained[trial], judged, seed) for trial in trained]
+    complete = {trial: await _complete(answers, questions, trial) for trial in shown}
+    rows = [_row(trial, trained[trial], judged, complete, seed) for trial in trained]
     chunks = await _enough(answers, questions, best, train)
     return TuneSection(
         data_set=answers.vector_db.identifier,
@@ -58,7 +60,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         generated=questions.generated,
         n_train=len(train),
         n_held_out=len(held_out),
-        trials=tuple(rows),
+        trials=_compared(rows, judged, seed),
         chosen=best.label,
         registration=best.settings(),
         statement=_statement(best, judged, seed),
@@ -110,7 +112,13 @@ def _mean(values: Values) -> float:
     return sum(values.values()) / len(values)
 
 
-def _row(trial: Trial, values: Values, judged: Mapping[Trial, Values], seed: int) -> TuneTrial:
+def _row(
+    trial: Trial,
+    values: Values,
+    judged: Mapping[Trial, Values],
+    complete: Mapping[Trial, float],
+    seed: int,
+) -> TuneTrial:
     held_out = judged.get(trial)
     return TuneTrial(
         label=trial.label,
@@ -118,7 +126,28 @@ def _row(trial: Trial, values: Values, judged: Mapping[Trial, Values], seed: int
         train=bootstrap(list(values.values()), seed),
         held_out=None if held_out is None else bootstrap(list(held_out.values()), seed),
         held_out_by_query=held_out,
+        complete_at_5=complete.get(trial),
     )
+
+
+def _compared(
+    rows: Sequence[TuneTrial], judged: Mapping[Trial, Values], seed: int
+) -> tuple[TuneTrial, ...]:
+    """Compare what was held out with the better single mode, Holm's correction over all of it."""
+    values = {trial.label: found for trial, found in judged.items()}
+    single = max(single_modes(), key=lambda trial: _mean(values[trial.label])).label
+    others = {label: found for label, found in values.items() if label != single}
+    found = compare(others, single, values[single], seed)
+    return tuple(row.model_copy(update={"comparison": found.get(row.label)}) for row in rows)
+
+
+async def _complete(answers: Answers, questions: Questions, trial: Trial) -> float:
+    """Return the share of questions with everything relevant among their first five."""
+    complete = 0
+    for key, relevant in questions.relevant.items():
+        ranked = _judged_ids(await answers.ranked(key, trial), answers, questions, key)
+        complete += relevant.keys() <= set(ranked[:5])
+    return complete / len(questions.relevant)
 
 
 def _statement(best: Trial, judged: Mapping[Trial, Values], seed: int) -> str:

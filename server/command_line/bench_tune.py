@@ -14,14 +14,14 @@ from rich.text import Text
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown
 from corral.bench.reports.environment import begin_report
 from corral.bench.reports.report import REPORT_NAME, write_report
-from corral.bench.reports.rows import Estimate, TuneSection
+from corral.bench.reports.rows import Estimate, TuneSection, TuneTrial
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
 from corral.server.command_line import display
 from corral.server.command_line.bench_quality import command_line, new_folder
 from corral.server.command_line.progress import progress
 
-SHOWN = 12
+SHOWN = 20
 
 
 def run(home: Path | None, config: Path | None, *, out: Path | None, **options: Any) -> None:
@@ -50,7 +50,7 @@ def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]
 
 def show(section: TuneSection, *, applied: bool) -> None:
     """Print the best trials, what is recommended, and what it is worth."""
-    table = display.new_table("tried", "nDCG@10, choosing half>", "judging half>")
+    table = display.new_table("tried", "nDCG@10, choosing half>", "judging half>", "all in 5>")
     title = f"{section.data_set} on {section.backend}: {section.n_train} questions choose, "
     table.title, table.title_justify = (
         Text(display.clean(f"{title}{section.n_held_out} judge")),
@@ -60,11 +60,18 @@ def show(section: TuneSection, *, applied: bool) -> None:
     judged = [t for t in trials if t.held_out is not None or t.label == section.chosen]
     for trial in judged[:SHOWN]:
         mark = " (recommended)" if trial.label == section.chosen else ""
-        display.add_row(table, f"{trial.label}{mark}", _said(trial.train), _said(trial.held_out))
+        display.add_row(
+            table, f"{trial.label}{mark}", _said(trial.train), _said(trial.held_out), _share(trial)
+        )
     registration = json.dumps(section.registration)
     verb = "Registered" if applied else "Recommended registration"
     lines = (section.statement, *section.notes, f"{verb}: {registration}")
     display.show(table, *(Text(display.clean(line)) for line in lines))
+
+
+def _share(trial: TuneTrial) -> str:
+    """Return the share of questions with everything relevant among their first five."""
+    return "-" if trial.complete_at_5 is None else f"{trial.complete_at_5:.3f}"
 
 
 def _said(found: Estimate | None) -> str:

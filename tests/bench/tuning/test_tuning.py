@@ -188,6 +188,11 @@ def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> 
     assert (section.n_train, section.n_held_out, section.generated) == (20, 20, True)
     assert section.chosen in {trial.label for trial in section.trials}
     assert section.registration["search_mode"] == section.chosen.split()[0]
+    shown = [trial for trial in section.trials if trial.held_out is not None]
+    assert all(trial.complete_at_5 is not None for trial in shown)
+    [keyword] = [trial for trial in shown if trial.label == "keyword"]
+    assert (keyword.complete_at_5 or 0) >= keyword.train.mean / 2, "one answer each, mostly found"
+    assert sum(trial.comparison is not None for trial in shown) == len(shown) - 1
     assert "held out" in section.statement
     assert "by Holm" in section.statement
     assert any("known items" in note for note in section.notes)
