@@ -21,10 +21,10 @@ from corral.providers.vector_io.exact import (
     effective_metric,
     exact_scores,
 )
-from corral.providers.vector_io.id_pages import IdPages
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.engine import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import CHUNKS
+from corral.providers.vector_io.milvus.id_pages import IdPages
 from corral.providers.vector_io.milvus.keywords import Keywords
 from corral.providers.vector_io.milvus.rows import Entry, Row, entry_of, row_key
 from corral.providers.vector_io.milvus.schema import stored_dimension
@@ -182,10 +182,13 @@ class MilvusIndex(EmbeddingIndex):
     def _ids_after(self, after: str, limit: int) -> list[str]:
         """Return the first ids that follow one. Milvus orders nothing: all are read."""
         with self._store.engine.alone():
-            known = self._pages.following(after, limit)
+            version = None  # nobody else writes to an embedded Milvus
+            if not self._store.engine.embedded:
+                version = frozenset(self._store.other_writers().items())
+            known = self._pages.following(after, limit, version)
             if known is not None:
                 return known
-            reading = self._pages.reading(after)
+            reading = self._pages.reading(after, version)
             reading.add(self._store.chunk_ids())
             return self._pages.page(reading, limit)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 from qdrant_client import models
@@ -12,7 +14,6 @@ from qdrant_client import models
 from corral.api.errors import CorralError, ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.id_pages import IdPages
 from corral.providers.vector_io.qdrant.collection import Collection, Row
 from corral.providers.vector_io.qdrant.connection import Server
 from corral.providers.vector_io.qdrant.points import (
@@ -53,7 +54,6 @@ class ServerCollection(Collection):
         self._server = server
         self._client = server.client
         self._writing = asyncio.Lock()
-        self._pages = IdPages()
         self._indexed: set[str] = set()
 
     async def exists(self) -> bool:
@@ -181,18 +181,16 @@ class ServerCollection(Collection):
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
         """Return the first chunk ids that follow one. Qdrant orders no texts: all are read."""
-        known = self._pages.following(after, limit)
-        if known is not None:
-            return known
-        reading = self._pages.reading(after)
+        first: list[str] = []
         offset: Any = None
         while True:
             records, offset = await self._call(
                 self._client.scroll, limit=SCROLL_BATCH, offset=offset, with_payload=["chunk_id"]
             )
-            reading.add((record.payload or {})["chunk_id"] for record in records)
+            ids = ((record.payload or {})["chunk_id"] for record in records)
+            first = heapq.nsmallest(limit, chain(first, (i for i in ids if i > after)))
             if offset is None:
-                return self._pages.page(reading, limit)
+                return first
 
     async def count(self) -> int:
         """Return the number of points."""
@@ -233,16 +231,11 @@ class ServerCollection(Collection):
                 if several:
                     await self._undo(ids, before)
                 raise
-            finally:
-                self._pages.forget()
 
     async def delete(self, ids: Sequence[str]) -> None:
         """Delete points; unknown ids are ignored."""
         async with self._writing:
-            try:
-                await self._delete(ids)
-            finally:
-                self._pages.forget()
+            await self._delete(ids)
 
     async def order_by(self, names: Sequence[str]) -> None:
         """See that these fields have an index of numbers."""

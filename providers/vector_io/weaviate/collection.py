@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from weaviate import WeaviateAsyncClient
@@ -14,7 +16,6 @@ from weaviate.exceptions import UnexpectedStatusCodeError, WeaviateInsertManyAll
 
 from corral.api.errors import NotFound, ProviderError
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.id_pages import IdPages
 from corral.providers.vector_io.weaviate.connection import Connection
 from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
 from corral.providers.vector_io.weaviate.keyword import Statistics
@@ -48,7 +49,6 @@ class Collection:
         self._name = name
         self._connection = connection
         self._inside = True
-        self._pages = IdPages()
         connection.enter()
 
     # --- the collection itself ---------------------------------------------------------------
@@ -162,16 +162,14 @@ class Collection:
 
         So texts that users send stay out of its filters, and need no index.
         """
-        known = self._pages.following(after, limit)
-        if known is not None:
-            return known
-        reading = self._pages.reading(after)
+        first: list[str] = []
         last: str | None = None
         while True:
             rows = await self._page(last)
-            reading.add(str(row.properties["chunk_id"]) for row in rows)
+            ids = (str(row.properties["chunk_id"]) for row in rows)
+            first = heapq.nsmallest(limit, chain(first, (i for i in ids if i > after)))
             if len(rows) < MOST_RESULTS:
-                return self._pages.page(reading, limit)
+                return first
             last = rows[-1].id
 
     async def _page(self, after: str | None) -> list[Row]:
@@ -257,22 +255,14 @@ class Collection:
         return await self._request(request)
 
     async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        try:
-            return await self._request(self._consistent(request))
-        finally:
-            self._pages.forget()
-
-    def _consistent(
-        self, request: Callable[[Native], Awaitable[T]]
-    ) -> Callable[[Native], Awaitable[T]]:
         if self._connection.config.replicas == 1:
-            return request
+            return await self._request(request)
         everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
 
         def consistent(native: Native) -> Awaitable[T]:
             return request(native.with_consistency_level(everywhere))
 
-        return consistent
+        return await self._request(consistent)
 
     async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
         try:

@@ -340,23 +340,6 @@ def test_large_writes_are_cut_into_requests(
     run(with_provider(service, use))
 
 
-def test_pages_of_ids_are_read_once(service: Service) -> None:
-    """Page after page is one reading of all ids; a write between two of them is seen."""
-
-    async def use(provider: QdrantProvider) -> None:
-        index = await filled(provider)
-        service.requests.clear()
-        assert [await index.chunk_ids(after, 1) for after in ("", "a", "b", "c")] == [
-            ["a"], ["b"], ["c"], [],
-        ]  # fmt: skip
-        assert service.requests == ["POST /points/scroll"]
-        assert await index.chunk_ids("", 1) == ["a"]
-        await index.delete_chunks(["b"])
-        assert await index.chunk_ids("a", 1) == ["c"]
-
-    run(with_provider(service, use))
-
-
 def test_a_query_takes_few_requests(service: Service) -> None:
     """Vector: one search. Keyword: all counts at once, then one search. Then the chunks."""
 

@@ -370,22 +370,6 @@ def test_dropping_twice_is_fine(server: StandIn) -> None:
     run(server, steps)
 
 
-def test_pages_of_ids_are_read_once(server: StandIn) -> None:
-    """Page after page is one reading of all ids; a write between two of them is seen."""
-
-    async def steps(one: WeaviateIndex) -> None:
-        await one.add_chunks(chunks("a", "b", "c"), vectors(3))
-        server.requests.clear()
-        pages = [await one.chunk_ids(after, 1) for after in ("", "a", "b", "c")]
-        assert pages == [["a"], ["b"], ["c"], []]
-        assert [name for name, _ in server.requests] == ["Search"]
-        assert await one.chunk_ids("", 1) == ["a"]
-        await one.delete_chunks(["b"])
-        assert await one.chunk_ids("a", 1) == ["c"]
-
-    run(server, steps)
-
-
 # --- answers larger than one request may hold ----------------------------------------------------
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from corral.providers.vector_io import id_pages as module
-from corral.providers.vector_io.id_pages import IdPages
+from corral.providers.vector_io.milvus import id_pages as module
+from corral.providers.vector_io.milvus.id_pages import IdPages
 
 
 class Engine:
@@ -17,14 +17,15 @@ class Engine:
         self.ids = ids
         self.pages = IdPages()
         self.reads = 0
+        self.version = 0
 
     def page(self, after: str, limit: int) -> list[str]:
         """Return a page as a provider does."""
-        found = self.pages.following(after, limit)
+        found = self.pages.following(after, limit, self.version)
         if found is not None:
             return found
         self.reads += 1
-        reading = self.pages.reading(after)
+        reading = self.pages.reading(after, self.version)
         ids = list(self.ids)
         random.Random(7).shuffle(ids)
         for start in range(0, len(ids), 50):
@@ -72,6 +73,17 @@ def test_a_write_is_seen_by_the_next_page() -> None:
     engine.ids = (engine.ids | {"c0009x"}) - {"c0010"}
     engine.pages.forget()
     assert engine.page("c0009", 2) == ["c0009x", "c0011"]
+
+
+def test_a_write_of_another_process_is_seen_by_the_next_page() -> None:
+    """It changes the version, and what was kept under another one is not used."""
+    engine = Engine(ids(100))
+    assert engine.page("", 10)[-1] == "c0009"
+    engine.ids.add("c0009x")
+    engine.version += 1
+    assert engine.page("c0009", 2) == ["c0009x", "c0010"]
+    assert engine.page("c0010", 2) == ["c0011", "c0012"]
+    assert engine.reads == 2
 
 
 def test_a_write_during_a_reading_leaves_nothing() -> None:

@@ -1,9 +1,9 @@
-"""Pages of chunk ids in order, from an engine that cannot order them."""
+"""Pages of chunk ids in order, which Milvus cannot give."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 KEPT_IDS = 100_000
 """Most ids kept for the pages to come, 10 MB or so; no page is larger (`chunk_ids`)."""
@@ -14,11 +14,11 @@ class Reading:
 
     Args:
         after: Only ids that follow it count.
-        writes: How often this process had written when the reading began.
+        state: What the engine and this process had written when the reading began.
     """
 
-    def __init__(self, after: str, writes: int) -> None:
-        self.writes = writes
+    def __init__(self, after: str, state: Hashable) -> None:
+        self.state = state
         self._after = after
         self._ids: list[str] = []
 
@@ -39,42 +39,44 @@ class IdPages:
     """Keeps what follows a page for the next one, so that not every page reads all ids.
 
     To go through n chunks reads all of them n / `KEPT_IDS` times, however small the pages. Only who
-    goes on where the last page ended is served from what is kept, and a write of this process drops
-    it; a chunk that others delete meanwhile may still be listed. Safe to use from threads.
+    goes on where the last page ended is served from what is kept, and only while nobody has
+    written: this process says so by `forget`, and other processes' writes show in `version`, any
+    value that each of them changes. Safe to use from threads.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[str] = []
         self._last: str | None = None  # of the page given last
+        self._state: Hashable = None
         self._is_end = False
         self._writes = 0
 
-    def following(self, after: str, limit: int) -> list[str] | None:
+    def following(self, after: str, limit: int, version: Hashable = None) -> list[str] | None:
         """Return the page that follows the one given last; None where all ids must be read."""
         with self._lock:
-            if after != self._last or (len(self._kept) < limit and not self._is_end):
+            is_next = after == self._last and self._state == (version, self._writes)
+            if not is_next or (len(self._kept) < limit and not self._is_end):
                 return None
             return self._cut(limit)
 
-    def reading(self, after: str) -> Reading:
-        """Return what takes in all ids."""
-        return Reading(after, self._writes)
+    def reading(self, after: str, version: Hashable = None) -> Reading:
+        """Return what takes in all ids; the version is that of before they are read."""
+        return Reading(after, (version, self._writes))
 
     def page(self, reading: Reading, limit: int) -> list[str]:
         """Return the first page of a reading that is done, and keep the rest."""
         ids = reading.first()
         with self._lock:
-            if reading.writes != self._writes:
-                return ids[:limit]
             self._kept, self._is_end = ids, len(ids) < KEPT_IDS
+            self._state = reading.state
             return self._cut(limit)
 
     def forget(self) -> None:
         """Drop what is kept: this process has written."""
         with self._lock:
             self._writes += 1
-            self._kept, self._last = [], None
+            self._kept, self._last, self._state = [], None, None
 
     def _cut(self, limit: int) -> list[str]:
         page, self._kept = self._kept[:limit], self._kept[limit:]
