@@ -10,6 +10,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.filters import matches, parse_filter
+from corral.api.fusion import RRFRanker
 from corral.api.hits import QueryChunksResponse
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import chunk_terms
@@ -167,7 +168,9 @@ def test_hybrid_has_the_legs_of_the_single_modes(server: Server) -> None:
             await index.add_chunks(some_chunks(120), embeddings(120))
             query, text = embeddings(1, seed=3)[0], "number7 grazes number8"
             for only in (None, {"type": "lt", "key": "n", "value": 90}):
-                whole = await index.query(query, text, k=20, mode="hybrid", filters=only)
+                whole = await index.query(
+                    query, text, k=20, mode="hybrid", filters=only, ranker=RRFRanker(candidates=40)
+                )
                 for leg in ("vector", "keyword"):
                     single = await index.query(query, text, k=40, mode=leg, filters=only)
                     expected = {h.chunk.chunk_id: h.explanation.legs[leg] for h in single.hits}
