@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -25,6 +24,12 @@ from corral.api.errors import (
     NotFound,
 )
 from corral.server.command_line.bench import bench
+from corral.server.command_line.options import (
+    field_weight,
+    named_option,
+    number_or_auto,
+    typed,
+)
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 MODES = click.Choice(["vector", "keyword", "hybrid"])
@@ -206,12 +211,12 @@ def query(
     option is a field of the RAG tool's query config; see docs/ for each with an example.
     """
     asked: dict[str, Any] = {name: value for name, value in options.items() if value}
-    asked |= {"max_chunks": int(k) if k.isdecimal() else k, "score_threshold": threshold}
+    asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
     if max_tokens is not None:
         asked["max_tokens_in_context"] = max_tokens
     kinds = {"ranker": ranker, "rerank": rerank}
-    asked |= {name: _typed(value) for name, value in kinds.items() if value}
-    asked |= dict(map(_option, others))
+    asked |= {name: typed(value) for name, value in kinds.items() if value}
+    asked |= dict(map(named_option, others))
     _run(target, "query", db, text, asked, explain=explain, as_json=as_json)
 
 
@@ -280,7 +285,7 @@ def create_db(
     if ranker is not None:
         given["ranker"] = {"type": ranker}
     if weights:
-        given["field_weights"] = {"content": 1.0, **dict(map(_field_weight, weights))}
+        given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
     _run(target, "create_db", db, given)
 
 
@@ -344,40 +349,6 @@ def show_config(target: Target) -> None:
 
 
 main.add_command(bench)
-
-
-def _typed(given: str) -> Any:
-    """Return `{"type": NAME}` for a name, and what JSON says for JSON."""
-    return json.loads(given) if _is_json(given) else {"type": given}
-
-
-def _option(given: str) -> tuple[str, Any]:
-    """Return the field and value of `NAME=VALUE`; what is no JSON is text."""
-    name, separator, value = given.partition("=")
-    if not name or not separator:
-        raise click.UsageError(f"{given!r} is not of the form NAME=VALUE.")
-    return name, json.loads(value) if _is_json(value) else value
-
-
-def _is_json(given: str) -> bool:
-    try:
-        json.loads(given)
-    except ValueError:
-        return False
-    return True
-
-
-def _field_weight(given: str) -> tuple[str, float]:
-    """Return the field and weight of `FIELD=WEIGHT`; the server checks the range."""
-    field, separator, weight = given.rpartition("=")
-    try:
-        if not separator or not field:
-            raise ValueError
-        return field, float(weight)
-    except ValueError:
-        raise click.BadParameter(
-            f"{given!r} is not FIELD=WEIGHT", param_hint="--field-weight"
-        ) from None
 
 
 def _commands() -> ModuleType:

@@ -189,8 +189,9 @@ def test_explain_shows_both_legs(filled: Corral) -> None:
     why = [line.split() for line in shown.splitlines() if " vector " in line or " keyword " in line]
     vector, keyword = (line for line in why if line[0] == "1")
     assert (vector[1], keyword[1]) == ("vector", "keyword")
-    assert (vector[5], keyword[5]) == ("0.500", "0.500")  # first in each leg: half of the score
-    assert keyword[6:] == ["hook", "iron"] or keyword[6:] == ["iron", "hook"]
+    half = ["0.500", "x", "1.000", "=", "0.500"]  # first in each leg: half of the score
+    assert (vector[5:10], keyword[5:10]) == (half, half)
+    assert keyword[10:] == ["hook", "iron"] or keyword[10:] == ["iron", "hook"]
 
 
 def test_json_is_the_reply(filled: Corral) -> None:
