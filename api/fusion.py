@@ -224,19 +224,17 @@ def fuse(
     """
     found = {name: _leg_hits(legs.get(name, ())) for name in LEGS}
     weights, worth = _SHARES[ranker.type](ranker, found)
-    combine = max if ranker.type == "max" else sum
-    worths: dict[str, dict[LegName, float]] = {}
+    larger = ranker.type == "max"
+    total: dict[str, float] = {}
     for name in LEGS:
+        weight = weights[name]
         for chunk_id, hit in found[name].items():
-            worths.setdefault(chunk_id, {})[name] = worth(name, hit)
-    parts = {
-        i: {name: weights[name] * worth_ for name, worth_ in each.items()}
-        for i, each in worths.items()
-    }
-    ranked = sorted((-min(1.0, combine(part.values())), i) for i, part in parts.items())
+            share, other = weight * worth(name, hit), total.get(chunk_id, 0.0)
+            total[chunk_id] = max(share, other) if larger else share + other
+    ranked = sorted((-min(1.0, score), chunk_id) for chunk_id, score in total.items())
     return [
-        FusedHit(i, -negative, _explanation(found, i, weights, worths[i], parts[i]))
-        for negative, i in ranked[:k]
+        FusedHit(chunk_id, -negative, _explanation(found, chunk_id, weights, worth))
+        for negative, chunk_id in ranked[:k]
     ]
 
 
@@ -244,12 +242,13 @@ def _explanation(
     found: _Found,
     chunk_id: str,
     weights: Mapping[LegName, float],
-    worth: Mapping[LegName, float],
-    part: Mapping[LegName, float],
+    worth: Callable[[LegName, LegHit], float],
 ) -> Explanation:
-    legs = {name: found[name][chunk_id] for name in part}
-    counted = {name: weights[name] for name in part}
-    return Explanation(legs, part, weights=counted, normalized=worth)
+    legs = {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
+    counted = {name: weights[name] for name in legs}
+    normalized = {name: worth(name, hit) for name, hit in legs.items()}
+    contributions = {name: counted[name] * normalized[name] for name in legs}
+    return Explanation(legs, contributions, weights=counted, normalized=normalized)
 
 
 def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
