@@ -54,6 +54,7 @@ ORDER BY score DESC, c.chunk_id LIMIT %(k)s
 _TYPES = """
 SELECT attname::text, typname::text, atttypmod FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
 WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
 """
 
 

@@ -35,7 +35,7 @@ OLDEST = (1, 33)
 
 _GRACE_SECONDS = 0.5
 _PAUSES_SECONDS = (0.1, 0.2)
-_RECONNECT_SECONDS = 1.0  # gRPC itself would wait up to two minutes for a server that is back
+_RECONNECT_SECONDS = 0.5  # gRPC itself would wait up to two minutes for a server that is back
 
 _NOT_CONNECTED = (
     WeaviateConnectionError,
