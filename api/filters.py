@@ -88,6 +88,7 @@ class _Parser:
         self.nodes = 0
 
     def node(self, data: Any, path: str, depth: int) -> Filter:
+        """Return what stands at a path, parsed."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise _bad(path, f"the filter has more than {MAX_NODES} nodes", "Use in or nin.")
@@ -106,6 +107,7 @@ class _Parser:
     def compound(
         self, data: Mapping[str, Any], kind: CompoundType, path: str, depth: int
     ) -> Compound:
+        """Return an and or an or."""
         _only_keys(data, ("type", "filters"), path)
         parts = data.get("filters")
         if not isinstance(parts, list | tuple) or not parts:
@@ -119,6 +121,7 @@ class _Parser:
         )
 
     def comparison(self, data: Mapping[str, Any], kind: ComparisonType, path: str) -> Comparison:
+        """Return a comparison of one key."""
         _only_keys(data, ("type", "key", "value"), path)
         key = data.get("key")
         if not isinstance(key, str) or not strip_nul(key):

@@ -64,25 +64,25 @@ pytest.register_assert_rewrite(
     )
 )  # fmt: skip
 
-from corral.api.testing.concurrency import ConcurrencyTests  # noqa: E402
-from corral.api.testing.differential import DifferentialTests  # noqa: E402
-from corral.api.testing.documents import DocumentTests  # noqa: E402
-from corral.api.testing.enumeration import EnumerationTests  # noqa: E402
-from corral.api.testing.filters import FilterTests  # noqa: E402
-from corral.api.testing.fuzzy import FuzzyTests, NotFuzzyTests  # noqa: E402
-from corral.api.testing.guards import GuardTests  # noqa: E402
-from corral.api.testing.hostile import HostileTextTests  # noqa: E402
-from corral.api.testing.hybrid import HybridTests  # noqa: E402
-from corral.api.testing.isolation import IsolationTests  # noqa: E402
-from corral.api.testing.keyword import KeywordTests  # noqa: E402
-from corral.api.testing.lifecycle import LifecycleTests  # noqa: E402
-from corral.api.testing.limits import LimitTests  # noqa: E402
-from corral.api.testing.persistence import PersistenceTests, ProcessTests  # noqa: E402
-from corral.api.testing.refusals import RefusalTests  # noqa: E402
-from corral.api.testing.scoring import ScoreTests  # noqa: E402
-from corral.api.testing.suite import Suite  # noqa: E402
-from corral.api.testing.vector import VectorTests  # noqa: E402
-from corral.api.testing.writes import WriteTests  # noqa: E402
+from corral.api.testing.concurrency import ConcurrencyTests
+from corral.api.testing.differential import DifferentialTests
+from corral.api.testing.documents import DocumentTests
+from corral.api.testing.enumeration import EnumerationTests
+from corral.api.testing.filters import FilterTests
+from corral.api.testing.fuzzy import FuzzyTests, NotFuzzyTests
+from corral.api.testing.guards import GuardTests
+from corral.api.testing.hostile import HostileTextTests
+from corral.api.testing.hybrid import HybridTests
+from corral.api.testing.isolation import IsolationTests
+from corral.api.testing.keyword import KeywordTests
+from corral.api.testing.lifecycle import LifecycleTests
+from corral.api.testing.limits import LimitTests
+from corral.api.testing.persistence import PersistenceTests, ProcessTests
+from corral.api.testing.refusals import RefusalTests
+from corral.api.testing.scoring import ScoreTests
+from corral.api.testing.suite import Suite
+from corral.api.testing.vector import VectorTests
+from corral.api.testing.writes import WriteTests
 
 __all__ = ["IndexConformance", "Suite"]
 

@@ -64,7 +64,7 @@ class HybridTests(Suite):
                 "vector": as_leg(index.vector([1, 2, -1], k=size), "vector"),
                 "keyword": as_leg(index.keyword("w1 w2 w7", k=size), "keyword"),
             }
-            expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]
+            expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]  # names are str here
             response = index.hybrid([1, 2, -1], "w1 w2 w7", k=k, ranker=ranker)
             assert ids(response) == [hit.chunk_id for hit in expected]
             assert response.scores == pytest.approx([hit.score for hit in expected], abs=1e-6)

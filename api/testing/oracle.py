@@ -50,7 +50,7 @@ def bm25(
         frequency[chunk_id] = Counter()
         for field, text in texts.items():
             for term in text.split():
-                frequency[chunk_id][term] += weights[field]  # type: ignore[assignment]
+                frequency[chunk_id][term] += weights[field]  # type: ignore[assignment]  # Counter says int
     total: dict[str, float] = {}
     for term in query.split():
         holding = {i: f[term] for i, f in frequency.items() if f[term]}

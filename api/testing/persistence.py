@@ -90,7 +90,8 @@ class PersistenceTests(Suite):
         index = indexes.open(**PLAIN)
         indexes.run(index.index.close())
         writer = indexes.start_process(index, ("versions", ("d", 0, 10_000, 40)))
-        acknowledged = [int(writer.stdout.readline()) for _ in range(5)]  # type: ignore[union-attr]
+        assert writer.stdout is not None
+        acknowledged = [int(writer.stdout.readline()) for _ in range(5)]
         writer.kill()
         output, _ = writer.communicate(timeout=30)
         acknowledged += [int(line) for line in output.splitlines() if line.strip()]

@@ -153,7 +153,7 @@ class Retrieval:
         if not vector_db_ids:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
         vector_dbs = [self.library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
-        chosen = options_of(**given) if options is None else options
+        chosen = _chosen(options, given)
         passing = parse_filter(chosen.filters if filters is None else filters)
         most = await self._most(vector_dbs, k)
         questions = [query, *chosen.queries]
@@ -283,6 +283,14 @@ def _merge(lists: Mapping[str, list[ContextHit]], weights: Mapping[str, float]) 
 def _rescored(each: ContextHit, score: float) -> ContextHit:
     hit = Hit(each.hit.chunk, score, each.hit.explanation)
     return ContextHit(each.vector_db_id, hit, each.rank, each.vector_db_score)
+
+
+def _chosen(options: RetrievalOptions | None, given: Mapping[str, Any]) -> RetrievalOptions:
+    if options is None:
+        return options_of(**given)
+    if given:
+        raise TypeError(f"options and {', '.join(given)} are both given; pass one of them")
+    return options
 
 
 def options_of(

@@ -296,6 +296,13 @@ def test_ranking_options_are_a_ranker(options: dict[str, Any], ranker: Any) -> N
     assert RankingOptions.model_validate(options).fusion() == ranker
 
 
+def test_options_are_said_in_one_way() -> None:
+    """A whole value and single options at once are a mistake, and none of them is dropped."""
+    _, retrieval = filled()
+    with pytest.raises(TypeError, match="mode"):
+        ask(retrieval, "hay", options=RetrievalOptions(), mode="vector")
+
+
 def test_the_ranker_none_switches_re_ranking_off() -> None:
     """OpenAI's ranker is a re-ranker; `none` is none."""
     asked = RetrievalOptions.model_validate({"ranking_options": {"ranker": "none"}})
