@@ -18,8 +18,10 @@ demo: $(VENV)/.runtime
 serve: $(VENV)/.runtime
 	@$(BIN)/corral serve
 
+# Each file runs whole in one process, so that its servers start once; more than four processes
+# would only start more servers.
 test: $(VENV)/.dev $(VENV)/.browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .

@@ -45,12 +45,16 @@ class Keywords:
         self._analyzer = analyzer(vector_db.language)
         self._store = store
         self._threads = store.engine.threads
-        self.in_memory = not store.layout.arrays  # how many chunks hold each term
         self._tally: Tally | None = None
         self._others: dict[str, str] = {}  # other writers, as the tally knows them
         self._known: dict[int, int] = {}  # chunks by term key, as counted by the server
         self._writing = writing
         self._counting = threading.RLock()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is counted here, not by the server, how many chunks hold each term."""
+        return not self._store.counts_terms
 
     def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
         """Return what is stored of the words of new chunks."""

@@ -164,9 +164,15 @@ def size_of(row: Mapping[str, Any]) -> int:
     return total
 
 
-def entry(row: Mapping[str, Any]) -> Entry:
-    """Return what a row means to the statistics; without keys where it came without lexemes."""
-    keys = json.loads(row["lexemes"])[0] if row.get("lexemes") else []
+def entry(row: Mapping[str, Any], payload: str | None) -> Entry:
+    """Return what a row means to the statistics.
+
+    Args:
+        row: With its lexemes, unless the payload is None.
+        payload: Of a chunk too long to have its lexemes beside it: all of it, or "" when it is
+            being replaced. None leaves the keys out.
+    """
+    keys = lexemes(row["lexemes"], payload)[0] if payload is not None else []
     return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
 
 
@@ -197,7 +203,12 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
 
 
 def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
-    """Return the keys and frequencies of a row; a long chunk keeps them in its payload."""
+    """Return the keys and frequencies of a row; a long chunk keeps them in its payload.
+
+    Nothing where there is neither, since the chunk is being replaced.
+    """
+    if not stored and not payload:
+        return [], []
     keys, frequencies = json.loads(stored or json.loads(payload)["lexemes"])
     return keys, frequencies
 

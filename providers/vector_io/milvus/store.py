@@ -50,12 +50,16 @@ class Store:
         vector_db: The registration.
         layout: How rows are stored.
         vectors: The index of the embeddings, for a collection that is made.
+
+    Attributes:
+        counts_terms: Whether it can count the chunks that hold a term, by an index of arrays.
     """
 
     def __init__(
         self, engine: Engine, name: str, vector_db: VectorDB, layout: Layout, vectors: VectorIndex
     ) -> None:
         self.engine, self.layout, self.vectors = engine, layout, vectors
+        self.counts_terms = layout.arrays
         self.maker = RowMaker(layout, stored_dimension(vector_db))
         self._name = name
         self._vector_db = vector_db
@@ -82,6 +86,7 @@ class Store:
         if self.layout.arrays and missing:
             version = str(self.engine.call("get_server_version"))
             if version.startswith("milvus_lite"):  # knows no index of arrays and reads the rows
+                self.counts_terms = False
                 missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
         for parameters in missing.values():
             self._call("create_index", index_params=parameters, sync=False)
@@ -132,20 +137,26 @@ class Store:
 
     def entries(self, *, with_keys: bool) -> Iterator[Entry]:
         """Yield what the statistics need of every chunk."""
-        output = ("pk", "parts", "length", "reference", *(("lexemes",) if with_keys else ()))
-        return map(entry, self._scan(CHUNKS, output))
+        return self._entries(self._scan(CHUNKS, _entry_fields(with_keys)), with_keys)
 
     def entries_of(
         self, pks: Iterable[str], documents: Collection[str], *, with_keys: bool
     ) -> dict[str, Entry]:
         """Return the stored chunks of these primary keys and of these documents."""
-        output = ("pk", "parts", "length", "reference", *(("lexemes",) if with_keys else ()))
+        output = _entry_fields(with_keys)
         found = [
             row for row in self._get(list(pks), (*output, "kind")) if row["kind"] == Kind.CHUNK
         ]
         for some in _runs(sorted(map(digest, documents)), _BATCH):
             found.extend(self._scan(f"{CHUNKS} and document in {quoted(some)}", output))
-        return {row["pk"]: entry(row) for row in found}
+        return {one.pk: one for one in self._entries(iter(found), with_keys)}
+
+    def _entries(self, rows: Iterator[Any], with_keys: bool) -> Iterator[Entry]:
+        while some := list(islice(rows, _BATCH)):
+            long = [row["pk"] for row in some if with_keys and not row["lexemes"]]
+            texts = self.payloads_of(long) if long else {}
+            for row in some:
+                yield entry(row, texts.get(row["pk"], "") if with_keys else None)
 
     def chunks(self, pks: Sequence[str], *, with_embeddings: bool = False) -> list[Chunk]:
         """Return the chunks of these primary keys that exist, in any order."""
@@ -294,6 +305,10 @@ class Store:
         dimension = self._vector_db.embedding_dimension
         whole = self.payloads(rows)
         return [decoded(row, whole[row["pk"]], dimension) for row in rows if row["pk"] in whole]
+
+
+def _entry_fields(with_keys: bool) -> tuple[str, ...]:
+    return ("pk", "parts", "length", "reference", *(("lexemes",) if with_keys else ()))
 
 
 def _runs(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

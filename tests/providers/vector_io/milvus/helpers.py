@@ -41,6 +41,19 @@ def remote(uri: str, **options: Any) -> MilvusProvider:
     return create_remote("far", RemoteMilvusConfig(uri=uri, **options), Path())
 
 
+async def counting(
+    provider: MilvusProvider, by_server: bool, vector_db: VectorDB | None = None
+) -> MilvusIndex:
+    """Return a new index, where asked for one whose server counts the chunks that hold a term.
+
+    That is what is done with a Milvus that has indexes of arrays; Milvus Lite's server gives the
+    same answers, slowly.
+    """
+    index = await provider.open_index(vector_db or registered(), create=True)
+    index._store.counts_terms = by_server
+    return index
+
+
 def words(texts: dict[str, str], **metadata: Any) -> list[Chunk]:
     """Return a chunk for each id and text."""
     return [Chunk(chunk_id=i, content=text, metadata=metadata) for i, text in texts.items()]

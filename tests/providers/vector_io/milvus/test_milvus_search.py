@@ -18,22 +18,25 @@ from corral.providers.vector_io.milvus import store as store_module
 
 from .. import recall
 from .conftest import Server
-from .helpers import expected_scores, keyword, lite, registered, remote, rows_left, words
+from .helpers import counting, expected_scores, keyword, lite, registered, remote, rows_left, words
 
 
-def test_a_chunk_longer_than_a_row_is_one_chunk(milvus_server: Server) -> None:
+@pytest.mark.parametrize("by_server", [False, True])
+def test_a_chunk_longer_than_a_row_is_one_chunk(milvus_server: Server, by_server: bool) -> None:
     """300,000 characters and 9,000 different words: stored in parts, whole when read, scored by
-    all of its words, and gone with all parts when replaced or deleted.
+    all of its words, and gone with all parts when replaced or deleted; whoever counts the chunks
+    that hold a term.
 
     If this fails: a Milvus server takes 65,535 bytes in a text and 4,096 elements in an array.
     """
 
     async def run() -> None:
-        index = await remote(milvus_server.uri).open_index(registered(), create=True)
+        index = await counting(remote(milvus_server.uri), by_server)
         long = " ".join(f"word{number}天气" for number in range(9000)) + " filler" * 30_000
         texts = {"long": long.replace("天气", ""), "short": "word17 word8999 filler", "x": "lion"}
         stored = words(texts, note="é" * 100)
         await index.add_chunks(stored, [[1, 0], [0, 1], [1, 1]])
+        index._keywords.forget()  # so that the rows are read
         assert await index.get_chunks(list(texts)) == stored
         assert len(await rows_left(index, "kind == 1")) > 5
         for query in ("word17 filler", "word8999", "word5000 lion", "nothing"):
@@ -53,17 +56,21 @@ def test_a_chunk_longer_than_a_row_is_one_chunk(milvus_server: Server) -> None:
     asyncio.run(run())
 
 
-def test_scores_are_exact_over_segments_and_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["lite", "remote", "remote that counts"])
+def test_scores_are_exact_over_segments_and_memory(
+    tmp_path: Path, milvus_server: Server, by: str
+) -> None:
     """Chunks that Milvus Lite has flushed, those it has not, replaced and deleted ones: keyword
-    scores are the definition's, vector answers brute force.
+    scores are the definition's, vector answers brute force; embedded and over gRPC, whoever counts
+    the chunks that hold a term.
 
     If this fails: Milvus Lite scores each of its segments for itself.
     """
 
     async def run() -> None:
-        provider = lite(tmp_path)
+        provider = lite(tmp_path) if by == "lite" else remote(milvus_server.uri, index="FLAT")
         vector_db = registered(embedding_dimension=5)
-        index = await provider.open_index(vector_db, create=True)
+        index = await counting(provider, by == "remote that counts", vector_db)
         rng = np.random.default_rng(7)
         oracle = Oracle(vector_db)
         vocabulary = [f"w{number}" for number in range(60)]
@@ -83,7 +90,7 @@ def test_scores_are_exact_over_segments_and_memory(tmp_path: Path) -> None:
             assert oracle.complaint(near, oracle.vector(query), 20) == ""
             found = await index.query(None, asked, 20, mode="keyword")
             assert oracle.complaint(found, oracle.keyword(asked), 20, 1e-9) == ""
-        await index.close()
+        await index.delete()
 
     asyncio.run(run())
 
