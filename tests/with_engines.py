@@ -3,81 +3,102 @@
     python tests/with_engines.py corral bench quality --config {config} --backends {backends} ...
 
 `{config}` becomes a run.yaml with every provider that runs here, the three servers among them, and
-`{backends}` their names. The servers are on free ports of 127.0.0.1, in a folder that is removed,
-and end with the command. This is how the README's tables over all backends are made.
+`{backends}` their names. `{stand-ins}` are `qdrant-stand-in` and `weaviate-stand-in`: the providers
+of the servers that no package registry has, with the services of their tests in place of a server.
+What they answer is the provider's work and comparable; how fast they are says nothing.
+
+The servers are on free ports of 127.0.0.1, in a folder that is removed, and end with the command.
+This is how the README's tables over all backends are made.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import yaml
 
-HERE = Path(__file__).parent / "providers" / "vector_io"
 INLINE = ("memory", "sqlite", "faiss", "chroma", "qdrant", "milvus")
 
+Providers = dict[str, tuple[str, dict[str, Any]]]
+"""Provider types and settings by provider id."""
 
-def conftest(name: str) -> ModuleType:
-    """Return the module that knows how a backend's server is started."""
-    spec = importlib.util.spec_from_file_location(f"{name}_server", HERE / name / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+
+def module(name: str) -> ModuleType:
+    """Return a module of the tests of the backends; this folder is on the path of a script."""
+    return importlib.import_module(f"providers.vector_io.{name}")
 
 
 @contextmanager
-def servers(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    """Run the servers; yield the settings of their providers by type."""
-    with conftest("pgvector").postgresql() as postgresql:
-        chroma = conftest("chroma").Server(folder / "chroma")
-        milvus = conftest("milvus").Server(folder / "milvus")
+def servers(folder: Path) -> Iterator[Providers]:
+    """Run the servers; yield their providers."""
+    with ExitStack() as running:
+        postgresql = running.enter_context(module("pgvector.conftest").postgresql())
+        chroma = module("chroma.conftest").Server(folder / "chroma")
+        milvus = module("milvus.conftest").Server(folder / "milvus")
+        for server in (chroma, milvus):
+            running.callback(server.kill)
+            server.start()
+        yield {
+            "pgvector": ("remote::pgvector", postgresql.config),
+            "chroma-remote": ("remote::chroma", {"url": chroma.url}),
+            "milvus-remote": ("remote::milvus", {"uri": milvus.uri}),
+        }
+
+
+@contextmanager
+def stand_ins() -> Iterator[Providers]:
+    """Run the stand-ins; yield their providers."""
+    with module("qdrant.qdrant_service").running_service() as qdrant:
+        weaviate = module("weaviate.stand_in").StandIn()
         try:
-            chroma.start()
-            milvus.start()
+            address = {
+                "url": f"http://127.0.0.1:{weaviate.http_port}",
+                "grpc_port": weaviate.grpc_port,
+            }
             yield {
-                "remote::pgvector": postgresql.config,
-                "remote::chroma": {"url": chroma.url},
-                "remote::milvus": {"uri": milvus.uri},
+                "qdrant-stand-in": ("remote::qdrant", {"url": qdrant.url}),
+                "weaviate-stand-in": ("remote::weaviate", address),
             }
         finally:
-            chroma.kill()
-            milvus.kill()
+            weaviate.stop()
 
 
-def run_yaml(remote: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a configuration with the inline providers and these."""
-    entries: list[dict[str, Any]] = [
-        {"provider_id": name, "provider_type": f"inline::{name}"} for name in INLINE
+def run_yaml(providers: Providers) -> str:
+    """Return the configuration."""
+    entries = [
+        {"provider_id": name, "provider_type": kind, "config": config}
+        for name, (kind, config) in providers.items()
     ]
-    for kind, config in remote.items():
-        name = kind.removeprefix("remote::")
-        provider_id = f"{name}-remote" if name in INLINE else name
-        entries.append({"provider_id": provider_id, "provider_type": kind, "config": config})
-    return {"providers": {"vector_io": entries}}
+    return yaml.safe_dump({"providers": {"vector_io": entries}})
 
 
 def main(command: list[str]) -> int:
     """Run the command and return its exit code."""
-    with tempfile.TemporaryDirectory(prefix="corral-engines-") as name:
-        folder = Path(name)
-        with servers(folder) as remote:
-            settings = run_yaml(remote)
-            config = folder / "run.yaml"
-            config.write_text(yaml.safe_dump(settings))
-            names = [entry["provider_id"] for entry in settings["providers"]["vector_io"]]
-            places = {"{config}": str(config), "{backends}": ",".join(names)}
-            full = [places.get(part, part) for part in command]
-            return subprocess.run(full, check=False).returncode
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="corral-engines-")))
+        here: Providers = {name: (f"inline::{name}", {}) for name in INLINE}
+        here |= running.enter_context(servers(folder))
+        standing_in = (
+            running.enter_context(stand_ins()) if "{stand-ins}" in "".join(command) else {}
+        )
+        config = folder / "run.yaml"
+        config.write_text(run_yaml(here | standing_in))
+        places = {
+            "{config}": str(config),
+            "{backends}": ",".join(here),
+            "{stand-ins}": ",".join(standing_in),
+        }
+        for place, value in places.items():
+            command = [part.replace(place, value) for part in command]
+        return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":

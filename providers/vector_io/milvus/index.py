@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +135,8 @@ class MilvusIndex(EmbeddingIndex):
             hits = self._store.search(
                 "embedding", padded, expression, limit, ("chunk_id", "embedding")
             )
+            if len(hits) < k and self._store.unreached(expression, len(hits)):
+                return self._compare_all(padded, k, expression)
             if not hits:
                 return []
             matrix = np.array([hit["entity"]["embedding"] for hit in hits], dtype=np.float32)
@@ -150,6 +153,14 @@ class MilvusIndex(EmbeddingIndex):
             ):
                 return [Candidate(chunk_id, -negative) for negative, chunk_id in found[:k]]
             limit = min(limit * _GROWTH, MOST_ROWS)
+
+    def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
+        """Compare every row that passes: of many equal embeddings a graph does not reach all."""
+        best: list[tuple[float, str]] = []
+        for chunk_ids, matrix in self._store.embeddings(expression):
+            scores = exact_scores(matrix, padded, self._metric)
+            best = nsmallest(k, best + list(zip((-scores).tolist(), chunk_ids, strict=True)))
+        return [Candidate(chunk_id, -negative) for negative, chunk_id in best]
 
     def _relevance(self, distance: float) -> float:
         """Turn Milvus's distance, a squared one for L2, into a raw score."""

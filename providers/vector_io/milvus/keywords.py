@@ -54,7 +54,7 @@ class Keywords:
     @property
     def in_memory(self) -> bool:
         """Whether it is counted here, not by the server, how many chunks hold each term."""
-        return not self._store.counts_terms
+        return self._store.is_lite
 
     def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
         """Return what is stored of the words of new chunks."""

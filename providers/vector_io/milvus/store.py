@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest, ProviderError
 from corral.api.vector_dbs import VectorDB
@@ -52,14 +55,15 @@ class Store:
         vectors: The index of the embeddings, for a collection that is made.
 
     Attributes:
-        counts_terms: Whether it can count the chunks that hold a term, by an index of arrays.
+        is_lite: Whether Milvus Lite answers, in this process or as a server: it has no index of
+            arrays, so term keys are counted here, and it is told when to flush.
     """
 
     def __init__(
         self, engine: Engine, name: str, vector_db: VectorDB, layout: Layout, vectors: VectorIndex
     ) -> None:
         self.engine, self.layout, self.vectors = engine, layout, vectors
-        self.counts_terms = layout.arrays
+        self.is_lite = engine.embedded
         self.maker = RowMaker(layout, stored_dimension(vector_db))
         self._name = name
         self._vector_db = vector_db
@@ -83,11 +87,11 @@ class Store:
         missing = indexes(self._vector_db, self.layout, self.vectors)
         for field in self._call("list_indexes"):
             missing.pop(field, None)
-        if self.layout.arrays and missing:
+        if self.layout.arrays and missing:  # as they always are where none can be made
             version = str(self.engine.call("get_server_version"))
-            if version.startswith("milvus_lite"):  # knows no index of arrays and reads the rows
-                self.counts_terms = False
-                missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
+            self.is_lite = version.startswith("milvus_lite")
+        if self.is_lite:
+            missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
         for parameters in missing.values():
             self._call("create_index", index_params=parameters, sync=False)
         self._call("load_collection")
@@ -134,6 +138,17 @@ class Store:
             if len(hits) == limit:
                 break
         return hits
+
+    def unreached(self, expression: str, found: int) -> bool:
+        """Say whether more rows pass than a search found, which a graph's walk may not reach."""
+        return self.vectors.kind == "HNSW" and self.count(expression) > found
+
+    def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Yield the ids and embeddings of the chunks that pass, some at a time."""
+        rows = self.engine.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
+        while some := list(islice(rows, _BATCH)):
+            matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
+            yield [row["chunk_id"] for row in some], matrix
 
     def entries(self, *, with_keys: bool) -> Iterator[Entry]:
         """Yield what the statistics need of every chunk."""
@@ -280,7 +295,7 @@ class Store:
             self._call("delete", ids=list(pks))
 
     def _flush(self, rows: Iterable[Row]) -> None:
-        if not self.engine.embedded:  # a server flushes when it wants to
+        if not self.is_lite:  # a Milvus flushes when it wants to
             return
         self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
         if self._unflushed >= _UNFLUSHED_TERMS:

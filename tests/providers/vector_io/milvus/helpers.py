@@ -50,7 +50,7 @@ async def counting(
     same answers, slowly.
     """
     index = await provider.open_index(vector_db or registered(), create=True)
-    index._store.counts_terms = by_server
+    index._store.is_lite = provider._engine.embedded or not by_server
     return index
 
 
