@@ -40,6 +40,7 @@ class Service:
     broken: dict[str, int] = field(default_factory=dict)
     delay_seconds: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    counted: dict[str, Any] = field(default_factory=dict)
     server: ThreadingHTTPServer | None = None
 
     @property
@@ -62,10 +63,22 @@ class Service:
             server.hang_up()
 
     def answer(self, route: str, name: str, body: Body) -> Any:
-        """Return what the store says to a request."""
+        """Return what the store says to a request.
+
+        The local mode looks into every point to count some, where a server has an index; so counts
+        are kept until the next write.
+        """
+        request = json.dumps([route, name, body])
         with self.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _ROUTES[route](self.store, name, body)
+            if request not in self.counted:
+                result = _ROUTES[route](self.store, name, body)
+                if route not in _READING:
+                    self.counted.clear()
+                if route not in _COUNTING:
+                    return result
+                self.counted[request] = result
+            return self.counted[request]
 
 
 class _Server(ThreadingHTTPServer):
@@ -158,6 +171,9 @@ _ROUTES: dict[str, Callable[[QdrantClient, str, Body], Any]] = {
     "POST /points/delete": _delete,
     "POST /facet": _facet,
 }
+
+_COUNTING = {"POST /points/count", "POST /facet"}
+_READING = {*_COUNTING, "GET /exists", "POST /points", "POST /points/query", "POST /points/scroll"}
 
 
 def _plain(value: Any) -> Any:
