@@ -4,17 +4,27 @@ A copy goes through the source's ids in order. Of each batch it reads both sides
 target what is missing there or differs. So a step may be repeated, and a copy that was interrupted
 is simply started again: it passes over what is done.
 
-While others write to the source, a chunk that they add or change ahead of the copy comes along; one
-behind it does not, and one that they delete behind it stays in the target. `verify_copy` tells, and
-the same copy again brings the rest. It never deletes: what only the target holds is named instead.
+An engine that cannot order ids reads all of them for every list of ids. So 100,000 are asked for at
+once and kept between steps: a copy of n chunks costs n / 100,000 such readings, whatever the size
+of a step. Bounded memory: that list (10 MB or so) for each of the last 4 sources, and of each step
+at work 500 chunks of both sides at a time.
+
+While others write to the source, a chunk that they add or change ahead of the copy comes along,
+since ids are asked for anew when the number of chunks has changed; added where as many were deleted
+between two steps, it may not. One added behind the copy does not come along, and one that they
+delete behind it stays in the target. `verify_copy` tells, and the same copy again brings the rest.
+It never deletes: what only the target holds is named instead.
 """
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
+from corral.api.checks import MAX_IDS
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
@@ -27,6 +37,9 @@ MAX_BATCH = 10_000
 """Most chunks of one step."""
 WRITTEN_AT_ONCE = 500
 """Most chunks of one write, whatever the batch: engines bound the size of a request."""
+
+_MAX_LISTS = 4
+"""Most sources whose ids are kept; a copy whose list had to go asks for it again."""
 
 _SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
 
@@ -109,7 +122,7 @@ async def copy_vector_db(
 def batch_size(total: int) -> int:
     """Return how many chunks a step takes: a fiftieth of all, within 500 and 10,000.
 
-    Engines that cannot order by id read all ids for each step, so their number is bounded.
+    So progress is seen from the first fiftieth on, and no step takes long.
     """
     return min(max(total // 50, WRITTEN_AT_ONCE), MAX_BATCH)
 
@@ -143,7 +156,7 @@ async def copy_batch(
         )
     await _target(stack, source_id, target_id, provider_id, register=not after)
     source, target = await stack.index(source_id), await stack.index(target_id)
-    ids = await source.chunk_ids(after, limit)
+    ids, total = await _next_ids(source, after, limit)
     copied = 0
     for start in range(0, len(ids), WRITTEN_AT_ONCE):
         copied += await _copy(source, target, ids[start : start + WRITTEN_AT_ONCE])
@@ -152,7 +165,7 @@ async def copy_batch(
         copied=copied,
         last_id=ids[-1] if ids else after,
         done=len(ids) < limit,
-        total=await source.count(),
+        total=total,
     )
 
 
@@ -232,6 +245,43 @@ def _capabilities(stack: Stack, vector_db: VectorDB) -> Capabilities:
 
 
 # --- copying --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """Ids of a source, `MAX_IDS` at most: those after `after` when it had `total` chunks."""
+
+    after: str
+    ids: list[str]
+    total: int
+
+    def next(self, after: str, limit: int) -> list[str]:
+        start = bisect_right(self.ids, after)
+        return self.ids[start : start + limit]
+
+    def serves(self, after: str, limit: int) -> bool:
+        """Whether the ids asked for are all in it."""
+        is_last = len(self.ids) < MAX_IDS
+        return after >= self.after and (is_last or len(self.next(after, limit)) == limit)
+
+
+# By index, so that it goes with a vector DB that is deleted, registered anew or closed.
+_lists: WeakKeyDictionary[EmbeddingIndex, _Ids] = WeakKeyDictionary()
+
+
+async def _next_ids(source: EmbeddingIndex, after: str, limit: int) -> tuple[list[str], int]:
+    """Return the ids of a step, fewer than `limit` at the end only, and the source's number."""
+    total = await source.count()
+    kept = _lists.pop(source, None)
+    # A first step is a new copy, which must not miss what was there before it.
+    if kept is None or not after or kept.total != total or not kept.serves(after, limit):
+        kept = _Ids(after, await source.chunk_ids(after, MAX_IDS), total)
+    ids = kept.next(after, limit)
+    if len(ids) == limit:
+        _lists[source] = kept
+        for oldest in list(_lists)[:-_MAX_LISTS]:
+            del _lists[oldest]
+    return ids, total
 
 
 async def _copy(source: EmbeddingIndex, target: EmbeddingIndex, ids: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers import copying
 from corral.providers.config import RunConfig
 from corral.providers.copying import (
     CopyReport,
@@ -248,6 +249,83 @@ def test_the_size_of_a_step_is_bounded() -> None:
     assert [batch_size(n) for n in (0, 30_000, 500_000, 10**8)] == [500, 600, 10_000, 10_000]
 
 
+async def listed(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, vector_db_id: str = "source"
+) -> list[str]:
+    """Return a list that will hold `after` of each time that the source lists its ids."""
+    source = await stack.index(vector_db_id)
+    list_ids, asked = source._chunk_ids, list[str]()
+
+    async def counted(after: str, limit: int) -> Sequence[str]:
+        asked.append(after)
+        return await list_ids(after, limit)
+
+    monkeypatch.setattr(source, "_chunk_ids", counted)
+    return asked
+
+
+def test_ids_are_not_listed_for_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source lists its ids once for all steps of a copy, and once for its verification.
+
+    If this fails: engines that cannot order ids read all of them for every step.
+    """
+    after_each_step: list[int] = []
+
+    async def work(stack: Stack) -> None:
+        await filled(stack)
+        asked = await listed(stack, monkeypatch)
+        await copy_vector_db(
+            stack,
+            "source",
+            "target",
+            provider_id="memory",
+            batch=3,
+            progress=lambda _: after_each_step.append(len(asked)),
+        )
+        assert len(asked) == 2  # the second time by the verification
+        await copy_vector_db(stack, "source", "target")
+        assert len(asked) == 4  # a new copy does not trust an old list
+
+    run(tmp_path, work)
+    assert after_each_step == [1] * 14
+
+
+def test_long_lists_of_ids_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the ids are more than one list holds, steps are as large as ever and miss nothing."""
+    steps: list[CopyStep] = []
+
+    async def work(stack: Stack) -> None:
+        await filled(stack)
+        asked = await listed(stack, monkeypatch)
+        monkeypatch.setattr(copying, "MAX_IDS", 12)
+        await copy_vector_db(
+            stack, "source", "target", provider_id="memory", batch=5, progress=steps.append
+        )
+        assert asked[:-1] == ["", *(steps[n].last_id for n in (1, 3, 5))]
+        assert_equal(await stored(stack, "target"), await stored(stack, "source"))
+
+    run(tmp_path, work)
+    assert [step.seen for step in steps] == [5] * 8 + [0]
+
+
+def test_no_more_than_four_lists_of_ids_are_kept(tmp_path: Path) -> None:
+    """Copies that were begun and left hold memory for four sources at most, a finished one none."""
+
+    async def work(stack: Stack) -> None:
+        before = len(copying._lists)
+        await filled(stack)
+        for n in range(6):
+            here = "source" if n == 0 else f"copy {n - 1}"
+            await copy_vector_db(stack, here, f"copy {n}", provider_id="memory")
+            assert len(copying._lists) == before
+        for n in range(6):
+            await copy_batch(stack, f"copy {n}", "source", limit=5)
+        assert len(copying._lists) == 4
+        assert set(copying._lists) == {await stack.index(f"copy {n}") for n in range(2, 6)}
+
+    run(tmp_path, work)
+
+
 def test_a_copy_that_broke_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was copied stays; started again, in a new process too, only the rest is written."""
 
@@ -323,6 +401,28 @@ def test_a_source_that_is_written_to_is_noticed_and_can_be_caught_up(tmp_path: P
         await source.add_chunks([changed], row[:1])
         report = await copy_vector_db(stack, "source", "target")
         assert report.copied == 2
+        assert_equal(await stored(stack, "target"), await stored(stack, "source"))
+
+    run(tmp_path, work)
+
+
+def test_an_exchange_ahead_is_noticed_and_can_be_caught_up(tmp_path: Path) -> None:
+    """A chunk in the place of a deleted one does not change their number: the verification tells.
+
+    What was deleted ahead of the copy is not copied, though its id was on the list.
+    """
+
+    async def work(stack: Stack) -> None:
+        await filled(stack)
+        source = await stack.index("source")
+        first = await copy_batch(stack, "source", "target", provider_id="memory", limit=25)
+        await source.delete_chunks(["c0039"])
+        await source.add_chunks([Chunk(chunk_id="zz", content="new")], [[1.0] * DIMENSION])
+        step = await copy_batch(stack, "source", "target", after=first.last_id, limit=25)
+        assert step.done
+        with pytest.raises(Conflict, match=r"The target lacks 1 chunks, the first 'zz'"):
+            await verify_copy(stack, "source", "target")
+        assert (await copy_vector_db(stack, "source", "target")).copied == 1
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
     run(tmp_path, work)
@@ -434,9 +534,9 @@ def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> Non
         asked = {"vector_db_id": "target", "embedding_model": "hashing", "provider_id": "memory"}
         other = {**asked, "language": "nb", "metric": "l2", "ranker": {"type": "weighted"}}
         await stack.register(VectorDBRegistration.model_validate(other))
-        for copying in (copy_batch, copy_vector_db, verify_copy):
+        for refuses in (copy_batch, copy_vector_db, verify_copy):
             with pytest.raises(Conflict, match="another language, metric") as raised:
-                await copying(stack, "source", "target")
+                await refuses(stack, "source", "target")
             assert raised.value.field == "target_id"
         assert await (await stack.index("target")).count() == 0
 
