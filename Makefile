@@ -35,10 +35,16 @@ check: $(VENV)/.dev .typecheck
 matrix: $(VENV)/.dev
 	$(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
 
-# A small round on texts that Corral makes itself; your own data: corral bench quality --help
+# A small complete round on what Corral makes itself: quality, fidelity and speed on three backends,
+# about a minute, one report in a new folder. Your own data: corral bench quality --help
 bench: $(VENV)/.bench
-	$(BIN)/corral --home $(VENV)/bench bench quality --data miniature --backends memory,sqlite,faiss \
-		--fusion rrf --fusion weighted
+	@export OMP_NUM_THREADS=1; out=corral-bench/$$(date -u +%Y%m%d-%H%M%S); \
+	bench="$(BIN)/corral --home $(VENV)/bench bench"; on="--backends memory,sqlite,faiss"; status=0; \
+	$$bench quality $$on --data miniature --fusion rrf --fusion weighted \
+		--out $$out/quality || status=$$?; \
+	$$bench fidelity $$on --synthetic 1k --out $$out/fidelity || status=$$?; \
+	$$bench speed $$on --sizes 1k --concurrency 1,4 --queries 100 --out $$out/speed || status=$$?; \
+	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -109,20 +109,22 @@ def tune(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
-@click.argument("path", metavar="REPORT.json", type=FILE)
+@click.argument("paths", metavar="REPORT.json...", type=FILE, nargs=-1, required=True)
 @click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
 @click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")
+@click.option("--out", type=FILE, metavar="DIR", help="Write several as one report there.")
 @click.pass_obj
-def report(target: Target, path: Path, html: Path | None, markdown: Path | None) -> None:
-    """Render a report again, for people.
+def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
+    """Render a report again, for people, or make one of several.
 
     Without --html and --md, report.html and report.md are written beside it. The page is one file
-    that loads nothing from anywhere.
+    that loads nothing from anywhere. Several reports of one machine, such as of quality, fidelity
+    and speed, become one in the folder --out.
     """
     target.local_only("bench report")
     from corral.server.command_line import bench_reports  # noqa: PLC0415 - start-up time
 
-    bench_reports.report(path, html, markdown)
+    bench_reports.report(paths, **options)
 
 
 @bench.command()

@@ -16,29 +16,52 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from corral.api.errors import Conflict, InvalidRequest
 from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown
+from corral.bench.reports.combined import combined
 from corral.bench.reports.compare import compare_reports, read
 from corral.bench.reports.compare_rows import Missing, QualityChange, ReportComparison, SpeedChange
+from corral.bench.reports.report import REPORT_NAME, write_report
 from corral.bench.reports.wording import count, p_value
 from corral.server.command_line import display
 
 
-def report(path: Path, html: Path | None, markdown: Path | None) -> None:
-    """Render a report again; without a file named, both beside it.
+def report(
+    paths: Sequence[Path], *, html: Path | None, markdown: Path | None, out: Path | None
+) -> None:
+    """Render a report again, without a file named both beside it; or make one of several in `out`.
 
     Raises:
-        InvalidRequest: `path` is no report, or cannot be read.
+        InvalidRequest: A path is no report, cannot be read, or they cannot be one.
+        Conflict: `out` holds a report already.
         OSError: A file cannot be written.
     """
-    found = read(path)
-    folder = path if path.is_dir() else path.parent
+    if out is not None:
+        _combine(paths, out)
+        paths = [out]
+    elif len(paths) > 1:
+        raise InvalidRequest("Several reports become one in the folder --out.", field="out")
+    found, folder = read(paths[0]), _folder(paths[0])
     if html is None and markdown is None:
         html, markdown = folder / HTML_NAME, folder / MARKDOWN_NAME
     for target, render in ((markdown, render_markdown), (html, render_html)):
         if target is not None:
             target.write_text(render(found), encoding="utf-8")
             click.echo(f"Wrote {display.clean(target)}")
+
+
+def _combine(paths: Sequence[Path], out: Path) -> None:
+    if (out / REPORT_NAME).exists():
+        raise Conflict(f"{out} holds a report already.", hint="Name another --out.", field="out")
+    whole = combined([(_folder(path), read(path)) for path in paths], out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_report(whole, out)
+    click.echo(f"Wrote {display.clean(out / REPORT_NAME)}")
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
 
 
 def compare(

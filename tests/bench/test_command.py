@@ -120,6 +120,42 @@ def test_bad_input(tmp_path: Path, words: list[str], said: str) -> None:
     assert not (tmp_path / "corral-bench").exists()
 
 
+def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
+    """Quality, fidelity and speed, each with a report, become one that has all three; once.
+
+    If this fails: `make bench`, which does the same, ends without its report.
+    """
+    makefile = (Path(__file__).parents[2] / "Makefile").read_text("utf-8")
+    parts = [tmp_path / "out" / name for name in ("quality", "fidelity", "speed")]
+    assert all(f"$$bench {part.name} $$on " in makefile for part in parts)
+    folder, small = write_beir(tmp_path / "farm"), ("--modes", "vector", "--filters", "")
+    for words in (
+        (*QUALITY, folder, "--modes", "vector", "--backends", "memory", "--out", parts[0]),
+        (
+            "bench", "fidelity", "--synthetic", "100", "--backends", "memory", *small,
+            "--out", parts[1],
+        ),
+        (
+            "bench", "speed", "--sizes", "100", "--backends", "memory", *small, "--queries", "5",
+            "--rounds", "1", "--concurrency", "1", "--out", parts[2],
+        ),
+    ):  # fmt: skip
+        done = corral(*words)
+        assert done.exit_code == 0, done.output
+    done = corral("bench", "report", *parts, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    for name in ("report.json", "report.md", "report.html"):
+        assert f"out/{name}" in done.stdout
+        assert (tmp_path / "out" / name).exists()
+    whole = read_report(tmp_path / "out")
+    assert all((whole.quality, whole.fidelity, whole.builds, whole.speed))
+    assert (tmp_path / "out" / str(whole.quality[0].run_file)).exists()
+    again = corral("bench", "report", *parts, "--out", tmp_path / "out")
+    assert (again.exit_code, "holds a report already" in again.stderr) == (2, True)
+    nowhere = corral("bench", "report", *parts)
+    assert (nowhere.exit_code, "--out" in nowhere.stderr) == (2, True)
+
+
 def test_it_works_on_this_machine_only() -> None:
     """--url is refused."""
     done = corral("--url", "http://127.0.0.1:1", *QUALITY, "miniature")
