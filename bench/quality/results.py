@@ -1,18 +1,28 @@
-"""Finished measurements: kept for a run that is resumed, and compared with the baseline."""
+"""Finished measurements: kept for a run that is resumed, compared with the baseline, explained."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.statistics import compare, seed_of
+from corral.bench.reports import views
+from corral.bench.reports.markup import clean
 from corral.bench.reports.report import Report
-from corral.bench.reports.rows import Failure, QualityRow, Row
+from corral.bench.reports.rows import Failure, QualityRow, Row, ShownDocument
 
 FOLDER = "cells"
+EXCERPT = 200
+"""Characters of a document that a report shows: enough to see what it is about."""
+
+NDCG_DEPTH = 10
+
+_Run = Mapping[str, Sequence[str]]
 
 
 class KeptCell(Row):
@@ -77,3 +87,107 @@ def _compared(rows: Sequence[QualityRow], baseline: QualityRow, seed: int) -> li
     others = {row.label: row.ndcg_by_query for row in rows if row is not baseline}
     said = compare(others, baseline.label, baseline.ndcg_by_query, seed)
     return [row.model_copy(update={"comparison": said.get(row.label)}) for row in rows]
+
+
+def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Report:
+    """Return a report whose greatest wins and losses say which documents decided them.
+
+    For each of these queries, at most `2 * views.EXAMPLES` of a system, three documents at most:
+    the first hit of the system, the first of the baseline, and the relevant one whose rank made the
+    greatest difference to nDCG@10. The report gets the first `EXCERPT` characters of these texts,
+    and none of other documents. Systems that answer alike are one, as on the page.
+
+    Args:
+        report: With comparisons.
+        sets: The data that it is about.
+        out: The folder of its runs.
+    """
+    compared, shown = views.compared(report), {}
+    data_sets = list(report.data_sets)
+    for judged in sets:
+        texts: dict[str, str] = {}
+        baselines: dict[str, _Run] = {}
+        for _, row, changes in compared.get(judged.name, []):
+            base = row.comparison.baseline if row.comparison else ""
+            if base not in baselines:
+                baselines[base] = _run_of(report, judged.name, base, out)
+            found = _documents(changes, judged, _read_run(row, out), baselines[base])
+            shown[judged.name, row.label] = found
+            for each in (document.document_id for some in found.values() for document in some):
+                texts[each] = _excerpt(judged.documents[each])
+        data_sets = [
+            data.model_copy(update={"excerpts": texts}) if data.name == judged.name else data
+            for data in data_sets
+        ]
+    rows = (
+        row.model_copy(update={"shown": shown.get((row.data_set, row.label), {})})
+        for row in report.quality
+    )
+    return report.model_copy(update={"quality": tuple(rows), "data_sets": tuple(data_sets)})
+
+
+def _documents(
+    changes: Sequence[views.Change], judged: JudgedSet, here: _Run, base: _Run
+) -> dict[str, tuple[ShownDocument, ...]]:
+    greatest = (views.wins(changes)[: views.EXAMPLES], views.losses(changes)[: views.EXAMPLES])
+    return {
+        change.query_id: _deciding(
+            judged.qrels[change.query_id],
+            here.get(change.query_id, ()),
+            base.get(change.query_id, ()),
+        )
+        for some in greatest
+        for change in some
+    }
+
+
+def _deciding(
+    qrels: Mapping[str, int], here: Sequence[str], base: Sequence[str]
+) -> tuple[ShownDocument, ...]:
+    """Return the first hit of each, and the relevant document that moved nDCG@10 most."""
+    ranks, base_ranks = _ranks(here), _ranks(base)
+
+    def moved(document_id: str) -> float:
+        gains = (_discount(found.get(document_id)) for found in (ranks, base_ranks))
+        return qrels[document_id] * abs(next(gains) - next(gains))
+
+    relevant = sorted(document_id for document_id, grade in qrels.items() if grade > 0)
+    decided = [max(relevant, key=moved)] if relevant else []
+    return tuple(
+        ShownDocument(
+            document_id=document_id,
+            relevance=qrels.get(document_id),
+            rank=ranks.get(document_id),
+            baseline_rank=base_ranks.get(document_id),
+        )
+        for document_id in dict.fromkeys([*here[:1], *base[:1], *decided])
+    )
+
+
+def _ranks(ranked: Sequence[str]) -> dict[str, int]:
+    return {document_id: rank for rank, document_id in enumerate(ranked, start=1)}
+
+
+def _discount(rank: int | None) -> float:
+    """What a document at a rank counts in nDCG@10 (`corral.bench.quality.metrics`)."""
+    return 0.0 if rank is None or rank > NDCG_DEPTH else 1 / math.log2(rank + 1)
+
+
+def _run_of(report: Report, data_set: str, label: str, out: Path) -> _Run:
+    rows = (row for row in report.quality if (row.data_set, row.label) == (data_set, label))
+    return _read_run(next(rows), out)
+
+
+def _read_run(row: QualityRow, out: Path) -> _Run:
+    """Return the document ids by query id, best first, of a file that `write_run` wrote."""
+    run: dict[str, list[str]] = {}
+    for line in (out / str(row.run_file)).read_text("utf-8").splitlines():
+        query_id, _, document_id, *_ = line.split(" ")
+        run.setdefault(query_id, []).append(document_id)
+    return run
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning of a text in one line; what JSON and a page cannot hold is replaced."""
+    line = " ".join(clean(text).split())
+    return line if len(line) <= EXCERPT else f"{line[: EXCERPT - 1].rstrip()}…"

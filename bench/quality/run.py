@@ -23,7 +23,7 @@ from corral.bench.data.trec import write_run
 from corral.bench.quality.checks import check_answer
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
-from corral.bench.quality.results import FinishedCells, with_comparisons
+from corral.bench.quality.results import FinishedCells, with_comparisons, with_documents
 from corral.bench.quality.statistics import bootstrap, seed_of
 from corral.bench.reports.environment import begin_report
 from corral.bench.reports.report import Report, write_report
@@ -70,7 +70,8 @@ async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: 
             for judged in plan.sets:
                 await run.measure_set(judged)
         finally:  # what is finished has its comparisons after an interruption, too
-            run.report = with_comparisons(run.report, plan.seed)
+            whole = with_comparisons(run.report, plan.seed)
+            run.report = with_documents(whole, plan.sets, plan.out)
             write_report(run.report, plan.out)
     if plan.max_seconds is not None and run.out_of_time and not run.report.quality:
         raise InvalidRequest(

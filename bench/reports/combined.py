@@ -121,7 +121,7 @@ def _joined_sets(
         if number > 1:
             renamed[data.name] = name
             notes.append(f"{name} is not the same data as {data.name}; both had that name.")
-        known[name] = _richer(known.get(name), data).model_copy(update={"name": name})
+        known[name] = _richer(known.get(name, data), data).model_copy(update={"name": name})
     return renamed, notes
 
 
@@ -129,9 +129,10 @@ def _same(one: DataSet, other: DataSet) -> bool:
     return (one.sha256, one.documents) == (other.sha256, other.documents)
 
 
-def _richer(one: DataSet | None, other: DataSet) -> DataSet:
-    """Return the one that a quality run made, which knows judgements and texts."""
-    return one if one is not None and one.judgements >= other.judgements else other
+def _richer(one: DataSet, other: DataSet) -> DataSet:
+    """Return the one that a quality run made, which knows judgements, with the excerpts of both."""
+    found = one if one.judgements >= other.judgements else other
+    return found.model_copy(update={"excerpts": {**one.excerpts, **other.excerpts}})
 
 
 def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:

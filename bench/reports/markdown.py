@@ -140,8 +140,8 @@ def _queries(report: Report) -> Iterator[str]:
         rows = [[escaped(name), *_counts(changes)] for name, _, changes in found]
         yield table(["System", "Better", "Worse", "Equal"], rows, figures=3)
         best, _, changes = found[0]
-        yield from _examples(f"Greatest wins of {escaped(best)}", _wins(changes))
-        yield from _examples(f"Greatest losses of {escaped(best)}", _losses(changes))
+        yield from _examples(f"Greatest wins of {escaped(best)}", views.wins(changes))
+        yield from _examples(f"Greatest losses of {escaped(best)}", views.losses(changes))
 
 
 def _examples(title: str, changes: list[views.Change]) -> Iterator[str]:
@@ -160,16 +160,8 @@ def _examples(title: str, changes: list[views.Change]) -> Iterator[str]:
         yield table(["Query", "Text", "Baseline", "Here", "Difference"], rows, figures=3)
 
 
-def _wins(changes: list[views.Change]) -> list[views.Change]:
-    return [change for change in changes if change.difference > 0]
-
-
-def _losses(changes: list[views.Change]) -> list[views.Change]:
-    return [change for change in reversed(changes) if change.difference < 0]
-
-
 def _counts(changes: list[views.Change]) -> list[str]:
-    wins, losses = len(_wins(changes)), len(_losses(changes))
+    wins, losses = len(views.wins(changes)), len(views.losses(changes))
     return [str(wins), str(losses), str(len(changes) - wins - losses)]
 
 

@@ -6,7 +6,7 @@ from corral.bench.quality.metrics import NDCG
 from corral.bench.reports import charts, views, wording
 from corral.bench.reports.markup import Content, Html, tag
 from corral.bench.reports.report import Report
-from corral.bench.reports.rows import Failure, QualityRow
+from corral.bench.reports.rows import Failure, QualityRow, ShownDocument
 from corral.bench.reports.svg import Scale, legend, linear
 from corral.bench.reports.sweep import sweeps
 from corral.bench.reports.tables import (
@@ -98,7 +98,10 @@ def queries(report: Report) -> Html | None:
         parts += [
             _changes(name, row, changes, at == 0) for at, (name, row, changes) in enumerate(found)
         ]
-    said = "nDCG@10 of each query minus the baseline's. The greatest wins and losses have texts."
+    said = (
+        "nDCG@10 of each query minus the baseline's. The greatest wins and losses have texts: of "
+        "the query, of the first hit of each system, and of the relevant document that decided."
+    )
     return section("queries", "Wins and losses by query", lead(said), parts) if parts else None
 
 
@@ -192,8 +195,7 @@ def _heat_cell(value: float | None, found: views.HeatMap) -> Html:
 
 
 def _changes(name: str, row: QualityRow, found: list[views.Change], open_: bool) -> Html:
-    wins = [change for change in found if change.difference > 0]
-    losses = [change for change in reversed(found) if change.difference < 0]
+    wins, losses = views.wins(found), views.losses(found)
     equal = len(found) - len(wins) - len(losses)
     counts = f"{len(wins)} better, {len(losses)} worse, {equal} equal"
     against = row.comparison.baseline if row.comparison else ""
@@ -210,9 +212,25 @@ def _changes(name: str, row: QualityRow, found: list[views.Change], open_: bool)
 
 def _change_cells(change: views.Change) -> list[Content]:
     text = user(change.text or "(its text is not in the report)")
+    documents = [_document(*one) for one in change.documents]
+    found = details("Documents", tag("ul", documents)) if documents else None
     return [
-        [tag("small", user(change.query_id)), " ", tag("span", text, class_="query")],
+        [tag("small", user(change.query_id)), " ", tag("span", text, class_="query"), found],
         wording.score(change.baseline),
         wording.score(change.value),
         f"{change.difference:+.3f}",
     ]
+
+
+def _document(shown: ShownDocument, text: str) -> Html:
+    """One document: whether it is relevant, where each system has it, and how it begins."""
+    judged = "not judged"
+    if shown.relevance is not None:
+        judged = f"relevance {shown.relevance}" if shown.relevance > 0 else "not relevant"
+    ranks = f"{_rank(shown.rank)} here, {_rank(shown.baseline_rank)} in the baseline"
+    said = tag("small", tag("b", judged), f"; {ranks}; ", user(shown.document_id))
+    return tag("li", said, tag("div", user(text or "(its text is not in the report)")))
+
+
+def _rank(rank: int | None) -> str:
+    return "not found" if rank is None else f"rank {rank}"

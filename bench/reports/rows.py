@@ -45,6 +45,21 @@ class Comparison(Row):
     statement: str
 
 
+class ShownDocument(Row):
+    """A document that a query found, or should have found; its text is in `DataSet.excerpts`.
+
+    Attributes:
+        relevance: As judged; None where nobody judged it.
+        rank: Its rank among this system's hits, from 1; None where it is not among them.
+        baseline_rank: The same for the baseline.
+    """
+
+    document_id: str
+    relevance: int | None = None
+    rank: int | None = Field(None, ge=1)
+    baseline_rank: int | None = Field(None, ge=1)
+
+
 class QualityRow(Row):
     """How good one backend was in one mode on one data set.
 
@@ -56,6 +71,8 @@ class QualityRow(Row):
         metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10.
         ndcg_by_query: nDCG@10 by query id.
         run_file: The TREC run, relative to the report's folder.
+        shown: By query id, for the greatest wins and losses against the baseline: at most three
+            documents that tell why.
     """
 
     backend: str
@@ -70,6 +87,7 @@ class QualityRow(Row):
     ndcg_by_query: dict[str, float]
     run_file: str | None = None
     comparison: Comparison | None = None
+    shown: dict[str, tuple[ShownDocument, ...]] = Field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -234,6 +252,7 @@ class DataSet(Row):
         sha256: By file name; of the generated texts where there is no file.
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.
+        excerpts: The beginnings of the documents that quality rows show, by id; of no others.
         cut: How many documents were left out by --max-docs; judged ones never are.
     """
 
@@ -246,6 +265,7 @@ class DataSet(Row):
     sha256: dict[str, str]
     bytes: int
     query_texts: dict[str, str] = Field(default_factory=dict)
+    excerpts: dict[str, str] = Field(default_factory=dict)
     cut: int = 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from corral.bench.reports.rows import (
     BuildRow,
     Failure,
     QualityRow,
+    ShownDocument,
     SpeedRow,
 )
 
@@ -187,12 +188,18 @@ def spread(row: SpeedRow) -> tuple[float, float, float] | None:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One query: nDCG@10 here minus the baseline's."""
+    """One query: nDCG@10 here minus the baseline's.
+
+    Attributes:
+        documents: Those that tell why, each with the beginning of its text; none where the report
+            does not say.
+    """
 
     query_id: str
     text: str
     value: float
     baseline: float
+    documents: tuple[tuple[ShownDocument, str], ...] = ()
 
     @property
     def difference(self) -> float:
@@ -210,18 +217,37 @@ def changes(report: Report, row: QualityRow) -> list[Change]:
     same_set = [other for other in report.quality if other.data_set == row.data_set]
     wanted = row.comparison.baseline
     base = next((other.ndcg_by_query for other in same_set if other.label == wanted), {})
-    texts = query_texts(report, row.data_set)
+    data = next((d for d in report.data_sets if d.name == row.data_set), None)
+    texts, excerpts = (data.query_texts, data.excerpts) if data else ({}, {})
     found = [
-        Change(query_id, texts.get(query_id, ""), value, base[query_id])
+        Change(
+            query_id,
+            texts.get(query_id, ""),
+            value,
+            base[query_id],
+            _shown(row, query_id, excerpts),
+        )
         for query_id, value in row.ndcg_by_query.items()
         if query_id in base
     ]
     return sorted(found, key=lambda change: (-change.difference, change.query_id))
 
 
-def query_texts(report: Report, data_set: str) -> Mapping[str, str]:
-    """Return the texts of a data set's queries by id."""
-    return next((d.query_texts for d in report.data_sets if d.name == data_set), {})
+def wins(found: Iterable[Change]) -> list[Change]:
+    """Return the changes for better, in their order: the greatest first."""
+    return [change for change in found if change.difference > 0]
+
+
+def losses(found: Sequence[Change]) -> list[Change]:
+    """Return the changes for worse, the greatest first."""
+    return [change for change in reversed(found) if change.difference < 0]
+
+
+def _shown(
+    row: QualityRow, query_id: str, excerpts: Mapping[str, str]
+) -> tuple[tuple[ShownDocument, str], ...]:
+    shown = row.shown.get(query_id, ())
+    return tuple((each, excerpts.get(each.document_id, "")) for each in shown)
 
 
 def builds(report: Report) -> dict[str, list[BuildRow]]:

@@ -20,6 +20,7 @@ from corral.bench.reports.rows import (
     FidelityRow,
     Hardware,
     QualityRow,
+    ShownDocument,
     SpeedRow,
     TuneSection,
     TuneTrial,
@@ -81,6 +82,9 @@ def _data_sets(rng: np.random.Generator) -> list[DataSet]:
             query_texts={
                 f"q{i:03d}": " ".join(rng.choice(WORDS, 7)).capitalize() + "?" for i in range(n)
             },
+            excerpts={
+                f"d{i}": "An excerpt of " + "words and " * (2 + 7 * i) + "…" for i in range(3)
+            },
         )
         for at, (name, (n, _)) in enumerate(SETS.items())
     ]
@@ -105,7 +109,20 @@ def _quality(
     found = compare(
         {row.label: row.ndcg_by_query for row in others}, base.label, base.ndcg_by_query
     )
-    return [base, *(r.model_copy(update={"comparison": found[r.label]}) for r in others)]
+    return [
+        base,
+        *(r.model_copy(update={"comparison": found[r.label], "shown": _shown(r)}) for r in others),
+    ]
+
+
+def _shown(row: QualityRow) -> dict[str, tuple[ShownDocument, ...]]:
+    """Return the same three documents for every query: relevant, not relevant, not judged."""
+    documents = (
+        ShownDocument(document_id="d0", relevance=2, rank=1, baseline_rank=7),
+        ShownDocument(document_id="d1", relevance=0, baseline_rank=1),
+        ShownDocument(document_id="d2", rank=12),
+    )
+    return dict.fromkeys(row.ndcg_by_query, documents)
 
 
 def _quality_row(

@@ -58,6 +58,12 @@ def _changed(key: str, value: Any, names: dict[str, str]) -> Any:
             changed = names.get(backend, backend) + colon + mode
         case "query_texts":
             changed = {query: PAYLOADS[at % len(PAYLOADS)] for at, query in enumerate(value)}
+        case "excerpts":
+            changed = {
+                f"{key}{PAYLOADS[0]}": f"{PAYLOADS[1]} {value}" for key, value in value.items()
+            }
+        case "document_id":
+            changed = f"{value}{PAYLOADS[0]}"
         case "sha256":
             changed = dict(zip(PAYLOADS, value.values(), strict=False))
         case "statement" | "note" | "variant" | "fusion" if value:

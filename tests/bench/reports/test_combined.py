@@ -76,6 +76,15 @@ def test_what_a_quality_run_knows_of_its_data_is_kept(report: Report) -> None:
         assert combined([(HERE, one) for one in order], HERE).data_sets == report.data_sets
 
 
+def test_excerpts_of_all_reports_are_kept(report: Report) -> None:
+    """Two runs on one set show different documents; the one report has the texts of both."""
+    data = report.data_sets[0]
+    more = data.model_copy(update={"excerpts": {"d9": "Another."}})
+    parts = [part(report, "quality"), part(report, "builds", data_sets=(more,))]
+    found = combined([(HERE, one) for one in parts], HERE).data_sets[0]
+    assert found.excerpts == {**data.excerpts, "d9": "Another."}
+
+
 def test_runs_are_found_from_the_new_folder(report: Report) -> None:
     """A run's path leads from the new report's folder to the file in the old one's."""
     row = report.quality[0].model_copy(update={"run_file": "runs/a.run"})

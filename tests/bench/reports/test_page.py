@@ -113,6 +113,33 @@ def test_hostile_text_stays_text(report: Report) -> None:
     assert all(clean(payload) in shown for payload in PAYLOADS)
 
 
+def test_documents_that_decided_are_shown_with_ranks(report: Report) -> None:
+    """Each shown win and loss has them behind a click: judgement, both ranks, id, excerpt."""
+    text = "".join(Document(render_html(report)).texts)
+    excerpts = report.data_sets[0].excerpts
+    for said in (
+        f"relevance 2; rank 1 here, rank 7 in the baseline; d0{excerpts['d0']}",
+        f"not relevant; not found here, rank 1 in the baseline; d1{excerpts['d1']}",
+        f"not judged; rank 12 here, not found in the baseline; d2{excerpts['d2']}",
+    ):
+        assert said in text
+
+
+def test_a_report_from_before_documents_is_a_page(report: Report) -> None:
+    """Where a report has no excerpts, as older ones, queries are shown without documents.
+
+    If this fails: nobody can look at the reports that they kept.
+    """
+    data = report.model_dump(mode="json")
+    for row in data["quality"]:
+        del row["shown"]
+    for row in data["data_sets"]:
+        del row["excerpts"]
+    page = render_html(Report.model_validate(data))
+    assert "Greatest wins" in page
+    assert "Documents</summary>" not in page
+
+
 @pytest.mark.parametrize("kept", ["quality", "speed", "builds", "fidelity", "tune", "failures"])
 def test_a_report_of_one_section_is_a_page(report: Report, kept: str) -> None:
     """A run of one part of the suite has the sections of that part, and how it was measured."""

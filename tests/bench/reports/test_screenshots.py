@@ -108,6 +108,25 @@ def test_the_page_renders(browser: Browser, page: Path, width: int, scheme: str)
     assert browser.evaluate(LETTERS_OUTSIDE) == []
 
 
+@pytest.mark.parametrize(("width", "scheme"), WINDOWS[:4])
+def test_documents_open_within_the_page(
+    browser: Browser, page: Path, width: int, scheme: str
+) -> None:
+    """Behind a click, documents have room and contrast, and the page still fits the window."""
+    browser.open(page, width, scheme=scheme)
+    opened = "[...document.querySelectorAll('#queries th details')]"
+    assert browser.evaluate(f"{opened}.map(one => one.open = true).length") > 20
+    shown = browser.evaluate(
+        f"{opened}.filter(one => one.checkVisibility()).map(one => one.offsetHeight)"
+    )
+    assert shown
+    assert min(shown) > 100
+    page.with_name(f"documents-{width}-{scheme}.png").write_bytes(browser.screenshot())
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(TOO_FAINT) == []
+    assert browser.errors == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_is_readable(browser: Browser, page: Path, scheme: str) -> None:
     """Letters have a contrast of at least 4.5 to what is behind them, on every cell of the map."""

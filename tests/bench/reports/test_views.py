@@ -100,6 +100,21 @@ def test_changes_are_ordered_and_add_up(report: Report) -> None:
     assert all(change.text == texts[change.query_id] for change in changes)
 
 
+def test_wins_and_losses_begin_with_the_greatest(report: Report) -> None:
+    """A query without a change is in neither; each has its documents with their texts."""
+    row = next(row for row in report.quality if row.comparison)
+    found = views.changes(report, row)
+    wins, losses = views.wins(found), views.losses(found)
+    assert wins[0].difference == max(change.difference for change in found)
+    assert losses[0].difference == min(change.difference for change in found)
+    assert all(change.difference for change in (*wins, *losses))
+    documents = wins[0].documents
+    assert [document.document_id for document, _ in documents] == ["d0", "d1", "d2"]
+    assert all(text.startswith("An excerpt of ") for _, text in documents)
+    plain = row.model_copy(update={"shown": {}})
+    assert views.changes(report, plain)[0].documents == ()
+
+
 def test_a_few_samples_make_no_box(report: Report) -> None:
     """Quartiles of fewer than 20 latencies are not drawn."""
     row = next(row for row in report.speed if row.samples_ms)
