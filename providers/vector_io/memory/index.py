@@ -1,7 +1,8 @@
 """The index of one vector DB in memory: the reference that other providers are judged by.
 
 Plain on purpose. Every embedding is scored, every chunk is filtered by the reference evaluator, and
-BM25 is computed from its definition.
+BM25 is computed from its definition. All embeddings are scored in single precision; what that
+leaves among the k best or near them is scored anew in double precision.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +20,11 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.exact import effective_metric, exact_scores
+from corral.providers.vector_io.exact import effective_metric, nearest, rounding_slack
 from corral.providers.vector_io.memory.keyword import KeywordIndex
+from corral.providers.vector_io.rows import best_rows
 
 
 class MemoryIndex(EmbeddingIndex):
@@ -128,30 +132,32 @@ class MemoryIndex(EmbeddingIndex):
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
+        metric = effective_metric(self.vector_db)
         with self._lock:
-            ids, matrix = self._embeddings.ids, self._embeddings.rows
+            held = self._embeddings
+            places = np.arange(len(held.ids))
             if filter_ is not None:
-                places = [n for n, chunk_id in enumerate(ids) if self._passes(filter_, chunk_id)]
-                ids, matrix = [ids[place] for place in places], matrix[places]
-            scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
-            # Only what is as good as the k-th is looked at one by one: it saves most of the time.
-            least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
-            near = np.flatnonzero(scores >= least)
-            return _best((Candidate(ids[n], float(scores[n])) for n in near), k)
+                passing = [self._passes(filter_, chunk_id) for chunk_id in held.ids]
+                places = np.flatnonzero(passing)
+            slack = rounding_slack(held.squared_norms, embedding, metric)
+            rough = held.rough_scores(embedding, metric)[places]
+            near = places[best_rows(rough, k, slack)]
+            found = nearest(near, held.rows[near], embedding, k, metric)
+            # With those tied with the k-th, so that ties are broken by id.
+            hits = zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+            candidates = [Candidate(held.ids[place], score) for place, score in hits]
+            return heapq.nsmallest(k, candidates, key=lambda c: (-c.raw_score, c.chunk_id))
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
     ) -> list[Candidate]:
         with self._lock:
-            hits = self._words.search(text, fuzzy=fuzzy)
-            return _best(
-                (
-                    Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
-                    for chunk_id, hit in hits.items()
-                    if filter_ is None or self._passes(filter_, chunk_id)
-                ),
-                k,
-            )
+            passes = None if filter_ is None else partial(self._passes, filter_)
+            hits = self._words.search(text, k, passes, fuzzy=fuzzy)
+            return [
+                Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
+                for chunk_id, hit in hits.items()
+            ]
 
     def _passes(self, filter_: Filter, chunk_id: str) -> bool:
         return matches(filter_, self._chunks[chunk_id].metadata)
@@ -177,10 +183,26 @@ class _Matrix:
         self.ids: list[str] = []
         self._places: dict[str, int] = {}
         self._store = np.empty((64, dimension), dtype=np.float32)
+        self._norms = np.empty(64)  # squared
 
     @property
     def rows(self) -> NDArray[np.float32]:
         return self._store[: len(self.ids)]
+
+    @property
+    def squared_norms(self) -> NDArray[np.float64]:
+        return self._norms[: len(self.ids)]
+
+    def rough_scores(
+        self, query: NDArray[np.float32], metric: Metric
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return a number for each row that orders them as the metric does, but for rounding."""
+        products: NDArray[np.float32] = self.rows @ query
+        if metric is Metric.L2:
+            return 2.0 * products.astype(np.float64) - self.squared_norms
+        if metric is Metric.COSINE:
+            return products / np.sqrt(self.squared_norms)
+        return products
 
     def of(self, chunk_id: str) -> NDArray[np.float32]:
         row: NDArray[np.float32] = self._store[self._places[chunk_id]]
@@ -190,7 +212,10 @@ class _Matrix:
         place = len(self.ids)
         if place == len(self._store):
             self._store = np.concatenate([self._store, np.empty_like(self._store)])
+            self._norms = np.concatenate([self._norms, np.empty_like(self._norms)])
         self._store[place] = embedding
+        wide = embedding.astype(np.float64)
+        self._norms[place] = wide @ wide
         self._places[chunk_id] = place
         self.ids.append(chunk_id)
 
@@ -199,8 +224,5 @@ class _Matrix:
         last = self.ids.pop()
         if last != chunk_id:
             self._store[place] = self._store[len(self.ids)]
+            self._norms[place] = self._norms[len(self.ids)]
             self.ids[place], self._places[last] = last, place
-
-
-def _best(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
-    return heapq.nsmallest(k, candidates, key=lambda c: (-c.raw_score, c.chunk_id))

@@ -1,11 +1,17 @@
-"""Keyword search over dictionaries: BM25 by its definition, of the words or of similar words."""
+"""Keyword search over dictionaries: BM25 by its definition, of the words or of similar words.
+
+A chunk has a place, a small number, so that the scores of all chunks are one array, to which each
+term of a query adds its part. A place that a chunk has left is given to the next one.
+"""
 
 from __future__ import annotations
 
+import heapq
+import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +20,7 @@ from corral.api.chunks import Chunk
 from corral.providers.vector_io.bm25 import idf, term_weight
 from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.memory import fuzzy as design
+from corral.providers.vector_io.rows import best_rows
 from corral.providers.vector_io.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.vector_io.text import analyzer
 
@@ -21,13 +28,18 @@ MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is
 spelled. Each costs a pass over the vocabulary."""
 
+_Weights = tuple[NDArray[np.intp], NDArray[np.float64]]
+"""Distinct places and a number above 0 for each, both of shape (n,)."""
+
+_NOWHERE: _Weights = (np.empty(0, dtype=np.intp), np.empty(0))
+
 
 @dataclass(slots=True)
 class WordHit:
     """A chunk's BM25, above 0, and the query's terms that it holds (or similar ones)."""
 
-    score: float = 0.0
-    terms: list[str] = field(default_factory=list)
+    score: float
+    terms: list[str]
 
 
 class KeywordIndex:
@@ -53,8 +65,12 @@ class KeywordIndex:
         self._field_weights = field_weights
         self._analyzer = analyzer(language)
         self._fuzzy = fuzzy
-        self._chunks: dict[str, ChunkTerms] = {}
-        self._postings: dict[str, dict[str, float]] = {}  # term -> chunk id -> frequency
+        self._places: dict[str, int] = {}  # by chunk id
+        self._free: list[int] = []
+        self._ids: list[str] = []  # by place, as are the terms
+        self._terms: list[ChunkTerms] = []
+        self._postings: dict[str, dict[int, float]] = {}  # term -> place -> frequency
+        self._weighed: dict[str, _Weights] = {}  # of terms searched for since the last write
         self._total_length = 0
         self._vocabulary = Vocabulary()
 
@@ -64,45 +80,70 @@ class KeywordIndex:
 
     def add(self, chunk_id: str, terms: ChunkTerms) -> None:
         """Index a new chunk."""
-        self._chunks[chunk_id] = terms
+        self._weighed.clear()
+        place = self._place_for(chunk_id, terms)
+        self._places[chunk_id] = place
         self._total_length += terms.length
         for term, frequency in terms.frequencies.items():
-            self._postings.setdefault(term, {})[chunk_id] = frequency
+            self._postings.setdefault(term, {})[place] = frequency
+
+    def _place_for(self, chunk_id: str, terms: ChunkTerms) -> int:
+        if self._free:
+            place = self._free.pop()
+            self._ids[place], self._terms[place] = chunk_id, terms
+            return place
+        self._ids.append(chunk_id)
+        self._terms.append(terms)
+        return len(self._ids) - 1
 
     def remove(self, chunk_id: str) -> None:
         """Forget a chunk."""
-        terms = self._chunks.pop(chunk_id)
-        self._total_length -= terms.length
-        for term in terms.frequencies:
-            del self._postings[term][chunk_id]
+        self._weighed.clear()
+        place = self._places.pop(chunk_id)
+        self._free.append(place)
+        self._total_length -= self._terms[place].length
+        for term in self._terms[place].frequencies:
+            del self._postings[term][place]
             if not self._postings[term]:
                 del self._postings[term]
 
-    def search(self, query: str, *, fuzzy: bool = False) -> dict[str, WordHit]:
-        """Return every chunk that holds a term of the query, by id, in no order.
+    def search(
+        self,
+        query: str,
+        k: int = sys.maxsize,
+        passes: Callable[[str], bool] | None = None,
+        *,
+        fuzzy: bool = False,
+    ) -> dict[str, WordHit]:
+        """Return the chunks that hold a term of the query, by id, best first, ties by id.
 
         A term that the query repeats counts as often. Terms are added up in alphabetical order, so
         that chunks of equal texts have equal scores to the last bit.
 
         Args:
             query: Any text.
+            k: Most chunks wanted, >= 1; by default all.
+            passes: Says by its id whether a chunk may be returned; None for all.
             fuzzy: Whether chunks with similar terms are found too; a hit's terms are then those
                 that the chunk holds.
         """
         wanted = Counter(self._analyzer.terms(query))
         variants = self._similar(wanted) if fuzzy else self._by_design(wanted)
-        hits: dict[str, WordHit] = {}
+        scores = np.zeros(len(self._ids))
         for term in sorted(wanted):
-            for chunk_id, score in self._term_scores(term, variants.get(term)).items():
-                hit = hits.setdefault(chunk_id, WordHit())
-                hit.score += wanted[term] * score
-                hit.terms.append(term)
-        if fuzzy:
-            looked_for = sorted({*wanted, *(v for each in variants.values() for v in each)})
-            for chunk_id, hit in hits.items():
-                held = self._chunks[chunk_id].frequencies
-                hit.terms = [term for term in looked_for if term in held]
-        return hits
+            places, worth = self._term_scores(term, variants.get(term))
+            scores[places] += wanted[term] * worth
+        found = np.flatnonzero(scores)
+        if passes is not None:
+            found = np.array([n for n in found.tolist() if passes(self._ids[n])], dtype=np.intp)
+        near = found[best_rows(scores[found], k)].tolist()  # and those tied with the last
+        best = heapq.nsmallest(k, near, key=lambda n: (-scores[n], self._ids[n]))
+        stand_for = _as_held(wanted, variants) if fuzzy else _as_asked(wanted, variants)
+        return {self._ids[n]: WordHit(float(scores[n]), self._held_by(n, stand_for)) for n in best}
+
+    def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> list[str]:
+        held = self._terms[place].frequencies
+        return [term for term, words in stand_for.items() if any(word in held for word in words)]
 
     def _similar(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
         self._vocabulary.add(self._postings)
@@ -118,30 +159,47 @@ class KeywordIndex:
         terms = list(wanted)[:MAX_FUZZY_TERMS]
         return dict(zip(terms, design.similar_terms(terms, list(self._postings)), strict=True))
 
-    def _term_scores(self, term: str, variants: Mapping[str, float] | None) -> dict[str, float]:
-        exact = self._scores({term: 1.0})
-        if not variants:
-            return exact
-        fuzzy = self._scores(variants)
-        return {i: max(fuzzy.get(i, 0.0), exact.get(i, 0.0)) for i in {**fuzzy, **exact}}
+    def _term_scores(self, term: str, variants: Mapping[str, float] | None) -> _Weights:
+        """Return the BM25 of one term in the chunks that hold it, or one of its variants.
 
-    def _scores(self, variants: Mapping[str, float]) -> dict[str, float]:
-        """Return by chunk the BM25 of some terms that count as one.
-
-        idf is that of all chunks that hold one of them; the weight in a chunk is the largest of
-        saturated weight times similarity.
+        Variants count as one term: idf is that of all chunks that hold one of them; the weight in a
+        chunk is the largest of saturated weight times similarity.
         """
-        best: dict[str, float] = {}
+        places, weights = self._weights(term)
+        exact = idf(len(places), len(self._places)) * weights
+        if not variants:
+            return places, exact
+        best = np.zeros(len(self._ids))
         for variant, similarity in variants.items():
-            posting = self._postings.get(variant, {})
-            if posting:
-                weights = similarity * self._weights(posting)
-                for chunk_id, weight in zip(posting, weights.tolist(), strict=True):
-                    best[chunk_id] = max(weight, best.get(chunk_id, 0.0))
-        worth = idf(len(best), len(self._chunks))
-        return {chunk_id: worth * weight for chunk_id, weight in best.items()}
+            holding, weights = self._weights(variant)
+            best[holding] = np.maximum(best[holding], similarity * weights)
+        best *= idf(int(np.count_nonzero(best)), len(self._places))
+        best[places] = np.maximum(best[places], exact)
+        held = np.flatnonzero(best)
+        return held, best[held]
 
-    def _weights(self, posting: Mapping[str, float]) -> NDArray[np.float64]:
-        lengths = [self._chunks[chunk_id].length for chunk_id in posting]
-        average = self._total_length / len(self._chunks)
-        return term_weight(np.array(list(posting.values())), np.array(lengths), average)
+    def _weights(self, term: str) -> _Weights:
+        """Return where a term is and its saturated weight there; arrays are kept until a write."""
+        if term not in self._postings:
+            return _NOWHERE
+        if term not in self._weighed:
+            posting = self._postings[term]
+            lengths = np.array([self._terms[place].length for place in posting])
+            average = self._total_length / len(self._places)
+            weights = term_weight(np.array(list(posting.values())), lengths, average)
+            self._weighed[term] = np.array(list(posting)), weights
+        return self._weighed[term]
+
+
+def _as_asked(
+    wanted: Iterable[str], variants: Mapping[str, Iterable[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return by term of the query the words that it is found by."""
+    return {term: (term, *variants.get(term, ())) for term in sorted(wanted)}
+
+
+def _as_held(
+    wanted: Iterable[str], variants: Mapping[str, Iterable[str]]
+) -> dict[str, tuple[str, ...]]:
+    """Return each word that the query's terms are found by, for itself."""
+    return {word: (word,) for word in sorted({*wanted, *chain(*variants.values())})}
