@@ -89,7 +89,9 @@ class Limits(_Section):
     max_chunks_per_insert: int = Field(10_000, ge=1, description="Chunks of one insert.")
     max_documents_per_insert: int = Field(1000, ge=1, description="Documents of one insert.")
     max_vector_dbs_per_query: int = Field(32, ge=1, description="Vector DBs of one RAG query.")
-    max_concurrent_inserts: int = Field(4, ge=1, description="Inserts at work at once.")
+    max_concurrent_inserts: int = Field(
+        4, ge=1, description="Inserts at work at once, of each vector_io provider."
+    )
 
 
 class ServerSettings(_Section):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,8 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
         redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
     )
     app.state.limits = settings.server.limits
-    app.state.insert_slots = asyncio.Semaphore(settings.server.limits.max_concurrent_inserts)
+    slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
+    app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
     app.add_middleware(BodyLimit, limits=settings.server.limits)
     app.add_middleware(Envelope)  # added last, so it is the outermost
     install(app)

@@ -59,7 +59,8 @@ TOOL = ToolDef(
 async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> None:
     """Split documents, embed the pieces and store them; a known document_id is replaced whole.
 
-    `server.limits.max_concurrent_inserts` inserts work at once, more of them wait.
+    `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
+    them wait.
     """
     await rag_tool.insert(
         request.documents,

@@ -59,7 +59,7 @@ async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> Co
 
     Repeat it with `last_id` as `after` until `done`, then verify. A copy that was interrupted is
     started again from the beginning and passes over what the target holds. Each step counts as an
-    insert: `server.limits.max_concurrent_inserts` of them work at once.
+    insert: `server.limits.max_concurrent_inserts` of them work at once between two providers.
     """
     step = await copy_batch(
         stack,

@@ -33,7 +33,8 @@ inserts = APIRouter(
 async def insert(request: InsertChunksRequest, retrieval: RetrievalOf, limits: LimitsOf) -> None:
     """Store chunks, all or none; where one has no embedding the server computes it.
 
-    `server.limits.max_concurrent_inserts` inserts work at once, more of them wait.
+    `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
+    them wait.
     """
     check_count(
         request.chunks,

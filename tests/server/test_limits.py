@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 from starlette.types import Message
 
 from corral.providers.config import Limits
+from corral.server.routes import contract
 
-from .harness import JSON, InProcess, Json, live_server, message_of, run_config
+from .harness import JSON, InProcess, Json, id_path, live_server, message_of, run_config
 
 SMALL = {
     "max_body_mib": 0.01,
@@ -214,7 +217,7 @@ def test_ordinary_clients_get_to_see_the_413(tmp_path: Path, chunked: bool) -> N
 
 
 def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At most max_concurrent_inserts inserts work at once; the others wait and succeed.
+    """At most max_concurrent_inserts inserts into a provider work at once; others wait and succeed.
 
     If this fails: enough large inserts at once exhaust the memory.
     """
@@ -236,6 +239,80 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
     answers = small.gather("/v1/vector-io/insert", bodies)
     assert {answer.status_code for answer in answers} == {200}
     assert most == 2
+
+
+HANGING: list[tuple[str, Json]] = [
+    ("/v1/vector-io/insert", {"vector_db_id": "far", "chunks": [{"content": "fox"}]}),
+    (
+        "/v1/tool-runtime/rag-tool/insert",
+        {"vector_db_id": "far", "documents": [{"document_id": "a", "content": "fox"}]},
+    ),
+    (f"{id_path('near')}/copy", {"target_id": "far"}),
+    (f"{id_path('near')}/copy", {"target_id": "far", "provider_id": "farm"}),
+    (f"{id_path('far')}/copy", {"target_id": "near"}),
+    (f"{id_path('far')}/copy", {"target_id": "new", "provider_id": "sqlite"}),
+]
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Iterator[InProcess]:
+    """Yield an app with `near` on SQLite and `far` on the provider `farm`, a chunk in each."""
+    entries = {"sqlite": "inline::sqlite", "farm": "inline::memory"}
+    hashing = {"provider_id": "hashing", "provider_type": "inline::hashing"}
+    providers = {
+        "vector_io": [{"provider_id": i, "provider_type": t} for i, t in entries.items()],
+        "embedding": [{**hashing, "config": {"dimension": 64}}],
+    }
+    with InProcess(tmp_path, run_config(limits=SMALL, providers=providers)) as app:
+        for db, provider_id in (("near", "sqlite"), ("far", "farm")):
+            app.register(db, provider_id=provider_id, ranker={"type": "rrf"})
+            app.insert("fox", db=db)
+        yield app
+
+
+@pytest.mark.parametrize(("path", "body"), HANGING)
+def test_a_backend_that_hangs_holds_its_own_slots_only(
+    farm: InProcess, monkeypatch: pytest.MonkeyPatch, path: str, body: Json
+) -> None:
+    """More inserts than slots, or copies, wait for one backend; inserts into the others go on.
+
+    Those without a slot are not even parsed, as that multiplies their size.
+    If this fails: one backend that is down stops all writing until its timeout.
+    """
+    parsed = 0
+    validate = contract._validate
+
+    def counted(raw: bytes, model: type[BaseModel]) -> BaseModel:
+        nonlocal parsed
+        parsed += 1
+        return validate(raw, model)
+
+    async def scenario() -> list[int]:
+        answers = asyncio.Event()
+        far = await farm.app.state.stack.index("far")
+        for hook in ("_add", "_get", "_count"):
+            monkeypatch.setattr(far, hook, waiting_for(answers, getattr(far, hook)))
+        hanging = [asyncio.create_task(farm.http.post(path, json=body)) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        assert parsed == 2
+        quick: Json = {"vector_db_id": "near", "chunks": [{"content": "owl"}]}
+        near = await asyncio.wait_for(farm.http.post("/v1/vector-io/insert", json=quick), 10)
+        assert not any(task.done() for task in hanging)
+        answers.set()
+        return [one.status_code for one in (near, *await asyncio.gather(*hanging))]
+
+    monkeypatch.setattr(contract, "_validate", counted)
+    assert farm.run(scenario) == [200] * 6
+
+
+def waiting_for(event: asyncio.Event, hook: Callable[..., Awaitable[Any]]) -> Any:
+    """Return a hook of an index that does its work when something has happened."""
+
+    async def wait(*given: Any) -> Any:
+        await event.wait()
+        return await hook(*given)
+
+    return wait
 
 
 def test_a_slow_sender_holds_no_slot(small: InProcess) -> None:
