@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -188,7 +187,7 @@ class ServerCollection(Collection):
                 self._client.scroll, limit=SCROLL_BATCH, offset=offset, with_payload=["chunk_id"]
             )
             ids = ((record.payload or {})["chunk_id"] for record in records)
-            first = heapq.nsmallest(limit, chain(first, (i for i in ids if i > after)))
+            first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
             if offset is None:
                 return first
 

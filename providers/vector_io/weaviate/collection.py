@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -167,7 +166,7 @@ class Collection:
         while True:
             rows = await self._page(last)
             ids = (str(row.properties["chunk_id"]) for row in rows)
-            first = heapq.nsmallest(limit, chain(first, (i for i in ids if i > after)))
+            first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
             if len(rows) < MOST_RESULTS:
                 return first
             last = rows[-1].id
