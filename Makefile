@@ -39,11 +39,13 @@ matrix: $(VENV)/.dev
 # about a minute, one report in a new folder. Your own data: corral bench quality --help
 bench: $(VENV)/.bench
 	@export OMP_NUM_THREADS=1; out=corral-bench/$$(date -u +%Y%m%d-%H%M%S); \
-	bench="$(BIN)/corral --home $(VENV)/bench bench"; on="--backends memory,sqlite,faiss"; status=0; \
+	bench="$(BIN)/corral --home $(VENV)/bench bench"; on="--backends memory,sqlite,faiss"; \
+	some="--filters 1%"; status=0; \
 	$$bench quality $$on --data miniature --fusion rrf --fusion weighted \
 		--out $$out/quality || status=$$?; \
-	$$bench fidelity $$on --synthetic 1k --out $$out/fidelity || status=$$?; \
-	$$bench speed $$on --sizes 1k --concurrency 1,4 --queries 100 --out $$out/speed || status=$$?; \
+	$$bench fidelity $$on $$some --synthetic 1k --out $$out/fidelity || status=$$?; \
+	$$bench speed $$on $$some --sizes 1k --concurrency 1,4 --queries 100 \
+		--out $$out/speed || status=$$?; \
 	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
 
 format: $(VENV)/.dev

@@ -94,10 +94,9 @@ def queries(report: Report) -> Html | None:
     """Return each system's wins and losses against the baseline, with the queries' texts."""
     parts = []
     for data_set, found in views.compared(report).items():
+        differ = [name for name, _, changes in found if any(one.difference for one in changes)]
         parts.append(tag("h3", user(data_set)))
-        parts += [
-            _changes(name, row, changes, at == 0) for at, (name, row, changes) in enumerate(found)
-        ]
+        parts += [_changes(name, row, changes, name in differ[:1]) for name, row, changes in found]
     said = (
         "nDCG@10 of each query minus the baseline's. The greatest wins and losses have texts: of "
         "the query, of the first hit of each system, and of the relevant document that decided."
