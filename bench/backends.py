@@ -8,7 +8,8 @@
 A name is looked up in the `vector_io` section of `--config`, by provider id and then by type; then
 among the installed inline providers, which need no settings; then among the adapters. Remote
 providers are named like inline ones, with `-remote` where both exist (`chroma-remote`), and need an
-entry in the configuration, since only the user knows where the service is.
+entry in the configuration, since only the user knows where the service is. `all-inline` and
+`all-peers` stand for all that are installed and need no service.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import metadata
@@ -35,6 +36,8 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench import adapters
 from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import find_spec, provider_specs
+
+ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
 
 Ranked = list[tuple[str, float]]
 """(chunk_id, score), best first; scores finite, higher better, never increasing."""
@@ -189,18 +192,60 @@ async def prepared(backend: Backend, folder: Path, collection: Collection) -> As
 def find_backends(names: Sequence[str], config: RunConfig | None = None) -> list[Backend]:
     """Return the backends of these names, in their order; nothing is opened.
 
+    Args:
+        names: As `expanded` takes them.
+        config: Whose `vector_io` entries are known by their ids.
+
     Raises:
         UnknownProvider: One is unknown; the message names the nearest, and all.
         InvalidRequest: None is named, one twice, or one is a service and has no settings.
     """
-    if not names:
+    found = [_find(name, config) for name in expanded(names)]
+    if not found:
         raise InvalidRequest("No backend is named.", hint=f"Known: {', '.join(backend_names())}.")
-    found = [_find(name.strip(), config) for name in names]
     known = [backend.name for backend in found]
     twice = [name for name in known if known.count(name) > 1]
     if twice:
         raise InvalidRequest(f"Backend {twice[0]!r} is named twice.", field="backends")
     return found
+
+
+def expanded(names: Sequence[str]) -> list[str]:
+    """Return names with `all-inline` and `all-peers` written out, less what is named by itself.
+
+    `all-inline` are the installed providers that need no service, `all-peers` the foreign systems
+    that need none and whose packages are installed.
+    """
+    given = [name.strip() for name in names if name.strip()]
+    found: list[str] = []
+    for name in given:
+        if name == ALL_INLINE:
+            found += [one for one in _inline_names() if one not in given]
+        elif name == ALL_PEERS:
+            found += [one for one in _peer_names() if one not in given]
+        else:
+            found.append(name)
+    return found
+
+
+def installed(distributions: Iterable[str]) -> bool:
+    """Say whether all of these are installed."""
+    try:
+        for distribution in distributions:
+            metadata.distribution(distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _inline_names() -> list[str]:
+    inline = [s for s in _types().values() if s.provider_type.startswith("inline::")]
+    return [spec.name for spec in inline if installed(spec.requires)]
+
+
+def _peer_names() -> list[str]:
+    kinds = {name: load_adapter(name) for name in adapter_names()}
+    return [n for n, kind in kinds.items() if not kind.service and installed(kind.requires)]
 
 
 def backend_names(config: RunConfig | None = None) -> list[str]:

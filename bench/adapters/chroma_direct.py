@@ -41,7 +41,7 @@ class ChromaDirect(BlockingSystem):
             ids=[chunk.chunk_id for chunk in chunks],
             embeddings=embeddings,
             documents=[chunk.content for chunk in chunks],
-            metadatas=[dict(chunk.metadata) for chunk in chunks],
+            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # it takes no empty ones
         )
 
     def find(

@@ -14,7 +14,7 @@ from corral.bench.data.datasets import read_sets
 from corral.bench.reports.environment import package_versions
 from corral.bench.reports.report import REPORT_NAME
 from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, expanded, key_of, parse_share, sources
+from corral.bench.speed.load_plan import Source, key_of, parse_share, sources
 from corral.providers.config import RunConfig
 from corral.providers.registry import check_config
 
@@ -92,7 +92,7 @@ def make_fidelity_plan(
     """Return a checked plan; nothing has been started or written yet.
 
     Args:
-        backends: As `find_backends` takes them, `all-inline` and `all-peers` beside.
+        backends: As `find_backends` takes them.
         data: Judged sets, as `read_sets` takes them.
         synthetic: Sizes of seeded data, such as 5k; one of both is needed.
         filters: Shares of the chunks that pass, such as 1%.
@@ -106,7 +106,7 @@ def make_fidelity_plan(
     seeded = sources((), sizes, seed, max_documents)
     judged = sources(read_sets(data), (), seed, max_documents) if data else []
     plan = FidelityPlan(
-        backends=tuple(find_backends(expanded(backends), settings)),
+        backends=tuple(find_backends(backends, settings)),
         sources=(*seeded, *judged),
         modes=tuple(dict.fromkeys(map(SearchMode.parse, modes))),
         selectivities=tuple(dict.fromkeys([None, *map(parse_share, filters)])),

@@ -4,65 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest
-from corral.api.provider import Api
-from corral.bench.backends import adapter_names, load_adapter
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.reports.report import Report, read_report, write_report
 from corral.bench.speed.load_data import Material, judged_material, short_size, synthetic_material
 from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.registry import provider_specs
 
-ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
 MOST_SHARE = 1.0
 _FINISHED = "cells"
 DIMENSION = 384
-
-
-def expanded(names: Sequence[str]) -> list[str]:
-    """Return names of backends, with `all-inline` and `all-peers` written out; none twice.
-
-    `all-inline` are the installed providers that need no service, `all-peers` the foreign systems
-    that need none and whose packages are installed.
-    """
-    found: list[str] = []
-    for name in (name.strip() for name in names):
-        if name == ALL_INLINE:
-            found += inline_names()
-        elif name == ALL_PEERS:
-            found += [
-                one for one in adapter_names() if not load_adapter(one).service and _there(one)
-            ]
-        elif name:
-            found.append(name)
-    return list(dict.fromkeys(found))
-
-
-def inline_names() -> list[str]:
-    """Return the inline vector_io providers whose packages are installed."""
-    specs = [spec for (api, _), spec in provider_specs().items() if api is Api.VECTOR_IO]
-    inline = [spec for spec in specs if spec.provider_type.startswith("inline::")]
-    return [spec.name for spec in inline if installed(spec.requires)]
-
-
-def installed(distributions: Iterable[str]) -> bool:
-    """Say whether all of these are installed."""
-    try:
-        for distribution in distributions:
-            metadata.distribution(distribution)
-    except metadata.PackageNotFoundError:
-        return False
-    return True
-
-
-def _there(adapter: str) -> bool:
-    return installed(load_adapter(adapter).requires)
 
 
 def parse_share(text: str) -> float:

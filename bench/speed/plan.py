@@ -14,7 +14,7 @@ from corral.bench.data.datasets import read_sets
 from corral.bench.reports.environment import package_versions
 from corral.bench.reports.report import REPORT_NAME
 from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, expanded, key_of, parse_share, sources
+from corral.bench.speed.load_plan import Source, key_of, parse_share, sources
 from corral.bench.speed.worker import HTTP, INDEX, Contestant
 from corral.providers.config import RunConfig
 from corral.providers.registry import check_config
@@ -147,7 +147,7 @@ def make_speed_plan(
     """Return a checked plan; nothing has been started or written yet.
 
     Args:
-        backends: As `find_backends` takes them, `all-inline` and `all-peers` beside.
+        backends: As `find_backends` takes them.
         data: Judged sets, as `read_sets` takes them; none for seeded data.
         sizes: Such as 1k; needed for seeded data.
         filters: Shares of the chunks that pass, such as 1%; asking without a filter comes first.
@@ -160,7 +160,7 @@ def make_speed_plan(
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
     settings = config or RunConfig()
-    names = expanded([*backends, baseline])
+    names = [*backends, *([] if baseline in backends else [baseline])]
     shares: list[float | None] = [None, *map(parse_share, filters)]
     wanted = [parse_size(size) for size in sizes]
     plan = SpeedPlan(

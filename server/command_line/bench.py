@@ -42,7 +42,7 @@ def bench() -> None:
     type=int,
     default=100,
     show_default=True,
-    help="Hits asked for; of each leg, fusion gets max(2k, 40).",
+    help="Hits asked for; fusion gets more of each leg, see docs/retrieval.md.",
 )
 @click.option(
     "--baseline", metavar="BACKEND:MODE[:FUSION]", help="[default: the first that is measured]"
@@ -71,9 +71,10 @@ def quality(
     (documents.*, topics.*, qrels.*); ir_datasets:NAME is a public set; `miniature` is a small one
     that Corral makes itself.
 
-    Every query is asked on every backend in every mode. The folder --out gets the reports (.html,
-    .md, .json), the TREC runs, and what a later --resume needs. The exit code is 1 where something
-    could not be measured.
+    NAME is a provider, `all-inline` for all that need no service, a foreign system, or `all-peers`
+    for those that are installed. Every query is asked on every backend in every mode. The folder
+    --out gets the reports (.html, .md, .json), the TREC runs, and what a later --resume needs. The
+    exit code is 1 where something could not be measured.
     """
     target.local_only("bench quality")
     from corral.server.command_line import bench_quality  # noqa: PLC0415 - start-up time

@@ -13,14 +13,21 @@ import httpx
 import numpy as np
 import pytest
 
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidFilter, MissingDependency
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import adapter_names, find_backends, load_adapter, prepared
+from corral.bench.backends import (
+    adapter_names,
+    expanded,
+    find_backends,
+    installed,
+    load_adapter,
+    prepared,
+)
 from corral.bench.fidelity.run import Forgetful
 from corral.bench.speed.checks import SpeedChecks
 from corral.bench.speed.load import simple_filter
 from corral.bench.speed.load_data import Material, share_filter, synthetic_material
-from corral.bench.speed.load_plan import expanded, installed
 from corral.bench.speed.over_http import running_server, wait_until
 from corral.providers.embedding.hashing.embedder import embed_text
 
@@ -79,6 +86,27 @@ def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> No
     assert "pip install" in refused.value.hint
 
 
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("name", [n for n in adapter_names() if not load_adapter(n).service])
+def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
+    """Documents of a judged set have none, and every installed adapter stores them."""
+    if not installed(load_adapter(name).requires):
+        return  # as above
+
+    async def run() -> None:
+        [backend] = find_backends([name])
+        texts = MATERIAL.texts[:20]
+        chunks = [Chunk(chunk_id=f"c{n}", content=text) for n, text in enumerate(texts)]
+        async with prepared(backend, tmp_path, MATERIAL.collection) as system:
+            await system.add(chunks, MATERIAL.embeddings[:20])
+            await system.build()
+            for mode in system.modes:
+                found = await system.search(mode, texts[3], MATERIAL.embeddings[3], 5)
+                assert found[0][0] == "c3"
+
+    asyncio.run(run())
+
+
 def test_pgvector_used_directly(tmp_path: Path) -> None:
     """The same, on a real PostgreSQL; its table is gone in the end."""
     with postgresql() as server:
@@ -135,6 +163,8 @@ def test_all_peers_are_those_that_are_installed() -> None:
             metadata.distribution(distribution)
     assert {"sqlite", "faiss", "memory"} <= set(expanded(["all-inline", "sqlite"]))
     assert expanded(["sqlite", "all-inline"]).count("sqlite") == 1
+    named = [backend.name for backend in find_backends(["all-peers", "", "exact"])]
+    assert sorted(named) == sorted(peers)
 
 
 def test_adapters_translate_single_comparisons_only() -> None:

@@ -185,6 +185,7 @@ def _plain(value: Any) -> Any:
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or each answer waits for 40 ms
 
         def respond(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))

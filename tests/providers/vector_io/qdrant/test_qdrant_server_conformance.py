@@ -1,39 +1,44 @@
-"""remote::qdrant passes the conformance suite on qdrant-client's local mode.
-
-No server can be installed from a package registry. The local mode answers the same calls of the
-same client in process, by numpy: exactly, so more is asked of it here than of a server.
-"""
+"""remote::qdrant passes the conformance suite on a stand-in, through the real client's wire."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from qdrant_client import AsyncQdrantClient
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import REMOTE_SPEC
 from corral.providers.vector_io.qdrant.config import QdrantConfig
-from corral.providers.vector_io.qdrant.connection import Server
-from corral.providers.vector_io.qdrant.server_provider import QdrantProvider
+from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
 
 
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-@pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning")
+@pytest.mark.usefixtures("shared_service")
 class TestQdrantServer(IndexConformance):
-    """The calls to a server, answered by the client itself; one client a folder."""
+    """A collection a vector DB, over REST. Not a live server: see qdrant_service.py.
 
-    capabilities = replace(REMOTE_SPEC.capabilities, exact=True, concurrent_processes=False)
-    clients: ClassVar[dict[Path, AsyncQdrantClient]] = {}
+    The client's local mode, which answers there, searches exactly, so more is asked of it than of
+    a server. Each folder of the suite is a prefix of collection names.
+    """
+
+    capabilities = replace(REMOTE_SPEC.capabilities, exact=True)
+    providers: ClassVar[dict[Path, QdrantProvider]] = {}
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
         """Open the vector DB's collection, made where it is absent."""
-        if folder not in self.clients:
-            self.clients.clear()
-            self.clients[folder] = AsyncQdrantClient(":memory:")
-        server = Server("qdrant", self.clients[folder], QdrantConfig())
-        return await QdrantProvider("qdrant", server).open_index(vector_db, create=True)
+        if folder not in self.providers:
+            prefix = f"t{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+            url = os.environ["CORRAL_TEST_QDRANT_URL"]
+            config = QdrantConfig(url=url, collection_prefix=prefix, timeout_seconds=60)
+            self.providers[folder] = create("qdrant", config, folder)
+        return await self.providers[folder].open_index(vector_db, create=True)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        while self.providers:
+            await self.providers.popitem()[1].close()
