@@ -41,7 +41,8 @@ class ChromaDirect(BlockingSystem):
             ids=[chunk.chunk_id for chunk in chunks],
             embeddings=embeddings,
             documents=[chunk.content for chunk in chunks],
-            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # it takes no empty ones
+            # None stands for an empty one, which it refuses; its types do not know that.
+            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]
         )
 
     def find(
