@@ -67,8 +67,8 @@ class Keywords:
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return []
-        statistics = await self._threads.run(self.statistics)
-        weights = query.weights(await self._holding(query.keys), statistics.count)
+        statistics, holding = await self._counts(query.keys)
+        weights = query.weights(holding, statistics.count)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
             return await self._threads.run(self._propose, weights, expression, references, limit)
@@ -112,10 +112,16 @@ class Keywords:
     def _other_writers(self) -> dict[str, str]:
         return {} if self._store.engine.embedded else self._store.other_writers()
 
-    async def _holding(self, keys: Sequence[int]) -> list[int]:
-        """Return for each term key how many chunks hold it."""
+    async def _counts(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
+        """Return the statistics, and for each term key how many chunks hold it."""
         if self.in_memory:
-            return await self._threads.run(self._read, lambda tally: tally.holding(keys))
+            return await self._threads.run(
+                self._read, lambda tally: (tally.statistics(), tally.holding(keys))
+            )
+        return await self._threads.run(self.statistics), await self._holding(keys)
+
+    async def _holding(self, keys: Sequence[int]) -> list[int]:
+        """Have the server count, for each term key, the chunks that hold it."""
         known = self._known  # another dictionary takes its place when a write changes the counts
         missing = [key for key in keys if key not in known]
         shares = [missing[start::_COUNTERS] for start in range(_COUNTERS)]
