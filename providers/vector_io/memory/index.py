@@ -108,11 +108,12 @@ class MemoryIndex(EmbeddingIndex):
         stored = [chunk.model_copy(deep=True, update={"embedding": None}) for chunk in chunks]
         terms = [self._words.analyze(chunk) for chunk in stored]
         with self._lock:
-            self._remove(
-                chunk_id
-                for chunk_id, chunk in list(self._chunks.items())
-                if chunk.document_id in replace_documents
-            )
+            if replace_documents:
+                self._remove(
+                    chunk_id
+                    for chunk_id, chunk in list(self._chunks.items())
+                    if chunk.document_id in replace_documents
+                )
             self._remove(chunk.chunk_id for chunk in stored)
             for chunk, embedding, found in zip(stored, embeddings, terms, strict=True):
                 self._chunks[chunk.chunk_id] = chunk
@@ -173,7 +174,7 @@ class MemoryIndex(EmbeddingIndex):
 
     def _ids_after(self, after: str, limit: int) -> list[str]:
         with self._lock:
-            return heapq.nsmallest(limit, (i for i in self._chunks if i > after))
+            return sorted(i for i in self._chunks if i > after)[:limit]
 
 
 class _Matrix:
