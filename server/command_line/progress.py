@@ -62,7 +62,7 @@ def _lines(
         if now - said < SECONDS_BETWEEN_LINES or done == number:
             return
         said = now
-        left = (now - started) * (size - done_size) / max(done_size, 1)
+        left = (now - started) * max(size - done_size, 0) / max(done_size, 1)
         screen.print(f"{work}: {done}/{number} {things}, about {left:.0f} s left")
 
     return advance
