@@ -6,9 +6,10 @@ Both engines block; the index calls them in threads. They raise the contract's e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,28 @@ from numpy.typing import NDArray
 from corral.api.errors import ProviderError
 
 Metadata = Mapping[str, str | int]
+T = TypeVar("T")
+
+ATTEMPTS = 5
+"""Of a reading that meets deletions."""
 
 
 class UnknownIds(ProviderError):
-    """A search was restricted to ids of which one does not exist (any more): Chroma refuses it."""
+    """Chroma missed a row: one that a search was restricted to, or one that another writer deleted
+    after the ids were looked up and before their embeddings were.
+    """
+
+
+def repeated(read: Callable[[], T]) -> T:
+    """Read again, a few times, where rows were deleted meanwhile.
+
+    Raises:
+        UnknownIds: They were, each time.
+    """
+    for _ in range(ATTEMPTS - 1):
+        with suppress(UnknownIds):
+            return read()
+    return read()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +30,6 @@ MARGIN = 16
 FEW = 100
 """Chunks that pass a filter and are compared one by one: in the graph they would be found only by
 walking through all others, 20 ms where this takes 2."""
-ATTEMPTS = 5
-"""Searches among chunks that pass a filter, when others delete some of them each time."""
 
 
 class ChromaIndex(EmbeddingIndex):
@@ -173,18 +172,17 @@ class ChromaIndex(EmbeddingIndex):
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
+        return engine.repeated(partial(self._search_once, embedding, k, filter_))
+
+    def _search_once(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
+    ) -> list[Candidate]:
         if filter_ is None:
             return self._nearest(embedding, k, None)
-        for attempt in range(ATTEMPTS):
-            self._mirror.follow()
-            with self._mirror.reading() as connection:
-                passing = self._mirror.passing(connection, filter_)
-            try:
-                return self._nearest(embedding, k, passing) if passing else []
-            except engine.UnknownIds:  # another process has just deleted one of them
-                if attempt == ATTEMPTS - 1:
-                    raise
-        return []
+        self._mirror.follow()
+        with self._mirror.reading() as connection:
+            passing = self._mirror.passing(connection, filter_)
+        return self._nearest(embedding, k, passing) if passing else []
 
     def _nearest(
         self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import ProviderError
-from corral.providers.vector_io.chroma.engine import Collection, Rows, Upsert, batches
+from corral.providers.vector_io.chroma.engine import Collection, Rows, Upsert, batches, repeated
 from corral.providers.vector_io.chroma.journal import Writer, is_marker
 
 READ_ROWS = 1000
@@ -62,7 +63,8 @@ def chunks_of(found: Rows) -> list[Chunk]:
 def read(collection: Collection, ids: Sequence[str], include: Sequence[str]) -> Iterator[Rows]:
     """Yield the rows of these ids that exist, some at a time."""
     for start in range(0, len(ids), READ_ROWS):
-        yield collection.get(ids[start : start + READ_ROWS], include=include)
+        some = ids[start : start + READ_ROWS]
+        yield repeated(partial(collection.get, some, include=include))
 
 
 def read_chunks(

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
 from corral.providers.vector_io.chroma import rows
-from corral.providers.vector_io.chroma.engine import Upsert, batches
+from corral.providers.vector_io.chroma.engine import (
+    ATTEMPTS,
+    Rows,
+    UnknownIds,
+    Upsert,
+    batches,
+)
 from corral.providers.vector_io.chroma.journal import Writer, is_marker
 
 from .fake_collection import FakeCollection
@@ -69,3 +77,31 @@ def test_an_upsert_leaves_nothing_of_the_old_row() -> None:
     embedding = np.array([[1, 0]], dtype=np.float32)
     keys = {frozenset(rows.records([c], embedding).metadatas[0]) for c in (plain, recorded)}
     assert len(keys) == 1
+
+
+@pytest.mark.parametrize("refusals", [ATTEMPTS - 1, ATTEMPTS])
+def test_rows_deleted_while_they_are_read_are_passed_over(
+    refusals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chroma looks up ids first and embeddings then, and fails where a row is deleted in between:
+    it is read again, a few times, and then the failure is told.
+
+    If this fails: a query while others replace a document is an error.
+    """
+    collection, asked = FakeCollection(), []
+    collection.upsert(upsert_of("a", "b"))
+    get = collection.get
+
+    def refusing(ids: Sequence[str], include: Sequence[str]) -> Rows:
+        asked.append(ids)
+        if len(asked) <= refusals:
+            raise UnknownIds("fake: a chunk is gone")
+        return get(ids, include=include)
+
+    monkeypatch.setattr(collection, "get", refusing)
+    if refusals == ATTEMPTS:
+        with pytest.raises(UnknownIds):
+            rows.read_chunks(collection, ["a", "b"], include_embeddings=True)
+        return
+    found = rows.read_chunks(collection, ["a", "b", "c"], include_embeddings=True)
+    assert [chunk.chunk_id for chunk in found] == ["a", "b"]
