@@ -314,6 +314,7 @@ def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
     high = {name: max(_raws(hits), default=0.0) for name, hits in found.items()}
 
     def stretched(name: LegName, hit: LegHit) -> float:
+        """Return the share of the way from the leg's floor to its best, in [0, 1]."""
         if high[name] == low[name]:  # one candidate, or all equal: each is the best of its leg
             return 1.0
         return (hit.raw_score - low[name]) / (high[name] - low[name])

@@ -158,7 +158,7 @@ async def _ask_both(
 ) -> Agreement:
     """Search both sides for a chunk: by its embedding, or by some of its words."""
     words = chunk.content.split()
-    some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311
+    some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311 - a sample
     text = " ".join(word[:_WORD_CHARACTERS] for word in some)
     one, other = [
         await index.query(chunk.embedding, text, COMPARED_HITS, mode=mode)
@@ -175,7 +175,7 @@ async def _compare_ids(
     Returns:
         Ids from all over the source, chosen by a fixed seed; and what differs, in sentences.
     """
-    places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311
+    places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - a sample
     sample: list[str] = []
     seen, alone, first = 0, [0, 0], ["", ""]
     after, is_last = "", False

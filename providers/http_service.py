@@ -108,7 +108,7 @@ class HttpService:
         # No timeout here: `post` bounds all attempts together. Redirects are not followed.
         self._http = httpx.AsyncClient(
             headers={"authorization": f"Bearer {key}"} if key else {},
-            timeout=None,  # noqa: S113
+            timeout=None,  # noqa: S113 - see above
             verify=config.verify_tls,
         )
 

@@ -327,10 +327,10 @@ class Stack:
         return provider
 
     def _rerankers(self) -> tuple[list[tuple[RerankProvider, str]], list[CorralError]]:
-        return self._served(Api.RERANK, RerankProvider)  # type: ignore[type-abstract]
+        return self._served(Api.RERANK, RerankProvider)  # type: ignore[type-abstract]  # only looked for
 
     def _chats(self) -> tuple[list[tuple[InferenceProvider, str]], list[CorralError]]:
-        return self._served(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]
+        return self._served(Api.INFERENCE, InferenceProvider)  # type: ignore[type-abstract]  # only looked for
 
     def _served(self, api: Api, kind: type[_P]) -> tuple[list[tuple[_P, str]], list[CorralError]]:
         """Return (provider, model) for each model of a kind, and why other providers have none."""

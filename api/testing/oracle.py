@@ -6,7 +6,7 @@ Slow, small and obviously right: every chunk is scored, in double precision, the
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -45,12 +45,12 @@ def bm25(
     """
     lengths = {i: sum(len(text.split()) for text in texts.values()) for i, texts in fields.items()}
     average = sum(lengths.values()) / max(len(lengths), 1)
-    frequency: dict[str, Counter[str]] = {}
+    frequency: dict[str, defaultdict[str, float]] = {}
     for chunk_id, texts in fields.items():
-        frequency[chunk_id] = Counter()
+        frequency[chunk_id] = defaultdict(float)
         for field, text in texts.items():
             for term in text.split():
-                frequency[chunk_id][term] += weights[field]  # type: ignore[assignment]  # Counter says int
+                frequency[chunk_id][term] += weights[field]
     total: dict[str, float] = {}
     for term in query.split():
         holding = {i: f[term] for i, f in frequency.items() if f[term]}

@@ -142,7 +142,8 @@ class ProcessTests(Suite):
         """Both write versions of their own document at the same time: nothing is lost or mixed."""
         index = indexes.open(**PLAIN)
         other = indexes.start_process(index, ("versions", ("d", 0, 40, 3)))
-        assert int(other.stdout.readline()) == 0  # type: ignore[union-attr]
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == 0
         for number in range(40):
             index.add([chunk(f"mine{number:02}", "lion")], [[0, 1]])
         other.communicate(timeout=60)

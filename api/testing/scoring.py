@@ -107,7 +107,7 @@ class ScoreTests(Suite):
         filled(index)
         for mode in sorted({"vector", "keyword"} & set(self.capabilities.modes)):
             hits = index.search(mode, QUERY, WORDS, k=30).hits
-            legs = [hit.explanation.legs[mode] for hit in hits]  # type: ignore[index]
+            legs = [hit.explanation.legs[mode] for hit in hits]  # type: ignore[index]  # both are names of legs
             assert [leg.score for leg in legs] == [hit.score for hit in hits]
             raws = [leg.raw_score for leg in legs]
             assert [leg.rank for leg in legs] == [1 + sum(r > raw for r in raws) for raw in raws]

@@ -40,7 +40,7 @@ async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
         for version in range(first, last):
             chunks = version_of(document, version, size, index.vector_db.embedding_dimension)
             await index.add_chunks(chunks, replace_documents={document})
-            print(version, flush=True)  # noqa: T201 - how the first process knows
+            print(version, flush=True)
         return None
     raise ValueError(step)
 
@@ -64,7 +64,7 @@ async def main(task: dict[str, Any]) -> None:
     index = await suite.open_index(vector_db, Path(task["folder"]))
     for step, argument in task["steps"]:
         result = await take(index, step, argument)
-        print(json.dumps(result), flush=True)  # noqa: T201
+        print(json.dumps(result), flush=True)
     await index.close()
     await suite.close()
 

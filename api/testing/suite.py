@@ -28,7 +28,7 @@ def needs(condition: Condition) -> Callable[[T], T]:
     """
 
     def mark(test: T) -> T:
-        test._needs = condition  # type: ignore[attr-defined]
+        test._needs = condition  # type: ignore[attr-defined]  # `applies` reads it, with a default
         return test
 
     return mark
@@ -106,7 +106,7 @@ def standard_tests() -> dict[str, Callable[..., None]]:
 
 def applies(name: str, capabilities: Capabilities) -> bool:
     """Say whether a standard test is one for a provider with these capabilities."""
-    from corral.api.testing import IndexConformance  # noqa: PLC0415
+    from corral.api.testing import IndexConformance  # noqa: PLC0415 - it is made of this module
 
     [owner] = [owner for owner in IndexConformance.__mro__ if name in vars(owner)]
     conditions = (vars(owner).get("_needs"), getattr(vars(owner)[name], "_needs", None))

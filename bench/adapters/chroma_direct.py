@@ -26,8 +26,8 @@ class ChromaDirect(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty collection."""
-        import chromadb  # noqa: PLC0415 - foreign
-        from chromadb.config import Settings  # noqa: PLC0415
+        import chromadb
+        from chromadb.config import Settings
 
         settings = Settings(anonymized_telemetry=False)
         self._client: Any = chromadb.PersistentClient(str(self.folder), settings)

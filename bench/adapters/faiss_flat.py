@@ -22,7 +22,7 @@ class FaissFlat(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty index."""
-        import faiss  # noqa: PLC0415 - of the extra `bench`
+        import faiss
 
         self._faiss = faiss
         self._index = faiss.IndexFlatIP(collection.dimension)

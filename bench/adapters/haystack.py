@@ -27,9 +27,9 @@ class Haystack(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty store."""
-        from haystack import Document  # noqa: PLC0415 - foreign
-        from haystack.components.joiners import DocumentJoiner  # noqa: PLC0415
-        from haystack.document_stores.in_memory import InMemoryDocumentStore  # noqa: PLC0415
+        from haystack import Document
+        from haystack.components.joiners import DocumentJoiner
+        from haystack.document_stores.in_memory import InMemoryDocumentStore
 
         self._document = Document
         self._joiner = DocumentJoiner

@@ -31,7 +31,7 @@ class LanceDB(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Connect; the table is made with the first rows."""
-        import lancedb  # noqa: PLC0415 - foreign
+        import lancedb
 
         self._database = lancedb.connect(str(self.folder))
         self._language = collection.language.capitalize()

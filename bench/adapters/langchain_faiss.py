@@ -32,9 +32,9 @@ class LangChainFaiss(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty store."""
-        import faiss  # noqa: PLC0415 - foreign
-        from langchain_community.docstore.in_memory import InMemoryDocstore  # noqa: PLC0415
-        from langchain_community.vectorstores import FAISS  # noqa: PLC0415
+        import faiss
+        from langchain_community.docstore.in_memory import InMemoryDocstore
+        from langchain_community.vectorstores import FAISS
 
         self._given = _given()
         index = faiss.IndexFlatL2(collection.dimension)
@@ -43,7 +43,7 @@ class LangChainFaiss(BlockingSystem):
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Add to the store; the BM25 retriever cannot grow and is made in the end."""
-        from langchain_core.documents import Document  # noqa: PLC0415 - foreign
+        from langchain_core.documents import Document
 
         pairs = [(c.content, row.tolist()) for c, row in zip(chunks, embeddings, strict=True)]
         ids, metadatas = [c.chunk_id for c in chunks], [c.metadata for c in chunks]
@@ -54,8 +54,8 @@ class LangChainFaiss(BlockingSystem):
 
     async def build(self) -> None:
         """Make the BM25 retriever."""
-        from langchain_classic.retrievers import EnsembleRetriever  # noqa: PLC0415 - foreign
-        from langchain_community.retrievers import BM25Retriever  # noqa: PLC0415
+        from langchain_classic.retrievers import EnsembleRetriever
+        from langchain_community.retrievers import BM25Retriever
 
         self._ensemble = EnsembleRetriever
         self._words = BM25Retriever.from_documents(self._documents)
@@ -85,7 +85,7 @@ class LangChainFaiss(BlockingSystem):
 
 def _given() -> Any:
     """Return an embedder that answers what the calling thread has put into `now.embedding`."""
-    from langchain_core.embeddings import Embeddings  # noqa: PLC0415 - foreign
+    from langchain_core.embeddings import Embeddings
 
     class Given(Embeddings):  # type: ignore[misc]  # known where it is installed
         now = threading.local()

@@ -130,8 +130,8 @@ class PgvectorDirect(BlockingSystem):
     def _connection(self) -> Any:
         """Return this thread's connection."""
         if not hasattr(self._mine, "connection"):
-            import psycopg  # noqa: PLC0415 - foreign
-            from pgvector.psycopg import register_vector  # noqa: PLC0415
+            import psycopg
+            from pgvector.psycopg import register_vector
 
             connection = psycopg.connect(self.address or "", autocommit=True)
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")

@@ -34,7 +34,7 @@ class QdrantEdge(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty shard."""
-        import qdrant_edge as qdrant  # noqa: PLC0415 - foreign
+        import qdrant_edge as qdrant
 
         self._qdrant = qdrant
         dense = qdrant.EdgeVectorParams(size=collection.dimension, distance=qdrant.Distance.Cosine)

@@ -29,7 +29,7 @@ class Txtai(BlockingSystem):
 
     async def prepare(self, collection: Collection) -> None:
         """Make empty indexes."""
-        from txtai import Embeddings  # noqa: PLC0415 - foreign
+        from txtai import Embeddings
 
         self._now = threading.local()
         dense = {"method": "external", "transform": self._transform}

@@ -264,8 +264,8 @@ def _lines(read: Callable[[], str], process: subprocess.Popen[bytes]) -> Iterato
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
     # Late, because they import pytest, which may be absent.
-    from corral.api.testing.matrix import matrix  # noqa: PLC0415
-    from corral.api.testing.report import read_outcomes  # noqa: PLC0415
+    from corral.api.testing.matrix import matrix  # noqa: PLC0415 - it needs pytest
+    from corral.api.testing.report import read_outcomes  # noqa: PLC0415 - it needs pytest
 
     return matrix(subject.spec.capabilities, read_outcomes(lines))
 

@@ -97,7 +97,7 @@ class MiniLMProvider(EmbeddingProvider):
         # Runs in the one thread for documents: callers at the same time load once.
         if self._embedder is None:
             # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
-            from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415
+            from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
             folder = model_folder(self._config.model_path)
             model = Model(folder, self._home, self._config.threads)

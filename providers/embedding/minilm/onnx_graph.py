@@ -113,7 +113,7 @@ class _Graph:
     def _node(
         self, op: str, inputs: Iterable[str], outputs: list[str], domain: str, kw: dict[str, Any]
     ) -> str:
-        from onnx import helper  # noqa: PLC0415
+        from onnx import helper  # noqa: PLC0415 - slow to load
 
         self.nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **kw))
         return outputs[0]
@@ -165,7 +165,7 @@ def _pooling(graph: _Graph, hidden: str) -> None:
 
 
 def _declare(name: str, weight: NDArray[np.float32]) -> onnx.TensorProto:
-    from onnx import TensorProto  # noqa: PLC0415
+    from onnx import TensorProto  # noqa: PLC0415 - slow to load
 
     tensor = TensorProto(
         name=name,

@@ -15,6 +15,7 @@ from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaC
 from corral.providers.vector_io.chroma.engine import Collection, Engine
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.chroma.rest import ChromaServer
 from corral.providers.vector_io.chunk_provider import file_name, folder_of
 from corral.providers.vector_io.threads import Threads
 
@@ -123,7 +124,7 @@ def collection_name(vector_db: VectorDB) -> str:
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
     """Build inline::chroma (its spec's factory)."""
     # Here, since remote::chroma does not need chromadb.
-    from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415
+    from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415 - it loads chromadb
 
     folder = config.folder or folder_of(provider_id, "chroma", home)
     threads = Threads(provider_id, None)
@@ -134,8 +135,6 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
 
 def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaProvider:
     """Build remote::chroma (its spec's factory). The server need not run yet."""
-    from corral.providers.vector_io.chroma.rest import ChromaServer  # noqa: PLC0415
-
     mirrors = config.folder or folder_of(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
     threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
