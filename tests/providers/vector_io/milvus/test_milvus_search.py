@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,37 @@ def test_no_chunk_is_missing_while_it_goes_to_disk(
         await index.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_lite", [True, False])
+def test_milvus_lite_is_told_to_flush(
+    milvus_server: Server, is_lite: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After enough terms Milvus Lite's server flushes; a Milvus decides that for itself.
+
+    If this fails: Milvus Lite compares what it has not flushed row by row, and takes a second for
+    a keyword query among 5,000 chunks, or a cluster is made to write many small segments.
+    """
+    monkeypatch.setattr(store_module, "_UNFLUSHED_TERMS", 60)
+
+    async def run() -> list[str]:
+        index = await counting(remote(milvus_server.uri), not is_lite)
+        engine, called = index._store.engine, []
+        call = engine.call
+
+        def noted(method: str, *arguments: Any, **options: Any) -> Any:
+            called.append(method)
+            return call(method, *arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "call", noted)
+            await index.add_chunks(
+                words({f"c{number}": "zebra" for number in range(4)}), [[1, 0]] * 4
+            )
+        await index.delete()
+        return called
+
+    assert ("flush" in asyncio.run(run())) is is_lite
 
 
 def test_chunks_without_terms_count(tmp_path: Path, milvus_server: Server) -> None:
