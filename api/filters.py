@@ -7,9 +7,9 @@ engine's own language and applies it *before* taking the top k; `matches` is wha
 Meaning, everywhere:
 * A metadata value is seen as a set: a list holds its elements, a scalar itself, a missing key or
   null nothing. Nested objects cannot be compared and count as missing.
-* `eq` holds when the set contains the value, `in` when it contains one of them; `gt`, `gte`, `lt`,
-  `lte` hold when one element compares so. `ne` and `nin` are exactly `not eq` and `not in`, so a
-  missing key matches them.
+* `eq` holds when the set contains the value, `in` when it contains one of them, which it never does
+  of an empty list; `gt`, `gte`, `lt`, `lte` hold when one element compares so. `ne` and `nin` are
+  exactly `not eq` and `not in`, so a missing key matches them.
 * Types do not mix: 1 equals 1.0 but neither "1" nor true. Ordering compares numbers with numbers
   and strings with strings, these by code point.
 """
@@ -132,7 +132,7 @@ class _Parser:
             if kind not in ("eq", "ne") and isinstance(checked, bool):
                 raise _bad(f"{path}.value", "found a boolean", f"{kind} orders numbers or strings.")
             return Comparison(kind, strip_nul(key), checked)
-        if not isinstance(value, list | tuple) or not value:
+        if not isinstance(value, list | tuple):
             raise _bad(f"{path}.value", f"found {_name(value)}", f"{kind} takes a list of values.")
         if len(value) > MAX_VALUES:
             raise _bad(f"{path}.value", f"found {len(value)} values", f"Send {MAX_VALUES} at most.")

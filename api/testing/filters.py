@@ -133,6 +133,22 @@ class FilterTests(Suite):
         filters = [{"type": t, "key": "x", "value": v} for v in lists for t in ("in", "nin")]
         assert self.wrong(index, chunks, filters) == []
 
+    def test_in_an_empty_list_is_nothing(self, indexes: Indexes) -> None:
+        """`in` with no value passes no chunk and `nin` every chunk, also inside and / or.
+
+        If this fails: the engine's own language has no empty list, or reads it as no condition.
+        """
+        index, chunks = self.stored(indexes, [1, "a", None, ["a", "b"]])
+        nothing: dict[str, Any] = {"type": "in", "key": "x", "value": []}
+        everything: dict[str, Any] = {"type": "nin", "key": "x", "value": []}
+        some: dict[str, Any] = {"type": "eq", "key": "x", "value": "a"}
+        filters = [nothing, everything] + [
+            {"type": joint, "filters": [some, empty]}
+            for joint in ("and", "or")
+            for empty in (nothing, everything)
+        ]
+        assert self.wrong(index, chunks, filters) == []
+
     def test_keys_are_data(self, indexes: Indexes) -> None:
         """Quotes, dots, brackets and SQL in a key name that key and nothing else.
 

@@ -203,7 +203,7 @@ def nest(depth: int) -> dict[str, Any]:
         ({"type": "gt", "key": "x", "value": True}, "filters.value"),
         ({"type": "lte", "key": "x", "value": False}, "filters.value"),
         ({"type": "in", "key": "x", "value": "abc"}, "filters.value"),
-        ({"type": "in", "key": "x", "value": []}, "filters.value"),
+        ({"type": "in", "key": "x"}, "filters.value"),
         ({"type": "nin", "key": "x", "value": 5}, "filters.value"),
         ({"type": "in", "key": "x", "value": [1, None]}, "filters.value[1]"),
         ({"type": "in", "key": "x", "value": [1, 2, [3]]}, "filters.value[2]"),
@@ -264,6 +264,16 @@ def test_parsing_gives_the_tree() -> None:
     assert parse_filter(parsed) is parsed
     assert Comparison("eq", "x", 1).values == (1,)
     assert Comparison("in", "x", (1, 2)).values == (1, 2)
+
+
+@pytest.mark.parametrize("metadata", [{}, {"x": None}, {"x": []}, {"x": 1}, {"x": ["a", 2]}])
+def test_in_an_empty_list_is_nothing(metadata: dict[str, Any]) -> None:
+    """`in` with no value passes nothing, `nin` everything: what a program that joins ids sends.
+
+    If this fails: a caller who may see nothing gets an error, or worse, everything.
+    """
+    assert not matches(parse_filter({"type": "in", "key": "x", "value": []}), metadata)
+    assert matches(parse_filter({"type": "nin", "key": "x", "value": []}), metadata)
 
 
 def test_nul_is_stripped_from_keys_and_values() -> None:

@@ -101,6 +101,8 @@ def _translate(filter_: Filter, arrays: bool, resolve: Resolve) -> str:
 
 
 def _has_any(tokens: list[str], arrays: bool) -> str:
+    if not tokens:
+        return f"(kind != {Kind.CHUNK:d})"  # no chunk is none: the language has no false
     words = quoted(tokens)
     if arrays:
         return f"(array_contains_any(attributes, {words}))"

@@ -58,6 +58,8 @@ def _compare(comparison: Comparison, parameters: dict[str, Any]) -> sql.Composab
 
 
 def _contains_one(key: str, values: list[Scalar], parameters: dict[str, Any]) -> sql.Composable:
+    if not values:
+        return sql.SQL("FALSE")
     held = [_bind(parameters, json.dumps({key: [v]}, ensure_ascii=False)) for v in values]
     parts = [sql.SQL("c.attributes @> {}::jsonb").format(one) for one in held]
     return sql.SQL("({})").format(sql.SQL(" OR ").join(parts))

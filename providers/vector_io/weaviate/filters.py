@@ -27,6 +27,7 @@ TERMS = "terms"
 """The property that holds a chunk's analyzed words."""
 
 _ORDERINGS = ("gt", "gte", "lt", "lte")
+_NOBODYS = "none"  # a token that no chunk has: Weaviate refuses an empty list
 
 
 def translate(filter_: Filter) -> FilterReturn:
@@ -79,4 +80,4 @@ def _compare(comparison: Comparison) -> FilterReturn:
 
 
 def _any(tokens: Iterable[str]) -> FilterReturn:
-    return Native.by_property(TOKENS).contains_any(list(tokens))
+    return Native.by_property(TOKENS).contains_any(list(tokens) or [_NOBODYS])
