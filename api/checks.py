@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +40,27 @@ def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
             f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
         )
     return int(k)
+
+
+def check_document_ids(document_ids: Collection[str]) -> frozenset[str]:
+    """Return the ids of documents to replace.
+
+    Raises:
+        InvalidRequest: They are one string, or one of them can be no id.
+    """
+    if isinstance(document_ids, str):  # it would be taken for a set of letters
+        raise InvalidRequest(
+            "replace_documents is one string.",
+            hint="Send a list of document ids.",
+            field="replace_documents",
+        )
+    if any("\0" in one or not is_unicode(one) for one in document_ids):
+        raise InvalidRequest(
+            "replace_documents holds an id with a NUL character or a lone surrogate.",
+            hint="No document has such an id.",
+            field="replace_documents",
+        )
+    return frozenset(document_ids)
 
 
 def check_after(after: object) -> str:

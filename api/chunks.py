@@ -101,33 +101,50 @@ def is_unicode(text: str) -> bool:
     return _SURROGATES.search(text) is None
 
 
-def _no_surrogates(identifier: str) -> str:
-    """Refuse lone surrogates: replacing them would make one id of two."""
+def _keeps_apart(identifier: str) -> str:
+    """Refuse NUL and lone surrogates: dropping or replacing them would make one id of two."""
+    if "\0" in identifier:
+        raise ValueError("an id must not hold a NUL character")
     if not is_unicode(identifier):
         raise ValueError("an id must be valid Unicode")
     return identifier
 
 
+def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a NUL in `document_id`, which is an id here too; elsewhere in metadata it goes."""
+    document_id = metadata.get("document_id")
+    if isinstance(document_id, str) and "\0" in document_id:
+        raise ValueError("document_id must not hold a NUL character")
+    return metadata
+
+
 def _id_length(identifier: str) -> str:
-    """Bound the length of an id, after NUL was stripped."""
+    """Bound the length of an id."""
     if not 1 <= len(identifier) <= MAX_ID_LENGTH:
         raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters, found {len(identifier)}")
     return identifier
 
 
 # The depth is checked before strip_nul goes down.
-Metadata = Annotated[dict[str, Any], AfterValidator(_storable), AfterValidator(strip_nul)]
+Metadata = Annotated[
+    dict[str, Any],
+    AfterValidator(_storable),
+    AfterValidator(_document_keeps_apart),
+    AfterValidator(strip_nul),
+]
 """A JSON object. Strings, numbers, booleans and lists of these can be filtered on."""
 
 Identifier = Annotated[
     str,
-    AfterValidator(_no_surrogates),
-    AfterValidator(strip_nul),
+    AfterValidator(_keeps_apart),
     AfterValidator(_id_length),
     Field(json_schema_extra={"minLength": 1, "maxLength": MAX_ID_LENGTH}),
 ]
 """1 to 255 characters; anything but NUL, so slashes, quotes, dots and emoji are ordinary."""
 
+
+Storable = Annotated[str, AfterValidator(strip_nul)]
+"""A text without NUL and lone surrogates."""
 
 MAX_GAP = 256
 """Most characters of white space that a chunk's record repeats of its document."""
@@ -144,12 +161,12 @@ class ChunkMetadata(Strict):
 
     chunk_id: Identifier | None = None
     document_id: Identifier | None = None
-    source: str | None = None
+    source: Storable | None = None
     created_timestamp: int | None = None
     updated_timestamp: int | None = None
-    chunk_window: str | None = Field(None, description='Token span in its document, "0-512".')
-    chunk_tokenizer: str | None = None
-    chunk_embedding_model: str | None = None
+    chunk_window: Storable | None = Field(None, description='Token span in its document, "0-512".')
+    chunk_tokenizer: Storable | None = None
+    chunk_embedding_model: Storable | None = None
     chunk_embedding_dimension: int | None = None
     content_token_count: int | None = None
     metadata_token_count: int | None = None
@@ -159,7 +176,7 @@ class ChunkMetadata(Strict):
     page: int | None = Field(None, ge=1, description="The page on which it begins, from 1.")
     previous_chunk_id: Identifier | None = None
     next_chunk_id: Identifier | None = None
-    gap_before: str | None = Field(
+    gap_before: Storable | None = Field(
         None,
         max_length=MAX_GAP,
         description="White space between the chunk before it and itself, which is in neither.",

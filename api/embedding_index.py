@@ -22,6 +22,7 @@ from corral.api.checks import (
     MAX_IDS,
     AnyRanker,
     check_after,
+    check_document_ids,
     check_k,
     check_matrix,
     check_query_embedding,
@@ -77,22 +78,17 @@ class EmbeddingIndex(ABC):
         Raises:
             InvalidEmbedding: As `check_embeddings` says; nothing was stored.
             InvalidRequest: A chunk has no embedding, their numbers differ, or `replace_documents`
-                is a string.
+                is a string or holds what can be no id.
         """
-        if isinstance(replace_documents, str):  # it would be taken for a set of letters
-            raise InvalidRequest(
-                "replace_documents is one string.",
-                hint="Send a list of document ids.",
-                field="replace_documents",
-            )
-        if not chunks and not replace_documents:
+        replaced = check_document_ids(replace_documents)
+        if not chunks and not replaced:
             return
         matrix = check_matrix(self.vector_db, chunks, embeddings)
         latest = last_of_each(chunks)
         if len(latest) < len(chunks):
             rows = list(latest.values())
             chunks, matrix = [chunks[row] for row in rows], matrix[rows]
-        await self._add(chunks, matrix, frozenset(replace_documents))
+        await self._add(chunks, matrix, replaced)
 
     async def query(
         self,

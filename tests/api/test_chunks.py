@@ -19,6 +19,7 @@ from corral.api.chunks import (
     last_of_each,
     strip_nul,
 )
+from corral.api.rag import RAGDocument
 
 
 def error_of(**fields: Any) -> str:
@@ -51,15 +52,14 @@ def test_nul_is_removed_from_every_string(given_value: Any, expected: Any) -> No
 
 
 def test_a_chunk_holds_no_nul_anywhere() -> None:
-    """Content, id, metadata and the record of the chunk's origin all lose their NULs.
+    """Content, metadata and the record of the chunk's origin all lose their NULs.
 
     If this fails: an engine that ends strings at NUL will lose the text behind it.
     """
     chunk = Chunk(
         content="sun\0shine",
-        chunk_id="c\0-1",
         metadata={"ti\0tle": "a\0", "tags": ["b\0"]},
-        chunk_metadata=ChunkMetadata(source="x"),
+        chunk_metadata=ChunkMetadata(source="x\0"),
     )
     assert "\0" not in chunk.model_dump_json()
     assert "\\u0000" not in chunk.model_dump_json()
@@ -69,11 +69,21 @@ def test_a_chunk_holds_no_nul_anywhere() -> None:
 
 @pytest.mark.parametrize("name", ["chunk_id", "document_id"])
 def test_ids_in_the_chunk_metadata_obey_the_rules_of_ids(name: str) -> None:
-    """An id that arrives inside chunk_metadata is stripped of NUL and at most 255 characters."""
-    chunk = Chunk(content="x", chunk_metadata={name: "a\0b"})
+    """An id that arrives inside chunk_metadata holds no NUL and is at most 255 characters."""
+    chunk = Chunk(content="x", chunk_metadata={name: "ab"})
     assert chunk.chunk_id == "ab" if name == "chunk_id" else chunk.document_id == "ab"
-    with pytest.raises(ValidationError):
-        Chunk(content="x", chunk_metadata={name: "a" * 256})
+    for refused in ("a\0b", "a" * 256):
+        assert name in error_of(content="x", chunk_metadata={name: refused})
+
+
+def test_a_document_id_in_the_metadata_holds_no_nul() -> None:
+    """metadata.document_id is an id: with a NUL it is refused, where other values lose theirs.
+
+    If this fails: the documents "nul" NUL "id" and "nulid" are one, and one replaces the other.
+    """
+    assert "document_id" in error_of(content="x", metadata={"document_id": "nul\0id"})
+    with pytest.raises(ValidationError, match="NUL"):
+        RAGDocument(document_id="nul\0id", content="x")
 
 
 @pytest.mark.parametrize(
@@ -252,9 +262,9 @@ def test_any_text_of_1_to_255_characters_is_an_id(chunk_id: str) -> None:
     assert Chunk(content="x", chunk_id=chunk_id).chunk_id == chunk_id
 
 
-@pytest.mark.parametrize("chunk_id", ["a" * 256, "\0", 5, ["a"], "a\ud800"])
+@pytest.mark.parametrize("chunk_id", ["a" * 256, "\0", "nul\0id", 5, ["a"], "a\ud800"])
 def test_other_ids_are_refused(chunk_id: Any) -> None:
-    """Too long, nothing but NUL, no string or no Unicode: refused, not cut or converted."""
+    """Too long, with a NUL, no string or no Unicode: refused, not cut or converted."""
     assert "chunk_id" in error_of(content="x", chunk_id=chunk_id)
 
 

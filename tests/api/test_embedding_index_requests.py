@@ -109,6 +109,14 @@ def test_thresholds_in_range_are_accepted(threshold: Any, value: float) -> None:
     assert check_threshold(threshold) == value
 
 
+@pytest.mark.parametrize("document_ids", [["nul\0id"], ["good", "\0"], ["a\ud800"]])
+def test_ids_of_documents_to_replace_are_ids(document_ids: list[str]) -> None:
+    """A NUL or a lone surrogate in one is refused before the provider sees the call."""
+    index = ScriptedIndex()
+    with pytest.raises(InvalidRequest, match="replace_documents"):
+        asyncio.run(index.add_chunks([], replace_documents=document_ids))
+
+
 def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
     """200,000 characters are only text; NUL is stripped before the provider sees it."""
     assert check_query_text("x" * MAX_QUERY_CHARACTERS) == "x" * MAX_QUERY_CHARACTERS

@@ -196,7 +196,7 @@ def test_interleaved_documents_are_text() -> None:
     """Items are joined, NUL is gone, the metadata is kept."""
     document = RAGDocument.model_validate(
         {
-            "document_id": "d\0",
+            "document_id": "d",
             "content": ["a\0", {"type": "text", "text": "b"}],
             "metadata": {"t": "x\0", "score": 0.5},
         }

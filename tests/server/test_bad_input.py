@@ -325,10 +325,45 @@ def test_another_registration_of_an_id_is_a_conflict_that_is_not_retried(app: In
 def test_nul_bytes_are_stripped(app: InProcess) -> None:
     """NUL is removed from texts, metadata and questions; what remains is stored and found."""
     app.register()
-    app.insert({"content": "the\0 fox\0", "metadata": {"a\0": "b\0", "document_id": "d\0"}})
+    app.insert({"content": "the\0 fox\0", "metadata": {"a\0": "b\0", "document_id": "d"}})
     (found,) = app.query("f\0ox", mode="keyword")["chunks"]
     assert found["content"] == "the fox"
     assert found["metadata"] == {"a": "b", "document_id": "d"}
+
+
+NUL_ID = "nul\0id"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (REGISTER, registration(vector_db_id=NUL_ID), "vector_db_id"),
+        (INSERT, {"vector_db_id": NUL_ID, "chunks": [{"content": "fox"}]}, "vector_db_id"),
+        (INSERT, chunk(chunk_id=NUL_ID), "chunk_id"),
+        (INSERT, chunk(metadata={"document_id": NUL_ID}), "document_id"),
+        (INSERT, chunk(chunk_metadata={"document_id": NUL_ID}), "document_id"),
+        (INSERT, chunk(chunk_metadata={"chunk_id": NUL_ID}), "chunk_id"),
+        (RAG_INSERT, documents("fox", "hen", document_id=NUL_ID), "document_id"),
+        (QUERY, {"vector_db_id": NUL_ID, "query": "fox"}, "vector_db_id"),
+        (RAG_QUERY, {"vector_db_ids": [NUL_ID], "content": "fox"}, "vector_db_ids[0]"),
+        ("/v1/vector-dbs/db/copy", {"target_id": NUL_ID}, "target_id"),
+    ],
+)
+def test_a_nul_in_an_id_is_refused_at_every_door(
+    app: InProcess, path: str, body: Json, field: str
+) -> None:
+    """An id with a NUL is refused by name, wherever one is taken, and changes nothing.
+
+    If this fails: dropping the NUL makes one id of two, and one document replaces the other.
+    """
+    app.register()
+    app.register("nulid")
+    response = app.send("POST", path, body)
+    assert response.status_code == 400
+    assert field in message_of(response)
+    assert "NUL" in message_of(response)
+    assert app.contents("fox") == app.contents("fox", "nulid") == []
+    assert [db["identifier"] for db in app.ok("GET", REGISTER)["data"]] == ["db", "nulid"]
 
 
 def test_nothing_of_a_failed_insert_remains(app: InProcess) -> None:
