@@ -1,8 +1,8 @@
 """Filters in Weaviate's own form: And, Or, Not and ContainsAny over the tokens of a chunk.
 
-eq, ne, in and nin are exact. Orderings are supersets in rare cases (tokens.py); nothing negates
-them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks from what
-came back (index.py).
+eq, ne, in and nin are exact. Orderings are supersets in rare cases (value_tokens.py); nothing
+negates them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks
+from what came back (index.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
 from corral.api.filters import Comparison, Filter
-from corral.providers.vector_io.weaviate.tokens import (
+from corral.providers.vector_io.value_tokens import (
     document_token,
     order_tokens,
     value_token,

@@ -7,7 +7,7 @@ An object's id is a UUID made of the chunk_id, since Weaviate takes no other str
                  the chunk as it came; none is indexed
     embedding    base64 of float32, only under cosine without `normalize`: Weaviate may bring
                  vectors to length 1 there, and `dense` is the direction from the start
-    attributes   tokens for filters (tokens.py)
+    attributes   tokens for filters (value_tokens.py)
     terms        the analyzed words, joined by spaces, for Weaviate's BM25
     frequencies  the same words with their exact frequencies (JSON text), and
     length       the number of terms, for Corral's BM25
@@ -28,7 +28,7 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.fields import ChunkTerms
-from corral.providers.vector_io.weaviate.tokens import chunk_tokens
+from corral.providers.vector_io.value_tokens import chunk_tokens
 
 CHUNK_PROPERTIES = ("chunk_id", "content", "metadata", "chunk_metadata")
 ALL_PROPERTIES = (

@@ -1,4 +1,4 @@
-"""Tokens of remote::weaviate: equality and order of metadata values by nothing but equality."""
+"""Tokens of metadata values: their equality and order by nothing but equality."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Scalar, kind_of
-from corral.providers.vector_io.weaviate.tokens import (
+from corral.providers.vector_io.value_tokens import (
     TEXT_BYTES,
     chunk_tokens,
     order_tokens,
