@@ -21,14 +21,16 @@ the variable is unset or empty. Secrets belong there and not in the file.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from corral.api.errors import ConfigError
 from corral.api.provider import Api
@@ -94,11 +96,32 @@ class Limits(_Section):
     )
 
 
+def _check_host_name(name: str) -> str:
+    if not re.fullmatch(r"\*|[\w.-]+", name) and not _is_address(name):
+        raise ValueError(
+            f"{name!r} is no host name; write names only, such as corral.example.org, or '*'"
+        )
+    return name
+
+
+def _is_address(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return False
+
+
+HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
+
+
 class ServerSettings(_Section):
     """Where the server listens and what it accepts."""
 
     host: str = "127.0.0.1"
     port: int = Field(8321, ge=0, le=65535, description="0 picks a free port.")
+    allowed_hosts: list[HostName] = Field(
+        default_factory=list,
+        description="More names that the server answers to, such as a proxy's; '*': any.",
+    )
     limits: Limits = Limits()
 
 

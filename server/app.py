@@ -24,6 +24,7 @@ from corral.providers.registry import check_config
 from corral.providers.stack import Stack
 from corral.server.envelope import Envelope
 from corral.server.errors import install
+from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.routes import ROUTERS
 from corral.server.routes.inspect import DISTRIBUTION
@@ -87,6 +88,7 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
     app.add_middleware(BodyLimit, limits=settings.server.limits)
+    app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope)  # added last, so it is the outermost
     install(app)
     for router in ROUTERS:
