@@ -38,6 +38,8 @@ def check_template(template: str) -> str:
     return template
 
 
+_ADDRESS = re.compile(r"\s*https?://[^\s<>\"{}|\\^`]+\s*", re.IGNORECASE)
+
 MAX_URL_LENGTH = 4096
 """Longest address of a document, in characters; a `data:` URI is bounded by the body instead."""
 
@@ -60,14 +62,23 @@ class URL(Strict):
 class RAGDocument(Strict):
     """A document to be split, embedded and stored.
 
-    `content` that is a plain string is text, even when it looks like a URL; only `{"uri": ...}`
-    is an address, and it is refused unless the operator allows its host.
+    `content` that is a plain string of one http(s) address is that address, like `{"uri": ...}`,
+    and is refused unless the operator allows its host. Every other string is text, and so is every
+    text item: `{"type": "text", "text": "https://..."}` stores the address itself.
     """
 
     document_id: Identifier
     content: InterleavedText | URL
     mime_type: str | None = Field(None, max_length=255)
     metadata: Metadata = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _address(cls, data: Any) -> Any:
+        content = data.get("content") if isinstance(data, dict) else None
+        if isinstance(content, str) and _ADDRESS.fullmatch(content):
+            return {**data, "content": {"uri": content.strip()}}
+        return data
 
     @model_validator(mode="after")
     def _not_empty(self) -> RAGDocument:

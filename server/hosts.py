@@ -51,7 +51,7 @@ class HostCheck:
         if ANY_HOST in self._names:
             return True
         host = _host_of(given)
-        if host in self._names or host == here or host == "localhost":
+        if host in self._names or host in (here, "localhost"):
             return True
         try:
             address = ipaddress.ip_address(host)

@@ -136,6 +136,23 @@ class InsertedChunk(Chunk):
     embedding: Listed[float] | None = Field(
         None, description="As many numbers as the model has dimensions; null: computed here."
     )
+    # Their clients send these two; what is stored and returned is the same without them.
+    mime_type: str | None = Field(
+        None, max_length=255, exclude=True, description="Accepted and not stored: content is text."
+    )
+    stored_chunk_id: Identifier | None = Field(
+        None, exclude=True, description="`chunk_id`, as Llama Stack's clients from 0.2.13 name it."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_either(cls, data: Any) -> Any:
+        given = data.get("stored_chunk_id") if isinstance(data, dict) else None
+        if not (given and isinstance(given, str)):
+            return data
+        if data.get("chunk_id") not in (None, "", given):
+            raise ValueError("chunk_id and stored_chunk_id name the same thing and differ")
+        return {**data, "chunk_id": given}
 
 
 class InsertChunksRequest(Strict):
@@ -307,7 +324,10 @@ class ProviderHealth(BaseModel):
 class ProviderInfo(BaseModel):
     """A configured provider."""
 
-    api: str
+    api: str = Field(
+        description="As Llama Stack's clients look for it: embedding models are `inference`."
+    )
+    kind: str = Field(description="Its section in run.yaml.")
     provider_id: str
     provider_type: str
     config: dict[str, Any] = Field(description="Its settings, secrets masked.")
@@ -320,7 +340,8 @@ class ProviderInfo(BaseModel):
 class ProviderType(BaseModel):
     """A provider type that is installed, configured or not."""
 
-    api: str
+    api: str = Field(description="As in the list of configured providers.")
+    kind: str = Field(description="Its section in run.yaml.")
     provider_type: str
     description: str
     capabilities: dict[str, Any] | None = Field(

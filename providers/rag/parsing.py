@@ -1,7 +1,8 @@
 """Documents to text: by MIME type, and nothing is fetched here.
 
-A plain string is text, even when it looks like a URL. Bytes come from a `data:` URI or from an
-allowed URL (`fetching.py`). All text is UTF-8, or in the charset that its sender names.
+A string is text, even one that looks like a URL: `RAGDocument` has told addresses from texts. Bytes
+come from a `data:` URI or from an allowed URL (`fetching.py`). All text is UTF-8, or in the charset
+that its sender names.
 """
 
 from __future__ import annotations

@@ -108,9 +108,11 @@ class Client:
     async def insert(
         self, vector_db_id: str, documents: Sequence[JSON], chunk_size_in_tokens: int
     ) -> None:
-        """Have the RAG tool split, embed and store documents."""
+        """Have the RAG tool split, embed and store documents; text stays text, addresses too."""
         body = {
-            "documents": list(documents),
+            "documents": [
+                {**document, "content": _text_item(document["content"])} for document in documents
+            ],
             "vector_db_id": vector_db_id,
             "chunk_size_in_tokens": chunk_size_in_tokens,
         }
@@ -246,6 +248,11 @@ def _check_home(home: Path) -> None:
 def _vector_db_path(vector_db_id: str) -> str:
     """Return the path of a vector DB; dots are escaped too, so that `..` is no step upward."""
     return "/v1/vector-dbs/" + quote(vector_db_id, safe="", errors="replace").replace(".", "%2E")
+
+
+def _text_item(content: Any) -> Any:
+    """Return a text as an item: a plain string of one address would be fetched."""
+    return {"type": "text", "text": content} if isinstance(content, str) else content
 
 
 def _rows(reply: Any) -> list[JSON]:

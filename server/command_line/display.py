@@ -263,7 +263,7 @@ def providers_table(providers: Sequence[JSON]) -> RenderableType:
     for provider in providers:
         health = provider.get("health") or {}
         said = f"{health.get('status', '')} {health.get('message') or ''}".strip()
-        keys = ("provider_id", "api", "provider_type")
+        keys = ("provider_id", "kind", "provider_type")
         add_row(table, *(provider.get(key, "") for key in keys), said)
     return table
 
@@ -275,7 +275,7 @@ def types_table(types: Sequence[JSON]) -> RenderableType:
         can = entry.get("capabilities") or {}
         cells = [can.get(leg, "") for leg in (*LEGS, "hybrid")]
         cells += [_yes(can.get(key)) for key in ("exact", "persistent")]
-        keys = ("provider_type", "api")
+        keys = ("provider_type", "kind")
         add_row(table, *(entry.get(key, "") for key in keys), *cells, can.get("max_dimension", ""))
     return table
 

@@ -92,9 +92,15 @@ def _models(stack: Stack) -> list[Model]:
     ]
 
 
+def _wire_api(api: Api) -> str:
+    """Return what Llama Stack calls a kind: to its clients embedding models are inference."""
+    return Api.INFERENCE if api is Api.EMBEDDING else api
+
+
 def _provider(status: ProviderStatus) -> ProviderInfo:
     return ProviderInfo(
-        api=status.api,
+        api=_wire_api(status.api),
+        kind=status.api,
         provider_id=status.provider_id,
         provider_type=status.provider_type,
         config=status.config,
@@ -105,7 +111,8 @@ def _provider(status: ProviderStatus) -> ProviderInfo:
 
 def _type(spec: ProviderSpec) -> ProviderType:
     return ProviderType(
-        api=spec.api,
+        api=_wire_api(spec.api),
+        kind=spec.api,
         provider_type=spec.provider_type,
         description=spec.description,
         capabilities=spec.capabilities.as_dict() if spec.api is Api.VECTOR_IO else None,

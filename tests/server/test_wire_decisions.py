@@ -216,8 +216,8 @@ def test_languages_go_by_code_and_by_name(app: InProcess, language: str) -> None
     assert app.register(language=language)["language"] == "norwegian"
 
 
-def test_a_url_in_a_string_is_text_and_an_address_is_refused(app: InProcess) -> None:
-    """Nothing is fetched: a URL in a plain string is text, `{"uri"}` needs an allowed host.
+def test_a_url_in_a_text_is_text_and_an_address_is_refused(app: InProcess) -> None:
+    """Nothing is fetched: a URL among words is text, an address needs an allowed host.
 
     If this fails: whoever may insert can read files and internal addresses through the server.
     """
@@ -226,10 +226,11 @@ def test_a_url_in_a_string_is_text_and_an_address_is_refused(app: InProcess) -> 
         {"document_id": "text", "content": "http://127.0.0.1:1/ is a fox", "metadata": {}}
     )
     assert app.contents("fox") == ["http://127.0.0.1:1/ is a fox"]
-    for uri in ("http://127.0.0.1:1/", "https://example.org/", "file:///etc/passwd", "gopher://x"):
+    uris = ("http://127.0.0.1:1/", "https://example.org/", "file:///etc/passwd", "gopher://x")
+    for content in (*({"uri": uri} for uri in uris), *uris[:2], " HTTPS://example.org/a?b=c \n"):
         body = {
             "vector_db_id": "db",
-            "documents": [{"document_id": "d", "content": {"uri": uri}, "metadata": {}}],
+            "documents": [{"document_id": "d", "content": content, "metadata": {}}],
             "chunk_size_in_tokens": 64,
         }
         refusal(app, "/v1/tool-runtime/rag-tool/insert", body)
