@@ -91,7 +91,7 @@ class DefaultQueryGenerator(Strict):
     """The question as it stands: texts of a message joined by `separator`."""
 
     type: Literal["default"] = "default"
-    separator: str = " "
+    separator: str = Field(" ", max_length=100)
 
 
 QUERY_TEMPLATE_FIELD = re.compile(r"\{\{\s*(?:query|messages)\s*\}\}|\{(?:query|messages)\}")

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from corral.api.checks import check_query_text
+from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator, RAGQueryConfig
 from corral.providers.vector_io.text import clean_text
 
 MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; what is beyond it is cut between words."""
+
+MAX_TEXTS = 1000
+"""Most texts of one question."""
 
 _FIELD = "query_config.query_generator_config"
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
@@ -35,10 +39,29 @@ class LanguageModels(Protocol):
         """Return what a model answers to a prompt."""
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and what is searched for.
+
+    Attributes:
+        asked: As it was asked, its texts joined.
+        searched: The text of the query.
+    """
+
+    asked: str
+    searched: str
+
+    @property
+    def generated(self) -> str | None:
+        """The query, where it differs from the question."""
+        same = self.searched in (self.asked, self.asked.strip())
+        return None if same else self.searched
+
+
 async def generate_query(
     content: str | Sequence[str], config: RAGQueryConfig, library: object
-) -> tuple[str, str | None]:
-    """Return what is searched for, and the generated query where it differs from the question.
+) -> Question:
+    """Return the question and what is searched for.
 
     Args:
         content: The question; several texts are joined by the generator's separator, and by line
@@ -47,18 +70,19 @@ async def generate_query(
         library: Asked for language models, where it has any.
 
     Raises:
-        InvalidRequest: No language model is configured, or not this one.
+        InvalidRequest: No language model is configured, or not this one; the question is too long.
         Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
         ProviderError: It refused, or its answer holds no query.
     """
     generator = config.query_generator_config
     texts = [content] if isinstance(content, str) else content
     if not isinstance(generator, LLMQueryGenerator):
-        return generator.separator.join(texts), None
+        question = joined(texts, generator.separator)
+        return Question(question, question)
     provider_id, models = _provider(generator.model, library)
-    question = check_query_text("\n".join(texts))
+    question = check_query_text(joined(texts, "\n"))
     if not question.strip():
-        return question, None
+        return Question(question, question)
     answer = await models.chat(generator.model, fill(generator.template, question))
     query = query_of(answer)
     if not query:
@@ -66,7 +90,30 @@ async def generate_query(
             f"{provider_id}: {generator.model!r} answered with no query.",
             hint="Check the template; a model that thinks first needs more max_output_tokens.",
         )
-    return query, query if query != question.strip() else None
+    return Question(question, query)
+
+
+def joined(texts: Sequence[str], separator: str) -> str:
+    """Return the texts of a question as one; what would be too long is never made.
+
+    Raises:
+        InvalidRequest: There are more than `MAX_TEXTS`, or the question is longer than a query
+            may be.
+    """
+    if len(texts) > MAX_TEXTS:
+        raise InvalidRequest(
+            f"The question has {len(texts)} texts.",
+            hint=f"Send {MAX_TEXTS} at most.",
+            field="content",
+        )
+    length = sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0)
+    if length > MAX_QUERY_CHARACTERS:
+        raise InvalidRequest(
+            f"The question has {length} characters, separators included.",
+            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
+            field="content",
+        )
+    return separator.join(texts)
 
 
 def fill(template: str, question: str) -> str:

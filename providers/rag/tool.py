@@ -131,19 +131,19 @@ class RagTool:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
         assembly = Assembly(self.library, vector_db_ids, config)
         counter = await assembly.tokenizer()
-        question, generated = await generate_query(content, config, self.library)
+        question = await generate_query(content, config, self.library)
         found = await self.retrieval.search_many(
             vector_db_ids,
-            question,
+            question.searched,
             k=assembly.wanted(self._limits.max_k),
             options=config,
             weights=config.vector_db_weights,
         )
-        context = await assembly.context(question, found.hits, counter)
+        context = await assembly.context(question.asked, found.hits, counter)
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
         told = _told(found, config)
-        if generated is not None:
-            told["generated_query"] = generated
+        if question.generated is not None:
+            told["generated_query"] = question.generated
         return RAGQueryResult(content=items, metadata={**context.metadata, **told})
 
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:

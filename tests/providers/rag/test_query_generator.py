@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -154,6 +155,17 @@ def test_the_generated_query_is_searched_and_shown() -> None:
     assert found.metadata["document_ids"] == ["a"]
 
 
+def test_the_context_quotes_the_question_as_it_was_asked() -> None:
+    """The closing line names "the user's query": that is the question, not what a model made of it.
+
+    If this fails: the reading model answers a question that nobody asked.
+    """
+    found = ask(ChattyLibrary("grass hay"), ["What do cows eat?", "In winter?"])
+    assert found.content is not None
+    assert 'user\'s query: "What do cows eat? In winter?".' in found.content[-1].text
+    assert "grass hay" not in found.content[-1].text
+
+
 def test_an_unchanged_question_is_not_announced() -> None:
     """`generated_query` is there only where it differs from the question."""
     assert "generated_query" not in ask(ChattyLibrary("hay"), "hay").metadata
@@ -199,6 +211,39 @@ def test_without_a_model_it_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"none is configured.*\"default\"") as caught:
         ask(FakeLibrary(), "hay")
     assert caught.value.field == "query_config.query_generator_config"
+
+
+@pytest.mark.parametrize("generator", [GENERATOR, {"type": "default", "separator": "-" * 100}])
+@pytest.mark.parametrize(
+    ("texts", "why"), [([""] * 20_001, "20001 texts"), (["x" * 999] * 300, "characters")]
+)
+def test_a_long_question_is_refused_before_it_is_made(
+    generator: dict[str, Any], texts: list[str], why: str
+) -> None:
+    """Counts and lengths are looked at first: 130 KB in must not become 1 GB.
+
+    If this fails: the texts are joined before somebody asks how long that is.
+    """
+    library = ChattyLibrary("hay")
+    config = RAGQueryConfig.model_validate({"query_generator_config": generator})
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=why) as caught:
+            asyncio.run(RagTool(library).query(texts, ["db"], config))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.field == "content"
+    assert peak < 2_000_000
+    assert library.prompts == []
+
+
+def test_a_separator_is_bounded() -> None:
+    """100 characters keep texts apart."""
+    with pytest.raises(ValidationError, match="at most 100 characters"):
+        RAGQueryConfig.model_validate(
+            {"query_generator_config": {"type": "default", "separator": "-" * 101}}
+        )
 
 
 def test_a_request_cannot_name_an_endpoint() -> None:
