@@ -270,11 +270,12 @@ class EmbeddingIndex(ABC):
         fuzzy: bool,
     ) -> tuple[list[FusedHit], dict[str, Candidate]]:
         size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
+        counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
         legs: dict[LegName, Sequence[Candidate]] = {}
-        if mode is SearchMode.KEYWORD or vector is None:
+        if "vector" not in counted or vector is None:
             words = self._query_fuzzy if fuzzy else self._query_keyword
             legs["keyword"] = await words(text, size, filters)
-        elif mode is SearchMode.VECTOR:
+        elif "keyword" not in counted:
             legs["vector"] = await self._query_vector(vector, size, filters)
         else:
             hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid

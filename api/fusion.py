@@ -12,12 +12,16 @@ Fusion reads ranks and scores, never text (that is re-ranking). Three ways:
   With z-scores it is the default; RFC 0004 has the measurements.
 * `max`: each leg's score scaled by its weight, the best leg wins.
 
+Weight 0 switches a leg off, in each of them: it is not searched, and what only it would find is not
+in the answer.
+
 Ranks are competition ranks (ties share one), and equal fused scores are ordered by chunk_id, so
 equal input gives equal output.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -126,6 +130,14 @@ class _Ranker(Strict):
         """Return how many candidates each leg is asked for when k hits are wanted."""
         return max(k, self.candidates or max(2 * k, self.fewest))
 
+    @abstractmethod
+    def weight(self, leg: LegName) -> float:
+        """Return what a leg counts, >= 0."""
+
+    def counted(self) -> list[LegName]:
+        """Return the legs that count: weight 0 switches one off, and it is not searched."""
+        return [leg for leg in LEGS if self.weight(leg) > 0]
+
 
 class RRFRanker(_Ranker):
     """Reciprocal rank fusion. Wire alias of `rank_constant`: Llama Stack's `impact_factor`."""
@@ -140,6 +152,10 @@ class RRFRanker(_Ranker):
         description="Larger values flatten the advantage of the first ranks.",
     )
     weights: LegWeights = LegWeights()
+
+    def weight(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.weights.of(leg)
 
 
 class WeightedRanker(_Ranker):
@@ -176,6 +192,10 @@ class WeightedRanker(_Ranker):
         rest = {key: value for key, value in data.items() if key not in ("weights", "alpha")}
         return {**rest, "alpha": weights.vector / (weights.vector + weights.keyword)}
 
+    def weight(self, leg: LegName) -> float:
+        """Return alpha for the vector leg, and what is left to 1 for the other."""
+        return self.alpha if leg == "vector" else 1.0 - self.alpha
+
 
 class MaxRanker(_Ranker):
     """The better of the legs' weighted scores. Weights are at most 1, so the score stays in [0, 1].
@@ -191,6 +211,10 @@ class MaxRanker(_Ranker):
         if max(self.weights.vector, self.weights.keyword) > 1:
             raise ValueError("weights of a max ranker are at most 1")
         return self
+
+    def weight(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.weights.of(leg)
 
 
 Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(discriminator="type")]
@@ -216,13 +240,14 @@ def fuse(
     Args:
         ranker: The way to fuse and its parameters.
         legs: By name, each leg's hits, best first, chunk ids unique within a leg. An absent leg
-            is an empty one.
+            is an empty one, and so is one whose weight is 0.
         k: How many are wanted; None for all.
 
     Returns:
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
     """
-    found = {name: _leg_hits(legs.get(name, ())) for name in LEGS}
+    counted = ranker.counted()
+    found = {name: _leg_hits(legs.get(name, ()) if name in counted else ()) for name in LEGS}
     weights, worth = _SHARES[ranker.type](ranker, found)
     larger = ranker.type == "max"
     total: dict[str, float] = {}
@@ -298,14 +323,14 @@ def _leg_hits(leg: Leg) -> dict[str, LegHit]:
 
 
 def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
-    constant, weights = ranker.rank_constant, ranker.weights
-    total = weights.vector + weights.keyword
-    shares = {name: weights.of(name) / total for name in LEGS}
+    constant = ranker.rank_constant
+    total = sum(map(ranker.weight, LEGS))
+    shares = {name: ranker.weight(name) / total for name in LEGS}
     return shares, lambda name, hit: (constant + 1) / (constant + hit.rank)
 
 
 def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
-    weight: dict[LegName, float] = {"vector": ranker.alpha, "keyword": 1.0 - ranker.alpha}
+    weight = {name: ranker.weight(name) for name in LEGS}
     if ranker.normalization == "raw":
         return weight, lambda name, hit: hit.score
     if ranker.normalization == "z_score":
@@ -362,7 +387,7 @@ def _raws(hits: Mapping[str, LegHit]) -> list[float]:
 
 
 def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
-    return {name: ranker.weights.of(name) for name in LEGS}, lambda name, hit: hit.score
+    return {name: ranker.weight(name) for name in LEGS}, lambda name, hit: hit.score
 
 
 _SHARES: dict[str, Callable[..., _Share]] = {

@@ -29,6 +29,21 @@ RANKERS = [
     MaxRanker(),
 ]
 
+VECTOR_OFF = [
+    WeightedRanker(alpha=0),
+    WeightedRanker(alpha=0, normalization="raw"),
+    WeightedRanker(alpha=0, normalization="min_max"),
+    RRFRanker(weights=LegWeights(vector=0)),
+    MaxRanker(weights=LegWeights(vector=0)),
+]
+KEYWORD_OFF = [
+    WeightedRanker(alpha=1),
+    WeightedRanker(alpha=1, normalization="raw"),
+    WeightedRanker(alpha=1, normalization="min_max"),
+    RRFRanker(weights=LegWeights(keyword=0)),
+    MaxRanker(weights=LegWeights(keyword=0)),
+]
+
 
 def filled(index: Handle, count: int = 80) -> None:
     """Fill an index with random vectors and texts of three words out of ten."""
@@ -124,7 +139,7 @@ class HybridTests(Suite):
         assert ids(kept) == ids(everything)
 
     def test_alpha_1_is_the_vector_leg_and_0_the_keyword_leg(self, indexes: Indexes) -> None:
-        """The order of the one leg that counts, for the chunks that it found.
+        """The order of the one leg that counts.
 
         If this fails: alpha is inverted.
         """
@@ -139,6 +154,28 @@ class HybridTests(Suite):
         ]
         assert found == [vector, keyword]
 
+    @pytest.mark.parametrize("ranker", [*VECTOR_OFF, *KEYWORD_OFF], ids=range(10))
+    def test_weight_0_switches_a_leg_off(self, indexes: Indexes, ranker: Any) -> None:
+        """The answer is what the other leg finds, as many as it finds and in its order.
+
+        Also where it finds nothing: then the answer is empty.
+        If this fails: chunks with score 0 come in from the leg that was switched off, or a native
+        hybrid searches it all the same.
+        """
+        index = indexes.open(dimension=3, **PLAIN)
+        filled(index)
+        index.add([chunk("rare", "zebra")], [[-1, -2, 1]])
+        name: Any = "keyword" if ranker in VECTOR_OFF else "vector"
+        for text, k in (("zebra", 10), ("w1 w2", 10), ("unheardof", 5)):
+            size = ranker.leg_size(k)
+            found = (
+                index.keyword(text, k=size) if name == "keyword" else index.vector([1, 2, -1], size)
+            )
+            expected = fuse(ranker, {name: as_leg(found, name)})[:k]
+            response = index.hybrid([1, 2, -1], text, k=k, ranker=ranker)
+            assert ids(response) == [hit.chunk_id for hit in expected]
+            assert response.scores == pytest.approx([hit.score for hit in expected], abs=1e-6)
+
     def test_the_registered_ranker_is_used_and_a_query_overrides_it(self, indexes: Indexes) -> None:
         """Precedence: the request's ranker, then the registration's."""
         index = indexes.open(
@@ -149,7 +186,7 @@ class HybridTests(Suite):
             {"v": 1.0, "k": 0.5}, abs=1e-6
         )
         keyword_only = {"type": "weighted", "alpha": 0, "normalization": "raw"}
-        assert ids(index.hybrid([1, 0], "zebra", ranker=keyword_only)) == ["k", "v"]
+        assert ids(index.hybrid([1, 0], "zebra", ranker=keyword_only)) == ["k"]
 
     def test_a_filter_holds_in_both_legs(self, indexes: Indexes) -> None:
         """No chunk that fails the filter comes in through the other leg."""

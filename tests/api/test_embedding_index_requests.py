@@ -149,7 +149,7 @@ def test_a_query_overrides_the_registered_ranker() -> None:
     assert ask(ScriptedIndex(**TWO), mode="hybrid", k=1) == ["b"]
     assert ask(ScriptedIndex(**TWO, ranker=vector_only), mode="hybrid", k=1) == ["a"]
     registered = ScriptedIndex(**TWO, ranker=vector_only)
-    assert ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c", "a"]
+    assert ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c"]
     assert ask(registered, mode="hybrid", k=1, ranker=RRFRanker()) == ["b"]
 
 

@@ -146,6 +146,44 @@ def test_ranks_follow_the_raw_scores_where_the_scores_saturate() -> None:
     assert [hit.chunk_id for hit in single_leg("vector", saturated)] == ["b", "a"]
 
 
+@pytest.mark.parametrize(
+    ("off", "rankers"),
+    [
+        (
+            "vector",
+            [
+                WeightedRanker(alpha=0),
+                WeightedRanker(alpha=0, normalization="raw"),
+                WeightedRanker(alpha=0, normalization="min_max"),
+                RRFRanker(weights=LegWeights(vector=0)),
+                MaxRanker(weights=LegWeights(vector=0)),
+            ],
+        ),
+        (
+            "keyword",
+            [
+                WeightedRanker(alpha=1),
+                WeightedRanker(alpha=1, normalization="raw"),
+                WeightedRanker(alpha=1, normalization="min_max"),
+                RRFRanker(weights=LegWeights(keyword=0)),
+                MaxRanker(weights=LegWeights(keyword=0)),
+            ],
+        ),
+    ],
+)
+def test_weight_0_switches_a_leg_off(off: LegName, rankers: list[Any]) -> None:
+    """What only that leg found is not in the answer, and it says nothing of the others.
+
+    If this fails: `alpha: 0` returns chunks with score 0 that hold no word of the query.
+    """
+    other: LegName = "keyword" if off == "vector" else "vector"
+    for ranker in rankers:
+        hits = fuse(ranker, BOTH)
+        assert hits == fuse(ranker, {other: BOTH[other]})
+        assert {hit.chunk_id for hit in hits} == {chunk_id for chunk_id, _, _ in BOTH[other]}
+        assert all(set(hit.explanation.legs) == {other} for hit in hits)
+
+
 # --- the other ways -------------------------------------------------------------------------------
 
 WEIGHTED: dict[LegName, Leg] = {
@@ -162,9 +200,9 @@ WEIGHTED: dict[LegName, Leg] = {
         (0.25, "raw", {"a": 0.225, "b": 0.325, "c": 0.725}),
         (0.25, "min_max", {"a": 0.25, "b": 0.125, "c": 0.75}),
         (1.0, "raw", {"a": 0.9, "b": 0.7, "c": 0.5}),
-        (0.0, "raw", {"a": 0.0, "b": 0.2, "c": 0.8}),
+        (0.0, "raw", {"b": 0.2, "c": 0.8}),
         (1.0, "min_max", {"a": 1.0, "b": 0.5, "c": 0.0}),
-        (0.0, "min_max", {"a": 0.0, "b": 0.0, "c": 1.0}),
+        (0.0, "min_max", {"b": 0.0, "c": 1.0}),
     ],
 )
 def test_weighted_is_a_convex_combination(
@@ -220,6 +258,8 @@ def test_z_scores_are_those_of_the_textbook(alpha: float) -> None:
     spread 2.412; the keyword leg (0.8, 0.2, 0, 0) has 0.3279 and 2.4398.
     """
     expected = z_scored(alpha, WEIGHTED)
+    if alpha == 0:  # the vector leg is off, and only it found this one
+        del expected["a"]
     found = scores_of(fuse(WeightedRanker(alpha=alpha), WEIGHTED))
     assert found == pytest.approx(expected, abs=1e-12)
     if alpha == 0.5:
@@ -285,7 +325,10 @@ def test_fusion_depends_on_nothing_but_the_scores(
     shuffled = sorted(data.draw(st.permutations(vector)), key=lambda hit: -hit[1])
     again = fuse(ranker, {"keyword": keyword, "vector": shuffled})
     assert [(h.chunk_id, h.score) for h in hits] == [(h.chunk_id, h.score) for h in again]
-    assert {h.chunk_id for h in hits} == {hit[0] for hit in (*vector, *keyword)}
+    counted = {"vector": vector, "keyword": keyword}
+    assert {h.chunk_id for h in hits} == {
+        hit[0] for name in ranker.counted() for hit in counted[name]
+    }
     assert all(0.0 <= hit.score <= 1.0 for hit in hits)
     assert hits == sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))
 
@@ -302,7 +345,7 @@ def test_an_explanation_adds_up(ranker: Any) -> None:
         assert hit.score == pytest.approx(total, abs=1e-12)
         assert set(parts) == set(hit.explanation.legs)
         assert set(parts) == {
-            n for n, hits in WEIGHTED.items() if hit.chunk_id in [h[0] for h in hits]
+            n for n in ranker.counted() if hit.chunk_id in [h[0] for h in WEIGHTED[n]]
         }
 
 
