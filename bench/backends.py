@@ -122,7 +122,7 @@ class System(ABC):
 
         Args:
             mode: One of `modes`.
-            text: The question; never blank, in vector mode neither (a blank one finds nothing).
+            text: The question; never blank (a blank one is refused).
             embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
             k: Most hits, 1 to 1000.
             ranker: The fusion in hybrid mode; None takes the system's default.

@@ -137,7 +137,7 @@ class Retrieval:
 
         Args:
             vector_db_ids: At least one; repetitions are ignored.
-            query: The question. A blank one finds nothing, unless `options.queries` say more.
+            query: The question; blank only where `options.queries` say more.
             k: Most hits, 1 to 1000, of each vector DB and of the answer; `auto`: the root of the
                 number of chunks in all of them, rounded up.
             options: How to search.
@@ -147,7 +147,7 @@ class Retrieval:
 
         Raises:
             NotFound: One of the vector DBs does not exist; none was searched.
-            InvalidRequest: A bad argument, as `EmbeddingIndex.query` says.
+            InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
         if not vector_db_ids:
@@ -158,6 +158,8 @@ class Retrieval:
         most = await self._most(vector_dbs, k)
         questions = [query, *chosen.queries]
         plans = [plan(vector_db, questions, most, chosen, passing) for vector_db in vector_dbs]
+        if not all(how.queries for how in plans):
+            raise _empty_question()
         embedded = await self._embed_queries(vector_dbs, plans)
         answers = await run_all(
             self._search(vector_db, how, embedded.get(vector_db.embedding_model, {}))
@@ -172,7 +174,7 @@ class Retrieval:
         self, vector_db: VectorDB, how: Plan, embedded: Embedded
     ) -> QueryChunksResponse:
         index = await self.library.index(vector_db.identifier)
-        reranker = await self._reranker(vector_db, how) if how.queries else None
+        reranker = await self._reranker(vector_db, how)
         return await search(index, how, embedded, reranker)
 
     async def _reranker(self, vector_db: VectorDB, how: Plan) -> Reranker | None:
@@ -240,6 +242,14 @@ async def embed(library: Library, vector_db: VectorDB, texts: Sequence[str]) -> 
             )
         batches.append(made)
     return np.concatenate(batches)
+
+
+def _empty_question() -> InvalidRequest:
+    return InvalidRequest(
+        "The question is empty: it has no visible character.",
+        hint="Send what to look for, as a question or as words.",
+        field="query",
+    )
 
 
 def _cleaned(number: int, chunk: Chunk) -> Chunk:

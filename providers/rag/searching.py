@@ -135,15 +135,13 @@ async def search(
 
     Args:
         index: Its index.
-        how: The plan.
+        how: The plan, with a query at least.
         embedded: The embeddings of the queries, where `how.embeds`.
         reranker: Of `how.rerank`; None where that is None.
 
     Raises:
         ProviderError: The backend failed, or the re-ranker, unless its `on_error` is `degrade`.
     """
-    if not how.queries:
-        return QueryChunksResponse()
     answers = await run_all(_retrieve(index, how, query, embedded) for query in how.queries)
     found = _fused(answers, how)
     if reranker is not None:

@@ -191,9 +191,10 @@ def test_a_failing_model_fails_the_query() -> None:
 
 
 def test_a_blank_question_asks_nobody() -> None:
-    """There is nothing to rewrite, and a blank question finds nothing, as everywhere."""
+    """There is nothing to rewrite, and a blank question is refused, as everywhere."""
     library = ChattyLibrary("hay")
-    assert ask(library, " \n").content is None
+    with pytest.raises(InvalidRequest, match="The question is empty"):
+        ask(library, " \n")
     assert library.prompts == []
 
 

@@ -170,13 +170,20 @@ def test_a_keyword_search_embeds_nothing() -> None:
 
 @pytest.mark.parametrize("query", ["", " \n\t", "\u200b", "\0", "\u3000"])
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_a_blank_query_finds_nothing(query: str, mode: str) -> None:
-    """In no mode is it an error, nor embedded, nor asked of the index."""
+def test_a_blank_query_is_refused(query: str, mode: str) -> None:
+    """In every mode, before it is embedded or asked of the index; `queries` may say more.
+
+    If this fails: a client that loses its question hears that nothing was found.
+    """
     library = FakeLibrary()
     retrieval = stored(library, db=["grass"])
-    assert asyncio.run(retrieval.search("db", query, k=5, mode=mode)).hits == []
+    with pytest.raises(InvalidRequest, match=r"The question is empty.*what to look for") as caught:
+        asyncio.run(retrieval.search("db", query, k=5, mode=mode))
+    assert caught.value.field == "query"
     assert library.embedders["words"].queries == []
     assert library.indexes["db"].queries == []
+    found = asyncio.run(retrieval.search("db", query, k=5, mode=mode, queries=["grass"]))
+    assert len(found.hits) == 1
 
 
 @pytest.mark.parametrize(
