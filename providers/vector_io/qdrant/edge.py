@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import qdrant_edge as qdrant
 
-from corral.api.errors import NotFound
+from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import engine
 from corral.providers.vector_io.qdrant.collection import Collection, Row
@@ -38,16 +38,16 @@ MOST_REMEMBERED = 100_000
 """Counts kept until the next write, 200 bytes each."""
 
 _COMPLETE = "complete"  # a file beside the engine's, made last
-_JOURNAL = "5b0c5f0e-0000-4000-8000-000000000000"  # no uuid5, so no chunk's id
 
 
 class EdgeCollection(Collection):
     """One shard. The engine is synchronous and holds the interpreter's lock while it works.
 
-    Each call is one step in a thread, and steps exclude each other. A write of several operations
-    is one step, and one transaction too: its first operation leaves a journal of what is to be
-    deleted, its last one deletes the journal with it, and whoever opens the shard finishes what a
-    killed process has begun. An operation is one entry of the engine's log.
+    Each call is one step in a thread, and steps exclude each other; a step on a shard that was
+    closed or dropped says so. A write of several operations is one step, and one transaction too:
+    its first operation leaves a journal of what is to be deleted, its last one deletes the journal
+    with it, and the next step, or whoever opens the shard, finishes what a failure or a kill has
+    interrupted. An operation is one entry of the engine's log.
 
     Args:
         vector_db: The registration.
@@ -69,6 +69,8 @@ class EdgeCollection(Collection):
         self._shard = shard
         self._flush_after = 1 if flush_each_write else FLUSH_AFTER
         self._lock = threading.Lock()
+        self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
+        self._unfinished = False  # whether a journal may be there
         self._known: dict[object, Any] = {}  # counts, until the next write
         self._indexed = set(shard.info().payload_schema)
         self._unflushed = self._deleted = 0
@@ -89,8 +91,7 @@ class EdgeCollection(Collection):
             )
         with engine.errors(vector_db.provider_id):
             shard = qdrant.EdgeShard.load(str(folder), engine.config(vector_db))
-            for record in shard.retrieve([_JOURNAL], True, False):
-                engine.delete(shard, [*(record.payload or {})["delete"], _JOURNAL])
+            engine.finish(shard)
             shard.optimize()
             return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
 
@@ -226,10 +227,12 @@ class EdgeCollection(Collection):
             if points:
                 written = [engine.to_point(point) for point in points]
                 if gone:
-                    written.append(qdrant.Point(_JOURNAL, {}, {"delete": gone}))
-                    gone.append(_JOURNAL)
+                    written.append(qdrant.Point(engine.JOURNAL, {}, {"delete": gone}))
+                    gone.append(engine.JOURNAL)
+                    self._unfinished = True
                 shard.update(qdrant.UpdateOperation.upsert_points(written))
             self._remove(gone)
+            self._unfinished = False
 
         await self._writing_step(write, len(points))
 
@@ -251,17 +254,29 @@ class EdgeCollection(Collection):
         await self._step(index)
 
     async def drop(self) -> None:
-        """Close the shard and delete its folder."""
-        await self.close()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        """Close the shard and delete its folder; steps that follow raise NotFound."""
+        await asyncio.to_thread(self._end, NotFound)
 
     async def close(self) -> None:
-        """Flush and close the shard."""
-        await asyncio.to_thread(self._close)
+        """Flush and close the shard; steps that follow raise Unavailable."""
+        await asyncio.to_thread(self._end, Unavailable)
 
-    def _close(self) -> None:
-        with self._lock, engine.errors(self._provider_id):
-            self._shard.close()
+    def _end(self, meaning: type[Unavailable | NotFound]) -> None:
+        dropping = meaning is NotFound
+        with self._lock:
+            was_open, self._ended = self._ended is None, self._ended or meaning
+            try:
+                if was_open:
+                    with engine.errors(self._provider_id):
+                        self._shard.close()
+            except ProviderError:
+                if not dropping:  # what could not be flushed goes with the folder
+                    raise
+            finally:
+                if dropping:
+                    self._ended = NotFound
+                    (self._folder / _COMPLETE).unlink(missing_ok=True)
+                    shutil.rmtree(self._folder, ignore_errors=True)
 
     def _remove(self, ids: list[str]) -> None:
         if ids:
@@ -288,8 +303,22 @@ class EdgeCollection(Collection):
         await self._step(write)
 
     def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        with self._lock, engine.errors(self._provider_id):
-            return work(self._shard)
+        with self._lock:
+            self._check_open()
+            with engine.errors(self._provider_id):
+                if self._unfinished:
+                    self._known.clear()
+                    engine.finish(self._shard)
+                    self._unfinished = False
+                return work(self._shard)
+
+    def _check_open(self) -> None:
+        if self._ended is NotFound:
+            raise NotFound(
+                f"{self._provider_id}: this vector DB was deleted.", field="vector_db_id"
+            )
+        if self._ended is Unavailable:
+            raise Unavailable(f"{self._provider_id}: this vector DB was closed.", hint="Try again.")
 
     def _remembered(self, key: object, compute: Callable[[], T]) -> T:
         if key not in self._known:

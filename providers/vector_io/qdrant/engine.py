@@ -15,6 +15,8 @@ from corral.providers.vector_io.qdrant.collection import Row
 from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, Json, Point
 
 SCROLL_BATCH = 10_000
+JOURNAL = "5b0c5f0e-0000-4000-8000-000000000000"
+"""The point that says what a write has still to delete; no uuid5, so no chunk's id."""
 EVERYTHING = 2**40
 """Larger than any number of points or bytes."""
 
@@ -23,15 +25,15 @@ EVERYTHING = 2**40
 def errors(provider_id: str) -> Iterator[None]:
     """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
 
-    The engine raises bare Exceptions, so these have to be caught; anything more specific is not
-    the engine's and passes.
+    The engine raises bare Exceptions, so these have to be caught, and panics, which are no
+    Exceptions; anything more specific is not the engine's and passes.
     """
     try:
         yield
     except OSError as error:  # a folder of our own making
         raise ProviderError(f"{provider_id}: cannot write ({error.strerror}).") from error
-    except Exception as error:
-        if type(error) is not Exception:
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         if "WouldBlock" in str(error):
             raise Unavailable(
@@ -79,6 +81,12 @@ def to_row(found: qdrant.ScoredPoint | qdrant.Record) -> Row:
 def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
     """Delete points; unknown ids are ignored."""
     shard.update(qdrant.UpdateOperation.delete_points(list(ids)))
+
+
+def finish(shard: qdrant.EdgeShard) -> None:
+    """Delete what an interrupted write has left to be deleted, and its journal."""
+    for record in shard.retrieve([JOURNAL], True, False):
+        delete(shard, [*(record.payload or {})["delete"], JOURNAL])
 
 
 def count(shard: qdrant.EdgeShard, filter_: Json | None) -> int:

@@ -213,23 +213,25 @@ class ServerCollection(Collection):
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
         """Write points, then drop the others that passed `stale` before.
 
-        A failure is undone where the server can still be reached. What another process adds to
-        `stale` in the meantime stays: two versions for a while are better than none.
+        An upsert that fails is undone where the server can still be reached. Once all are written
+        nothing is: the server may have deleted the old points whatever became of its answer, and
+        two versions for a while are better than none. What another process adds to `stale` in the
+        meantime stays, too.
         """
         batches = await asyncio.to_thread(lambda: list(_batches(points)))
         ids = [point.id for point in points]
         async with self._writing:
             gone = sorted(set(await self._passing(stale)) - set(ids)) if stale else []
-            several = len(batches) + bool(gone) > 1  # requests: one alone needs no undoing
+            several = len(batches) > 1  # requests: one alone needs no undoing
             before = await self._retrieve(ids, True, True) if several else []
             try:
                 for batch in batches:
                     await self._call(self._client.upsert, points=batch)
-                await self._delete(gone)
             except CorralError:
                 if several:
                     await self._undo(ids, before)
                 raise
+            await self._delete(gone)
 
     async def delete(self, ids: Sequence[str]) -> None:
         """Delete points; unknown ids are ignored."""

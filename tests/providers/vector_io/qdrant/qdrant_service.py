@@ -30,7 +30,8 @@ _ROUTE = re.compile(r"/collections/([^/?]+)(/[^?]*)?")
 class Service:
     """The service: what it stores, what it got, and how it shall misbehave.
 
-    `broken` maps a route such as `PUT /points` to a status, or to 0 for hanging up.
+    `broken` maps a route such as `PUT /points` to a status, or to 0 for hanging up; `late` maps one
+    to the seconds by which its answer comes after the work is done.
     """
 
     port: int = 0
@@ -38,6 +39,7 @@ class Service:
     requests: list[str] = field(default_factory=list)
     api_keys: set[str | None] = field(default_factory=set)
     broken: dict[str, int] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
     delay_seconds: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
     counted: dict[str, Any] = field(default_factory=dict)
@@ -210,6 +212,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 except ValueError:  # how the local mode says that a collection is not there
                     status = 404
             data = json.dumps(answer).encode()
+            time.sleep(service.late.get(route, 0))
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(data)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,11 +15,11 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import NotFound, ProviderError
+from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant import edge
+from corral.providers.vector_io.qdrant import edge, engine
 from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
@@ -318,14 +319,6 @@ def test_a_selective_ordering_is_exact_where_the_engine_is_not(tmp_path: Path) -
     run(index.close())
 
 
-def test_a_closed_index_says_so_without_data(tmp_path: Path) -> None:
-    """Using it afterwards is a ProviderError with the provider's name."""
-    index = opened(tmp_path)
-    run(index.close())
-    with pytest.raises(ProviderError, match="edge: Qdrant Edge failed"):
-        run(index.add_chunks([Chunk(content="secret words")], [[1, 0]]))
-
-
 def test_long_queries_are_counted_by_one_facet(tmp_path: Path) -> None:
     """A query of more terms than MOST_COUNTS has the scores of the definition, too."""
     index = opened(tmp_path)
@@ -336,3 +329,109 @@ def test_long_queries_are_counted_by_one_facet(tmp_path: Path) -> None:
     found = raw_scores(run(index.query(None, query, 1000, mode="keyword")))
     assert found == pytest.approx(expected, abs=1e-6)
     run(index.close())
+
+
+def test_a_failed_replacement_never_deletes_what_is_written_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletion of the old version fails once; its chunks are sent again and acknowledged.
+
+    If this fails: the journal of the failed call outlives it, and the next opening deletes chunks
+    that were written after it, or counts and searches find the journal itself.
+    """
+    index = opened(tmp_path)
+    old = [chunk(f"old{n}", "old", document_id="d") for n in range(3)]
+    run(index.add_chunks(old, [[1, 0]] * 3))
+    real = engine.delete
+
+    def broken(*_: object) -> None:
+        raise Exception("as an engine whose disk is full")
+
+    monkeypatch.setattr(engine, "delete", broken)
+    with pytest.raises(ProviderError):
+        run(
+            index.add_chunks(
+                [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
+            )
+        )
+    monkeypatch.setattr(engine, "delete", real)
+    assert run(index.count()) == 1
+    assert run(index.chunk_ids()) == ["new"]
+    run(index.add_chunks(old, [[1, 0]] * 3))
+    run(index.close())
+    index = opened(tmp_path)
+    assert run(index.chunk_ids()) == ["new", "old0", "old1", "old2"]
+    run(index.close())
+
+
+def operations(index: QdrantIndex) -> list[Callable[[], Coroutine[Any, Any, Any]]]:
+    """Return every operation of an index, to be called."""
+    return [
+        lambda: index.add_chunks([Chunk(content="secret words")], [[1, 0]]),
+        lambda: index.add_chunks([], [], replace_documents={"d"}),
+        lambda: index.query([1, 0], "zebra", mode="vector"),
+        lambda: index.query([1, 0], "zebra", mode="keyword"),
+        lambda: index.query([1, 0], mode="vector", filters={"type": "gt", "key": "x", "value": 1}),
+        lambda: index.get_chunks(["a"]),
+        lambda: index.delete_chunks(["a"]),
+        lambda: index.count(),
+        lambda: index.chunk_ids(),
+    ]
+
+
+def test_a_closed_index_is_unavailable_and_a_dropped_one_not_found(tmp_path: Path) -> None:
+    """Every operation on a closed index says 503, on a dropped one 404; closing twice is fine.
+
+    If this fails: a request that holds an index which another request closed or dropped ends with
+    an AttributeError, a panic, or "Qdrant Edge failed".
+    """
+    index = opened(tmp_path)
+    run(index.close())
+    run(index.close())
+    for use in operations(index):
+        with pytest.raises(Unavailable, match="edge: this vector DB was closed") as caught:
+            run(use())
+        assert "secret" not in str(caught.value)
+    index = opened(tmp_path)
+    run(index.delete())
+    for use in operations(index):
+        with pytest.raises(NotFound, match="edge: this vector DB was deleted"):
+            run(use())
+    run(index.delete())
+    run(index.close())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_index_can_still_be_dropped(tmp_path: Path) -> None:
+    """Its folder goes, too."""
+    index = opened(tmp_path)
+    run(index.close())
+    run(index.delete())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> None:
+    """Queries and writes that run while an index is dropped end well or with NotFound, 20 times."""
+
+    async def use(index: QdrantIndex) -> None:
+        async def one(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+            with contextlib.suppress(NotFound):
+                await work()
+
+        running = [asyncio.create_task(one(work)) for work in operations(index) * 3]
+        await asyncio.sleep(0)
+        await index.delete()
+        await asyncio.gather(*running)
+
+    for number in range(20):
+        index = opened(tmp_path, identifier=f"notes{number}")
+        run(index.add_chunks([chunk("a", "zebra", x=2)], [[1, 0]]))
+        run(use(index))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_panic_of_the_engine_is_an_error_of_the_provider() -> None:
+    """A panic is no `Exception` in Python and would pass every handler up to the server."""
+    panic = type("PanicException", (BaseException,), {})
+    with pytest.raises(ProviderError, match="edge: Qdrant Edge failed"), engine.errors("edge"):
+        raise panic("index out of bounds: secret")

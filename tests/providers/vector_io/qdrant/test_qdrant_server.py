@@ -287,7 +287,7 @@ def test_a_collection_that_is_not_finished_is_removed(service: Service) -> None:
 def test_a_write_of_several_requests_that_fails_is_undone(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New chunks are removed and replaced ones come back when the removal of old ones fails.
+    """New chunks are removed and replaced ones come back when not all of them can be written.
 
     If this fails: a call that raised has half happened.
     """
@@ -410,3 +410,32 @@ def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None:
         assert ids(found) == ["a"]
 
     run(with_provider(service, use))
+
+
+@pytest.mark.parametrize("several_batches", [False, True])
+def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
+    service: Service, monkeypatch: pytest.MonkeyPatch, several_batches: bool
+) -> None:
+    """The new version is written, the old one is deleted, and only the answer comes too late.
+
+    Nothing may be undone then. If this fails: the old version is deleted, the new one is taken
+    back, and a document of three chunks has none.
+    """
+    if several_batches:
+        monkeypatch.setattr(server_module, "BATCH_POINTS", 2)
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+        old = [chunk(f"d{n}", "old", document_id="doc") for n in range(3)]
+        new = [chunk(f"e{n}", "new", document_id="doc") for n in range(3)]
+        await index.add_chunks(old, [[1, 0]] * 3)
+        service.late["POST /points/delete"] = 3
+        with pytest.raises(ProviderTimeout):
+            await index.add_chunks(new, [[0, 1]] * 3, replace_documents={"doc"})
+        service.late.clear()
+        assert ids(await index.query(None, "new", mode="keyword")) == ["e0", "e1", "e2"]
+        await index.add_chunks(new, [[0, 1]] * 3, replace_documents={"doc"})
+        assert await index.count() == 6
+        assert ids(await index.query(None, "old", mode="keyword")) == []
+
+    run(with_provider(service, use, timeout_seconds=1))
