@@ -117,7 +117,8 @@ class ProviderSpec:
 class ProviderConfig(BaseModel):
     """Base of provider configs: unknown keys are refused, units stand in the names."""
 
-    model_config = ConfigDict(extra="forbid")
+    # No input in errors: it may be a secret.
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@
     rag: {allowed_url_hosts: [docs.example.org]}
 
 `${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default where
-the variable is unset or empty. Secrets belong there and not in the file.
+the variable is unset or empty. What is filled in is text and never YAML: a setting that is a number
+or a boolean reads it as one. Secrets belong there and not in the file.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?::=([^}]*))?\}")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    # No input in errors: it may be a secret.
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class ProviderEntry(_Section):
@@ -56,9 +58,10 @@ class Providers(_Section):
     """The providers by kind; the first of a kind is its default."""
 
     vector_io: list[ProviderEntry] = Field(
+        min_length=1,
         default_factory=lambda: [
             ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite")
-        ]
+        ],
     )
     embedding: list[ProviderEntry] = Field(
         default_factory=lambda: [
@@ -87,7 +90,12 @@ class Limits(_Section):
     """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
 
     max_body_mib: float = Field(64, gt=0, description="Request body.")
-    max_k: int = Field(1000, ge=1, le=1000, description="Hits of one query.")
+    max_k: int = Field(
+        1000,
+        ge=5,
+        le=1000,
+        description="Hits of one query; at least the 5 of a query that names no number.",
+    )
     max_chunks_per_insert: int = Field(10_000, ge=1, description="Chunks of one insert.")
     max_documents_per_insert: int = Field(1000, ge=1, description="Documents of one insert.")
     max_vector_dbs_per_query: int = Field(32, ge=1, description="Vector DBs of one RAG query.")
@@ -162,28 +170,41 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
 
     Raises:
         ConfigError: The file is missing (when named), is not YAML, names an unknown key, or refers
-            to a variable that is not set and has no default.
+            to a variable that is not set and has no default. It quotes no value: one may be a
+            secret.
     """
     source = path or (home or data_home()) / CONFIG_NAME
     if path is None and not source.exists():
         return RunConfig()
+    data = _read(source)
     try:
-        data = yaml.safe_load(source.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"Cannot read {source}: {error}") from error
-    try:
-        return RunConfig.model_validate(substitute(data or {}, os.environ))
+        return RunConfig.model_validate(substitute({} if data is None else data, os.environ))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the top level"
         raise ConfigError(f"{source}: {where}: {first['msg']}.", field=where) from None
 
 
+def _read(source: Path) -> Any:
+    try:
+        return yaml.safe_load(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read {source}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"Cannot read {source}: it is not UTF-8.") from None
+    except yaml.YAMLError as error:  # its message quotes the file, and so perhaps a password
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1} is" if mark else "it is"
+        raise ConfigError(
+            f"Cannot read {source}: {place} no valid YAML.",
+            hint="Put quotes around a value that begins with punctuation or holds a colon.",
+        ) from None
+
+
 def substitute(value: Any, environment: Mapping[str, str]) -> Any:
     """Return a parsed YAML value with `${env.NAME}` and `${env.NAME:=default}` filled in.
 
-    A string that is one placeholder and nothing else is read as YAML afterwards, so that
-    `port: ${env.PORT:=8321}` is a number.
+    What is filled in stays text, letter by letter.
 
     Raises:
         ConfigError: A variable is unset and has no default.
@@ -194,11 +215,7 @@ def substitute(value: Any, environment: Mapping[str, str]) -> Any:
         return [substitute(item, environment) for item in value]
     if not isinstance(value, str):
         return value
-    filled = _VARIABLE.sub(lambda match: _lookup(match, environment), value)
-    if _VARIABLE.fullmatch(value):
-        scalar = yaml.safe_load(filled) if filled else ""
-        return scalar if isinstance(scalar, bool | int | float) else filled
-    return filled
+    return _VARIABLE.sub(lambda match: _lookup(match, environment), value)
 
 
 def _lookup(match: re.Match[str], environment: Mapping[str, str]) -> str:

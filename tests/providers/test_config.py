@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import traceback
 from pathlib import Path
 
 import pytest
 
 from corral.api.errors import ConfigError
-from corral.providers.config import RunConfig, data_home, load_config, substitute
+from corral.api.provider import Api
+from corral.api.rag import RAGQueryConfig
+from corral.providers.config import (
+    Limits,
+    ProviderEntry,
+    RunConfig,
+    data_home,
+    load_config,
+    substitute,
+)
+from corral.providers.registry import check_config
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
 
 def written(folder: Path, text: str) -> Path:
@@ -53,8 +66,8 @@ def test_the_data_folder_comes_from_the_environment(
         ("${env.A:=y}", {}, "y"),
         ("${env.A:=y}", {"A": ""}, "y"),
         ("${env.A:=}", {}, ""),
-        ("${env.A:=8321}", {}, 8321),
-        ("${env.A:=true}", {}, True),
+        ("${env.A:=8321}", {}, "8321"),
+        ("${env.A:=true}", {}, "true"),
         ("port ${env.A:=8321}", {}, "port 8321"),
         ("http://${env.H:=localhost}:${env.P:=80}/v1", {"H": "tei"}, "http://tei:80/v1"),
         ("$env.A {env.A} ${A}", {}, "$env.A {env.A} ${A}"),
@@ -65,8 +78,94 @@ def test_the_data_folder_comes_from_the_environment(
 def test_variables_are_filled_in(
     text: object, environment: dict[str, str], expected: object
 ) -> None:
-    """Placeholders are replaced anywhere; alone, a placeholder may be a number or a boolean."""
+    """Placeholders are replaced anywhere, by text: what it means is for the setting to say."""
     assert substitute(text, environment) == expected
+
+
+PUNCTUATION = "@`%&*!|>'\"#,[]{}-?:"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [mark + "s3cret" for mark in PUNCTUATION]
+    + [
+        "123456",
+        "007",
+        "1e3",
+        "yes",
+        "null",
+        "12:30:45",
+        "2026-11-22",
+        "~",
+        "a: b",
+        " x ",
+        "=",
+        "<<",
+    ],
+)
+def test_a_value_of_the_environment_is_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    """A password from the environment reaches the provider letter by letter, whatever it is.
+
+    If this fails: it is read as YAML, which ends in an error that prints it or changes its type.
+    """
+    monkeypatch.setenv("PASSWORD", secret)
+    config = load_config(written(tmp_path, PGVECTOR.format(password='"${env.PASSWORD}"')))
+    settings = check_config(Api.VECTOR_IO, config.providers.vector_io[0])
+    assert isinstance(settings, PgvectorConfig)
+    assert settings.password is not None
+    assert settings.password.get_secret_value() == secret
+
+
+def test_numbers_and_booleans_of_the_environment_are_coerced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a setting is a number or a boolean, the text is read as one; else it is refused."""
+    text = """
+        server: {port: "${env.PORT:=9000}", limits: {max_body_mib: "${env.BODY:=1.5}"}}
+        providers:
+          vector_io:
+            - provider_id: q
+              provider_type: remote::qdrant
+              config: {exact: "${env.EXACT:=true}"}
+    """
+    config = load_config(written(tmp_path, text))
+    assert (config.server.port, config.server.limits.max_body_mib) == (9000, 1.5)
+    settings = check_config(Api.VECTOR_IO, config.providers.vector_io[0])
+    assert settings.model_dump()["exact"] is True
+    monkeypatch.setenv("PORT", "nine")
+    with pytest.raises(ConfigError, match=r"server\.port: .*integer"):
+        load_config(tmp_path / "run.yaml")
+
+
+PGVECTOR = """
+providers:
+  vector_io:
+    - provider_id: pg
+      provider_type: remote::pgvector
+      config:
+        password: {password}
+"""
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["@s3cret", "%s3cret", "*s3cret", "!s3cret", "|s3cret", '"s3cret', "[s3cret", "{s3cret: [",
+     "s3cret: x: y", "[s3cret]", "{s3cret: 1}"],
+)  # fmt: skip
+def test_a_broken_file_does_not_show_what_is_in_it(tmp_path: Path, password: str) -> None:
+    """A password that is no YAML, or of the wrong type, is in no message and in no traceback."""
+    path = written(tmp_path, PGVECTOR.format(password=password))
+
+    def load() -> None:
+        check_config(Api.VECTOR_IO, load_config(path).providers.vector_io[0])
+
+    with pytest.raises(ConfigError) as caught:
+        load()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in shown
+    assert re.search(r"line \d+|password", str(caught.value))
 
 
 def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
@@ -82,7 +181,12 @@ def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
         ("servr: {}", r"servr: Extra inputs"),
         ("server: {port: 99999}", r"server\.port: .*65535"),
         ("providers: {vector_io: [{provider_id: a}]}", r"vector_io\.0\.provider_type"),
-        ("a: [", r"Cannot read"),
+        ("a: [", r"line 1, column 5 .*no valid YAML"),
+        ("providers: {vector_io: []}", r"providers\.vector_io: .*at least 1 item"),
+        ("server: {limits: {max_body_mib: .inf}}", r"server\.limits\.max_body_mib: .*finite"),
+        ("server: {limits: {max_body_mib: .nan}}", r"server\.limits\.max_body_mib: .*finite"),
+        ("rag: {fetch_max_mib: .inf}", r"rag\.fetch_max_mib: .*finite"),
+        ("server: {limits: {max_k: 3}}", r"server\.limits\.max_k: .*greater than or equal to 5"),
         (
             "providers: {vector_io: [{provider_id: a, provider_type: t},"
             " {provider_id: a, provider_type: t}]}",
@@ -94,6 +198,31 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
     """An unknown key, a value out of range, a missing key or bad YAML: the message says where."""
     with pytest.raises(ConfigError, match=message):
         load_config(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("provider_type", "setting"),
+    [
+        ("remote::qdrant", "url"),
+        ("remote::weaviate", "url"),
+        ("remote::chroma", "url"),
+        ("remote::milvus", "uri"),
+    ],
+)
+def test_an_address_holds_no_password(provider_type: str, setting: str) -> None:
+    """Addresses are shown by /v1/providers, so a password in one is refused, and not repeated."""
+    config = {setting: "http://user:s3cret@localhost:1"}
+    entry = ProviderEntry(provider_id="one", provider_type=provider_type, config=config)
+    with pytest.raises(ConfigError, match=rf"one\.config\.{setting}.*password") as caught:
+        check_config(Api.VECTOR_IO, entry)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_least_max_k_allows_what_queries_ask_for_by_default() -> None:
+    """A query that names no number asks for 5 chunks; a limit below it would refuse them all."""
+    least = RAGQueryConfig().max_chunks
+    assert isinstance(least, int)
+    assert Limits(max_k=least).max_k == least
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -24,8 +25,11 @@ class QdrantEdgeConfig(ProviderConfig):
 
 
 def _http_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("an url begins with http:// or https://")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must look like http://127.0.0.1:6333")
+    if parts.username or parts.password:
+        raise ValueError("must hold no user or password; put the key into api_key")
     return url
 
 

@@ -219,7 +219,7 @@ def test_others_take_the_place_of_a_capped_document() -> None:
     capped = ask(library, "hay", max_chunks=2, max_chunks_per_document=1).metadata
     assert sorted(capped["document_ids"]) == ["planted", "real"]
     assert capped["dropped_by_reason"] == {"document_cap": 4}
-    few = Limits(max_k=2)
+    few = Limits().model_copy(update={"max_k": 2})
     narrow = ask(library, "hay", max_chunks=2, max_chunks_per_document=1, limits=few).metadata
     assert narrow["document_ids"] == ["planted"], "more was found than the operator allows"
 
