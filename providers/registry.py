@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -21,33 +23,64 @@ from corral.api.provider import (
 from corral.providers.config import ProviderEntry
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenPlugin:
+    """An installed provider that cannot be loaded: its entry point, and what went wrong."""
+
+    name: str
+    reason: str
+
+
 @cache
 def provider_specs() -> dict[tuple[Api, str], ProviderSpec]:
     """Return every installed provider's spec by (kind, type), in the order of their names.
 
+    Those that cannot be loaded are left out; `broken_plugins` has them.
+
     Raises:
-        ConfigError: An entry point does not lead to a ProviderSpec, or two packages claim a type.
+        ConfigError: Two packages claim a type.
     """
     found: dict[tuple[Api, str], ProviderSpec] = {}
-    for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name):
-        spec = entry.load()
-        if not isinstance(spec, ProviderSpec):
-            raise ConfigError(f"Entry point {entry.name} ({entry.value}) is no ProviderSpec.")
-        if found.setdefault((spec.api, spec.provider_type), spec) != spec:
+    for _, spec in _entries():
+        if isinstance(spec, ProviderSpec) and (
+            found.setdefault((spec.api, spec.provider_type), spec) != spec
+        ):
             raise ConfigError(f"Two packages provide {spec.api} {spec.provider_type}.")
     return found
+
+
+@cache
+def broken_plugins() -> list[BrokenPlugin]:
+    """Return the installed providers that cannot be loaded, in the order of their names."""
+    return [BrokenPlugin(name, reason) for name, reason in _entries() if isinstance(reason, str)]
+
+
+def _entries() -> Iterator[tuple[str, ProviderSpec | str]]:
+    """Yield each entry point's name, with its spec or with the reason why it has none."""
+    for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name):
+        try:
+            spec = entry.load()
+        except Exception as error:  # noqa: BLE001 - anyone's module is imported here
+            yield entry.name, f"{entry.value} cannot be imported: {_said(error)}"
+            continue
+        is_spec = isinstance(spec, ProviderSpec)
+        yield entry.name, spec if is_spec else f"{entry.value} is no ProviderSpec"
 
 
 def find_spec(api: Api, provider_type: str) -> ProviderSpec:
     """Return the spec of a provider type.
 
     Raises:
-        UnknownProvider: It is not installed; the message names the nearest one.
+        UnknownProvider: It is not installed; the message names the nearest one, and the plugins
+            that are installed and broken.
     """
     specs = provider_specs()
     if (api, provider_type) not in specs:
         known = [name for kind, name in specs if kind is api]
-        raise UnknownProvider(provider_type, known, field="provider_type")
+        unknown = UnknownProvider(provider_type, known, field="provider_type")
+        for broken in broken_plugins():
+            unknown.hint += f" Broken: {broken.name} ({broken.reason})."
+        raise unknown
     return specs[api, provider_type]
 
 
@@ -56,11 +89,13 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
 
     Raises:
         UnknownProvider: No such type.
-        ConfigError: An unknown key or a value out of range, with its place.
+        ConfigError: An unknown key or a value out of range, with its place; or the plugin's config
+            cannot be imported.
     """
     spec = find_spec(api, entry.provider_type)
+    model = _load(spec, spec.config)
     try:
-        config: ProviderConfig = _load(spec.config).model_validate(entry.config)
+        config: ProviderConfig = model.model_validate(entry.config)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join([entry.provider_id, "config", *map(str, first["loc"])])
@@ -83,10 +118,26 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
         except metadata.PackageNotFoundError:
             command = f"pip install 'corral-rag[{spec.extra}]'"
             raise MissingDependency(spec.provider_type, distribution, command) from None
-    provider: Provider = _load(spec.factory)(entry.provider_id, config, home)
+    provider: Provider = _load(spec, spec.factory)(entry.provider_id, config, home)
     return provider
 
 
-def _load(reference: str) -> Any:
+def _load(spec: ProviderSpec, reference: str) -> Any:
+    """Return what a reference of a spec leads to.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
     module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:
+        raise ConfigError(
+            f"{spec.provider_type} is broken: {reference} cannot be imported: {_said(error)}.",
+            hint="Mend or uninstall its package.",
+            field="provider_type",
+        ) from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".rstrip(". ")

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import (
+    ConfigError,
     Conflict,
     ContractViolation,
     CorralError,
@@ -82,8 +83,9 @@ class Stack:
         }
         for (api, _), entry in self._entries.items():
             check_config(api, entry)
-        self._vector_dbs = VectorDBStore(home / "registry.db")
         self._providers: dict[tuple[Api, str], Provider] = {}
+        self._check_default_model()
+        self._vector_dbs = VectorDBStore(home / "registry.db")
         self._indexes: dict[str, tuple[VectorDB, EmbeddingIndex]] = {}
         # A lock for each vector DB: a backend that is slow to open holds up nobody else's.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -275,6 +277,20 @@ class Stack:
         )
         check_capabilities(vector_db, spec.capabilities)
         return vector_db
+
+    def _check_default_model(self) -> None:
+        """Refuse a default model, where one is named, that no provider serves."""
+        model = self.config.default_embedding_model
+        if "default_embedding_model" not in self.config.model_fields_set:
+            return
+        known, failures = self._models()
+        names = [info.model for _, info in known]
+        if model not in names and not failures:  # a provider that is broken may serve it
+            raise ConfigError(
+                f"default_embedding_model is {model!r}, which no embedding provider serves.",
+                hint=f"Known: {', '.join(names) or 'none'}.",
+                field="default_embedding_model",
+            )
 
     def _check_reranker(self, rerank: Rerank | None) -> None:
         if isinstance(rerank, ModelRerank):

@@ -24,14 +24,26 @@ class VectorDBStore:
         path: The file; made with its folder where it is absent.
 
     Raises:
-        ConfigError: The file was written by a newer Corral.
+        ConfigError: The file is damaged, cannot be opened, or was written by a newer Corral.
     """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._connection = apsw.Connection(str(path))
+        try:
+            self._connection = apsw.Connection(str(path))
+            self._open(path)
+        except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
+            raise ConfigError(
+                f"The registry {path} is damaged or cannot be opened ({type(error).__name__}).",
+                hint="Restore it from a backup, or move it away and register the vector DBs anew.",
+                field="registry.db",
+            ) from None
+
+    def _open(self, path: Path) -> None:
         self._connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        if self._connection.pragma("quick_check") != "ok":
+            raise apsw.CorruptError
         found = int(str(self._connection.pragma("user_version")))
         if found > SCHEMA_VERSION:
             self._connection.close()

@@ -16,11 +16,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from corral.api.errors import ConfigError
-from corral.api.provider import Api
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.registry import check_config
 from corral.providers.stack import Stack
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -108,9 +106,11 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
     """
     folder = home or data_home()
     settings = config or load_config(home=folder)
-    _check(settings, folder)
+    _make(folder)
+    app = create_app(settings, folder)
+    asyncio.run(_rehearse(app))
     uvicorn.run(
-        create_app(settings, folder),
+        app,
         host=settings.server.host,
         port=settings.server.port,
         access_log=False,
@@ -120,11 +120,13 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
     )
 
 
-def _check(settings: RunConfig, folder: Path) -> None:
-    """Refuse what would otherwise be a traceback in the log of a server that does not start."""
-    for api in Api:
-        for entry in settings.providers.of(api):
-            check_config(api, entry)
+async def _rehearse(app: FastAPI) -> None:
+    """Start and stop: what is wrong would be a traceback in the log of a server that gives up."""
+    async with app.router.lifespan_context(app):
+        pass
+
+
+def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

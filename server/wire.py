@@ -349,11 +349,19 @@ class ProviderType(BaseModel):
     )
 
 
+class BrokenProvider(BaseModel):
+    """An installed provider that cannot be loaded."""
+
+    name: str = Field(description="Its entry point.")
+    reason: str
+
+
 class ProviderList(BaseModel):
     """The configured providers, and the types that could be configured."""
 
     data: list[ProviderInfo]
     types: list[ProviderType]
+    broken: list[BrokenProvider] = Field(description="Installed, but their import fails.")
 
 
 class Model(BaseModel):

@@ -9,10 +9,11 @@ from fastapi import APIRouter
 
 from corral.api.errors import NotFound, UnknownProvider
 from corral.api.provider import Api, ProviderSpec
-from corral.providers.registry import provider_specs
+from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import ProviderStatus, Stack
 from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 from corral.server.wire import (
+    BrokenProvider,
     HealthReply,
     Model,
     ModelList,
@@ -46,6 +47,7 @@ async def list_providers(stack: StackOf) -> ProviderList:
     return ProviderList(
         data=[_provider(status) for status in await stack.providers()],
         types=[_type(spec) for spec in provider_specs().values()],
+        broken=[BrokenProvider(**asdict(plugin)) for plugin in broken_plugins()],
     )
 
 

@@ -90,6 +90,25 @@ def test_a_missing_distribution_is_answered_with_the_command(
         build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
 
 
+@pytest.mark.parametrize("part", ["config", "factory"])
+def test_a_plugin_that_breaks_later_is_a_config_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """A spec whose config or factory cannot be imported: the error names type and reference."""
+    parts = {"config": "corral.providers.vector_io.sqlite.config:SqliteConfig", "factory": "x:y"}
+    parts[part] = "no.such.module:thing"
+    spec = ProviderSpec(
+        api=Api.VECTOR_IO,
+        provider_type="inline::sqlite",
+        description="",
+        config=parts["config"],
+        factory=parts["factory"],
+    )
+    monkeypatch.setattr(registry, "find_spec", lambda *_: spec)
+    with pytest.raises(ConfigError, match=r"inline::sqlite is broken: no\.such\.module:thing"):
+        build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+
+
 def test_two_packages_may_not_claim_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two different specs of one type are an error, not a matter of order."""
 

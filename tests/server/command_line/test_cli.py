@@ -294,6 +294,85 @@ def test_a_broken_configuration_is_the_inputs_fault(invoke: Corral, tmp_path: Pa
         assert "Traceback" not in refused.output
 
 
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("providers: {vector_io: []}", "providers.vector_io"),
+        ("server: {limits: {max_body_mib: .inf}}", "server.limits.max_body_mib"),
+        ("server: {limits: {max_k: 3}}", "server.limits.max_k"),
+        ("rag: {allowed_url_hosts: ['https://docs.example.org/']}", "rag.allowed_url_hosts"),
+        ("default_embedding_model: no-such-model", "default_embedding_model"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_named(
+    invoke: Corral, tmp_path: Path, text: str, setting: str
+) -> None:
+    """One line that names the setting, exit code 2, from the server and from every command.
+
+    If this fails: the setting is a traceback, a 500 of every request, or silently ignored.
+    """
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    for words in (["dbs", "list"], ["serve", "--port", "0"]):
+        refused = invoke("--home", tmp_path, *words)
+        assert refused.exit_code == 2, refused.output
+        assert setting in refused.stderr
+        assert "Traceback" not in refused.output
+
+
+@pytest.mark.parametrize("damage", ["no database at all", "half"])
+def test_a_damaged_registry_is_named(
+    corral: Corral, invoke: Corral, home: Path, damage: str
+) -> None:
+    """A registry.db that cannot be read is one line with its path, not a 500 or a traceback."""
+    for number in range(60):
+        assert corral("dbs", "create", f"farm-{number}").exit_code == 0
+    path = home / "registry.db"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage.encode() * 1000)
+    for words in (["dbs", "list"], ["serve", "--port", "0"]):
+        refused = invoke("--home", home, *words)
+        assert refused.exit_code == 2, refused.output
+        assert str(path) in refused.stderr
+        assert "Traceback" not in refused.output
+
+
+def test_a_broken_plugin_is_listed_and_stops_nothing(tmp_path: Path) -> None:
+    """A plugin whose import fails is named with its reason; every other provider works.
+
+    If this fails: one broken package on a machine stops every command of Corral.
+    """
+    (tmp_path / "broken_plugin.py").write_text("import no_such_module_anywhere", encoding="utf-8")
+    about = tmp_path / "broken_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1.0\n")
+    entry = "[corral.providers]\nvector_io-broken = broken_plugin:SPEC\n"
+    (about / "entry_points.txt").write_text(entry)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [*command, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            check=False,
+        )
+
+    shown = run("providers")
+    assert shown.returncode == 0, shown.stderr
+    assert "inline::sqlite" in shown.stdout
+    assert "vector_io-broken" in shown.stderr
+    assert "no_such_module_anywhere" in shown.stderr
+    entry = "{provider_id: s, provider_type: 'inline::broken'}"
+    (tmp_path / "run.yaml").write_text(f"providers: {{vector_io: [{entry}]}}", encoding="utf-8")
+    refused = run("dbs", "list")
+    assert refused.returncode == 2
+    assert "vector_io-broken" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
 def test_an_unknown_provider_type_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
     """A provider type that does not exist is named with the nearest one."""
     entry = "{provider_id: s, provider_type: 'inline::sqlight'}"
