@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.errors import ProviderError
 from corral.providers.vector_io.chroma.engine import Collection, Rows, Upsert, batches, repeated
 from corral.providers.vector_io.chroma.journal import Writer, is_marker
+from corral.providers.vector_io.undo import undone_on_failure
 
 READ_ROWS = 1000
 """Rows with texts or embeddings fetched at once."""
 DELETE_ROWS = 5000
 """Ids in one request to delete."""
+
+_KEYS = ("content", "metadata", "chunk_metadata")
 
 
 def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
@@ -87,45 +88,45 @@ def delete(collection: Collection, ids: Sequence[str]) -> None:
 def replace(
     collection: Collection, writer: Writer, new: Upsert | None, stale: Sequence[str]
 ) -> None:
-    """Write new rows and then delete stale ones; a failure is undone as far as Chroma answers.
+    """Write new rows and then delete stale ones; writing that fails is undone.
 
     Chroma has no transactions over several requests. One request is one step; only what takes
-    several of them can be left half done, by a kill or a server that goes away for good.
+    several of them can be left half done, by a kill or a server that goes away for good. A delete
+    that fails leaves two versions side by side, until the documents are sent again.
     """
-    parts = (
-        [] if new is None else list(batches(new, collection.batch_rows - 1, collection.batch_bytes))
-    )
-    if new is None or len(parts) + bool(stale) < 2:
-        for part in parts:
-            writer.upsert(part)
-        delete(collection, stale)
+    if new is not None:
+        _write(collection, writer, new)
+    delete(collection, stale)
+
+
+def _write(collection: Collection, writer: Writer, new: Upsert) -> None:
+    """Write rows, all or, as far as Chroma answers, none."""
+    parts = _parts(collection, new)
+    if len(parts) == 1:
+        writer.upsert(parts[0])
         return
     before = list(read(collection, new.ids, ("metadatas", "embeddings")))
-    try:
+    kept = {row_id for rows in before for row_id in rows.ids}
+    put_back = [
+        partial(writer.upsert, part)
+        for rows in before
+        if rows.ids and rows.embeddings is not None
+        for part in _parts(collection, Upsert(rows.ids, _own(rows.metadatas), rows.embeddings))
+    ]
+    added = [row_id for row_id in new.ids if row_id not in kept]
+    with undone_on_failure(put_back, partial(delete, collection, added)):
         for part in parts:
             writer.upsert(part)
-        delete(collection, stale)
-    except ProviderError:
-        with suppress(ProviderError):  # the first failure is the one to tell of
-            _undo(collection, writer, new.ids, before)
-        raise
 
 
-def _undo(
-    collection: Collection, writer: Writer, written: Sequence[str], before: Sequence[Rows]
-) -> None:
-    """Put back the rows that were there before, and delete the others."""
-    for rows in before:
-        if rows.ids and rows.embeddings is not None:
-            metadatas = [
-                {key: metadata[key] for key in ("content", "metadata", "chunk_metadata")}
-                for metadata in rows.metadatas
-            ]
-            old = Upsert(rows.ids, metadatas, rows.embeddings)
-            for part in batches(old, collection.batch_rows - 1, collection.batch_bytes):
-                writer.upsert(part)
-    kept = {row_id for rows in before for row_id in rows.ids}
-    delete(collection, [row_id for row_id in written if row_id not in kept])
+def _parts(collection: Collection, rows: Upsert) -> list[Upsert]:
+    """Cut rows into requests, each with room for a marker."""
+    return list(batches(rows, collection.batch_rows - 1, collection.batch_bytes))
+
+
+def _own(metadatas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return stored metadata as `records` made it, without what the journal added."""
+    return [{key: one[key] for key in _KEYS} for one in metadatas]
 
 
 def _dump(recorded: ChunkMetadata | None) -> str:

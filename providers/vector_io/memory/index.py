@@ -108,6 +108,7 @@ class MemoryIndex(EmbeddingIndex):
         stored = [chunk.model_copy(deep=True, update={"embedding": None}) for chunk in chunks]
         terms = [self._words.analyze(chunk) for chunk in stored]
         with self._lock:
+            self._embeddings.reserve(len(stored))
             if replace_documents:
                 self._remove(
                     chunk_id
@@ -209,11 +210,18 @@ class _Matrix:
         row: NDArray[np.float32] = self._store[self._places[chunk_id]]
         return row
 
+    def reserve(self, more: int) -> None:
+        """Make room for so many more rows, without which `append` would fail in the middle."""
+        missing = len(self.ids) + more - len(self._store)
+        if missing > 0:
+            grown = max(missing, len(self._store))
+            rows = np.empty((grown, self._store.shape[1]), dtype=np.float32)
+            norms = np.concatenate([self._norms, np.empty(grown)])
+            self._store, self._norms = np.concatenate([self._store, rows]), norms
+
     def append(self, chunk_id: str, embedding: NDArray[np.float32]) -> None:
+        """Add a row, for which there is room."""
         place = len(self.ids)
-        if place == len(self._store):
-            self._store = np.concatenate([self._store, np.empty_like(self._store)])
-            self._norms = np.concatenate([self._norms, np.empty_like(self._norms)])
         self._store[place] = embedding
         wide = embedding.astype(np.float64)
         self._norms[place] = wide @ wide

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.errors import ConfigError, InvalidRequest, ProviderError
+from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.milvus.engine import MOST_ROWS, Engine
 from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
@@ -35,6 +36,7 @@ from corral.providers.vector_io.milvus.schema import (
     stored_dimension,
 )
 from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.vector_io.undo import undone_on_failure
 
 _BATCH = 500  # rows fetched at once where they may be of 64 KiB
 # Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
@@ -122,7 +124,7 @@ class Store:
     def sign(self) -> None:
         """Record how the rows are made."""
         about = json.dumps({"layout": LAYOUT, "analyzer": ANALYZER_VERSION})
-        self._call("upsert", data=[self.maker.blank(_ABOUT, Kind.ABOUT, about)])
+        self._upsert([self.maker.blank(_ABOUT, Kind.ABOUT, about)])
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -252,21 +254,18 @@ class Store:
         if len(requests) > 1:
             self._upsert_all(requests, [row["pk"] for row in marked])
         elif requests:
-            self._call("upsert", data=requests[0])
+            self._upsert(requests[0])
         self._bury(gone)
         self._flush(marked)
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
         """Send several requests; where one fails, bring back what there was before them."""
         before = self._get(pks, ("*",))
-        try:
+        put_back = [partial(self._upsert, request) for request in self._requests(before)]
+        added = sorted(set(pks) - {row["pk"] for row in before})
+        with undone_on_failure(put_back, partial(self._delete, added)):
             for request in requests:
-                self._call("upsert", data=request)
-        except ProviderError:
-            self._delete(list(set(pks) - {row["pk"] for row in before}))
-            for request in self._requests(before):
-                self._call("upsert", data=request)
-            raise
+                self._upsert(request)
 
     def _requests(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[Row]]:
         """Cut rows into requests, parts before the chunks that need them."""
@@ -289,6 +288,9 @@ class Store:
             return
         for some in _runs(pks, 10 * _BATCH):
             self._call("delete", filter=f"{_DEAD} and pk in {quoted(some)}")
+
+    def _upsert(self, rows: Sequence[Row]) -> None:
+        self._call("upsert", data=rows)
 
     def _delete(self, pks: Sequence[str]) -> None:
         if pks:

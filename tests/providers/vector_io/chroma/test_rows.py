@@ -44,20 +44,36 @@ def test_rows_are_cut_by_number_and_by_size() -> None:
     assert [len(part) for part in batches(some, 100, 1)] == [1] * 7
 
 
-@pytest.mark.parametrize("failing", range(3))
+@pytest.mark.parametrize("failing", range(2))
 def test_a_write_of_several_requests_that_fails_is_undone(failing: int) -> None:
-    """Of three requests any one fails: the old chunks are as before, no new one is there.
+    """Of two requests that write any one fails: the old chunks are as before, no new one is there.
 
     If this fails: a failed insert leaves half a document behind.
     """
     collection = FakeCollection()
     writer = Writer(collection)
     rows.replace(collection, writer, upsert_of("a", "old", content="before"), [])
-    calls = ["upsert", "upsert", "delete"]
-    collection.failures = [*[""] * failing, calls[failing]]
+    collection.failures = [*[""] * failing, "upsert"]
     with pytest.raises(Unavailable):
         rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
     assert texts(collection) == {"a": "before", "old": "before"}
+    rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    assert texts(collection) == dict.fromkeys("abcd", "new")
+
+
+def test_a_delete_that_fails_undoes_nothing() -> None:
+    """All is written and the old chunk cannot be deleted: both versions are there, until the new
+    one is sent again. Whether a delete that failed was carried out nobody can say.
+
+    If this fails: a delete that was carried out, and whose answer was lost, costs both versions.
+    """
+    collection = FakeCollection()
+    writer = Writer(collection)
+    rows.replace(collection, writer, upsert_of("a", "old", content="before"), [])
+    collection.failures = ["", "", "delete"]
+    with pytest.raises(Unavailable):
+        rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    assert texts(collection) == {**dict.fromkeys("abcd", "new"), "old": "before"}
     rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
     assert texts(collection) == dict.fromkeys("abcd", "new")
 

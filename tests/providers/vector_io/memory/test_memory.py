@@ -253,3 +253,34 @@ def test_similar_words_are_the_most_similar_in_a_fixed_order() -> None:
     assert next(iter(found.items())) == ("code1111", 1.0)
     assert list(found.values()) == sorted(found.values(), reverse=True)
     assert min(found.values()) >= CUT
+
+
+def test_a_replace_that_finds_no_memory_leaves_the_old_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The matrix cannot grow for the new version: nothing of the old one is gone, and it is found.
+
+    If this fails: chunks are removed before there is room for those that take their place.
+    """
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    async def run() -> None:
+        index = await provider().open_index(vector_db(), create=True)
+        meta = {"document_id": "d"}
+        old = [Chunk(chunk_id=i, content="zebra", metadata=meta) for i in "ab"]
+        new = [Chunk(chunk_id=f"n{i}", content="lion", metadata=meta) for i in range(200)]
+        await index.add_chunks(old, [[1, 0]] * 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "concatenate", refuse)
+            with pytest.raises(MemoryError):
+                await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
+        assert await index.chunk_ids("", limit=9) == ["a", "b"]
+        for mode in ("vector", "keyword"):
+            found = await index.query([1, 0], "zebra", k=9, mode=mode)
+            assert [chunk.chunk_id for chunk in found.chunks] == ["a", "b"]
+        await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
+        assert await index.count() == 200
+
+    asyncio.run(run())
