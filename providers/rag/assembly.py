@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 from corral.api.checks import MAX_K
 from corral.api.chunks import Chunk
@@ -12,17 +12,21 @@ from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Filter, matches, parse_filter
-from corral.api.options import MaxChunks
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.rag.context import Context, assemble
 from corral.providers.rag.passages import Neighbors, span
+from corral.providers.rag.retrieval import Retrieved
 from corral.providers.rag.searching import run_all
-from corral.providers.rag.selection import ContextHit, select
+from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rag.tokens import EMBEDDER, Tokenizer, own_tokenizer, tokenizer
 
 SPARE = 4
-"""How many times more chunks are found than wanted where a document may only give some of them."""
+"""How many times more chunks are found than wanted where a document may only give some of them,
+and than before where duplicates have left places free."""
+
+Search: TypeAlias = Callable[[int], Awaitable[Retrieved]]
+"""Finds so many hits, best first, fewer only where there are no more."""
 
 
 class Library(Protocol):
@@ -67,16 +71,32 @@ class Assembly:
             each.identifier: each.expand if wide is None else wide for each in self._vector_dbs
         }
 
-    def wanted(self, most: int = MAX_K) -> MaxChunks:
-        """Return how many hits retrieval is to find: `max_chunks`, or more where some will go.
+    async def find(self, search: Search, most: int, limit: int) -> tuple[Retrieved, Selection]:
+        """Return what a search finds, and which of it may be in the context.
+
+        Where a document may only give some chunks, more are looked at from the beginning. Where
+        duplicates leave places free, the search goes deeper until further hits fill them.
 
         Args:
-            most: What the server allows.
+            search: Finds the best hits, so many of them.
+            most: How many are wanted in the context.
+            limit: Most hits of one search.
         """
-        wanted = self._config.max_chunks
-        if wanted == "auto" or not any(self._caps.values()):
-            return wanted
-        return max(wanted, min(wanted * SPARE, most, MAX_K))
+        limit = min(limit, MAX_K)
+        first = k = max(most, min(most * SPARE, limit)) if any(self._caps.values()) else most
+        while True:
+            found = await search(k)
+            selection = self._select(found.hits, most)
+            filled = len(selection.kept) >= most or not selection.has_duplicates
+            if filled or len(found.hits) < k or k >= limit:
+                break
+            k = min(k * SPARE, limit)
+        # Of a deeper search only what fills the places was looked at.
+        reach = max([first, *(selection.ranks[each.key] for each in selection.kept)])
+        return found, self._select(found.hits[:reach], most)
+
+    def _select(self, hits: Sequence[ContextHit], most: int) -> Selection:
+        return select(hits, self._config, self._caps, most)
 
     async def tokenizer(self) -> Tokenizer:
         """Return the tokenizer that counts the budget.
@@ -95,20 +115,17 @@ class Assembly:
             raise _no_tokenizer(f"The embedding model {models[0]!r} has no tokenizer here.")
         return own_tokenizer(tokens)
 
-    async def context(
-        self, question: str, hits: Sequence[ContextHit], counter: Tokenizer
-    ) -> Context:
+    async def context(self, question: str, selection: Selection, counter: Tokenizer) -> Context:
         """Return the context of a question.
 
         Args:
             question: As it was asked.
-            hits: Best first.
+            selection: What `find` returned.
             counter: What `tokenizer` returned.
 
         Raises:
             ProviderError: A backend failed to return the adjacent chunks.
         """
-        selection = select(hits, self._config, self._caps)
         neighbors = await self._neighbors(selection.kept)
         return await asyncio.to_thread(
             assemble, question, selection, self._config, counter, neighbors

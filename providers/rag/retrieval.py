@@ -155,7 +155,7 @@ class Retrieval:
         vector_dbs = [self.library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
         chosen = _chosen(options, given)
         passing = parse_filter(chosen.filters if filters is None else filters)
-        most = await self._most(vector_dbs, k)
+        most = await self.most(vector_db_ids, k)
         questions = [query, *chosen.queries]
         plans = [plan(vector_db, questions, most, chosen, passing) for vector_db in vector_dbs]
         if not all(how.queries for how in plans):
@@ -170,6 +170,14 @@ class Retrieval:
         notes = [note for answer in answers for note in answer.notes]
         return Retrieved(merged[:most], {name: a.steps for name, a in found.items()}, notes)
 
+    async def most(self, vector_db_ids: Sequence[str], k: MaxChunks) -> int:
+        """Return how many hits are wanted of some vector DBs; see `MaxChunks`."""
+        if k != "auto":
+            return check_k(k)
+        indexes = [await self.library.index(name) for name in dict.fromkeys(vector_db_ids)]
+        chunks = sum(await run_all(index.count() for index in indexes))
+        return min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
+
     async def _search(
         self, vector_db: VectorDB, how: Plan, embedded: Embedded
     ) -> QueryChunksResponse:
@@ -183,14 +191,6 @@ class Retrieval:
         if isinstance(how.rerank, ModelRerank):
             return await self.library.reranker(how.rerank.model)
         return reranker_for(how.rerank, vector_db)
-
-    async def _most(self, vector_dbs: Sequence[VectorDB], k: MaxChunks) -> int:
-        """Return how many hits are wanted; see `MaxChunks`."""
-        if k != "auto":
-            return check_k(k)
-        indexes = [await self.library.index(vector_db.identifier) for vector_db in vector_dbs]
-        chunks = sum(await run_all(index.count() for index in indexes))
-        return min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
 
     async def _embed_queries(
         self, vector_dbs: Sequence[VectorDB], plans: Sequence[Plan]

@@ -78,20 +78,31 @@ class Selection:
     dropped: list[Dropped] = field(default_factory=list)
     ranks: Mapping[Key, int] = field(default_factory=dict)
 
+    @property
+    def has_duplicates(self) -> bool:
+        """Whether a hit was dropped for its text."""
+        return any(each.reason == "duplicate" for each in self.dropped)
+
 
 def select(
-    hits: Sequence[ContextHit], config: RAGQueryConfig, caps: Mapping[str, int | None]
+    hits: Sequence[ContextHit],
+    config: RAGQueryConfig,
+    caps: Mapping[str, int | None],
+    most: int | None = None,
 ) -> Selection:
     """Return which hits may be in a context.
 
     Args:
         hits: Best first.
-        config: `max_chunks` and `deduplicate`. `auto` bounds nothing: retrieval has done so.
+        config: `max_chunks` and `deduplicate`.
+        most: What `max_chunks` stands for where it is `auto`; None bounds nothing then.
         caps: By vector DB, the most chunks of one document; None or absent for no bound. A chunk
             without a document is never one too many.
     """
     selection = Selection(ranks={each.key: rank for rank, each in enumerate(hits, 1)})
-    most = len(hits) if config.max_chunks == "auto" else config.max_chunks
+    if config.max_chunks != "auto":
+        most = config.max_chunks
+    room = len(hits) if most is None else most
     texts: dict[str, ContextHit] = {}
     counts: Counter[Key] = Counter()
     for each in hits:
@@ -102,7 +113,7 @@ def select(
             selection.dropped.append(Dropped(each, "duplicate", texts[text]))
         elif cap is not None and document[1] and counts[document] >= cap:
             selection.dropped.append(Dropped(each, "document_cap"))
-        elif len(selection.kept) >= most:
+        elif len(selection.kept) >= room:
             selection.dropped.append(Dropped(each, "max_chunks"))
         else:
             selection.kept.append(each)

@@ -132,14 +132,19 @@ class RagTool:
         assembly = Assembly(self.library, vector_db_ids, config)
         counter = await assembly.tokenizer()
         question = await generate_query(content, config, self.library)
-        found = await self.retrieval.search_many(
-            vector_db_ids,
-            question.searched,
-            k=assembly.wanted(self._limits.max_k),
-            options=config,
-            weights=config.vector_db_weights,
-        )
-        context = await assembly.context(question.asked, found.hits, counter)
+
+        async def search(k: int) -> Retrieved:
+            return await self.retrieval.search_many(
+                vector_db_ids,
+                question.searched,
+                k=k,
+                options=config,
+                weights=config.vector_db_weights,
+            )
+
+        most = await self.retrieval.most(vector_db_ids, config.max_chunks)
+        found, selection = await assembly.find(search, most, self._limits.max_k)
+        context = await assembly.context(question.asked, selection, counter)
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
         told = _told(found, config)
         if question.generated is not None:

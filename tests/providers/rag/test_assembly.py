@@ -224,6 +224,47 @@ def test_others_take_the_place_of_a_capped_document() -> None:
     assert narrow["document_ids"] == ["planted"], "more was found than the operator allows"
 
 
+@pytest.mark.parametrize("mode", ["keyword", "hybrid", "vector"])
+@pytest.mark.parametrize("copies", [6, 60])
+def test_others_take_the_places_of_duplicates(mode: str, copies: int) -> None:
+    """Copies of one text and six others, five chunks wanted: five different texts come back.
+
+    If this fails: a text that is stored often empties the context.
+    """
+    library = library_of()
+    insert(library, **{f"copy{n}": "Hay hay hay." for n in range(copies)})
+    insert(library, **{f"other{n}": f"Hay number {n}." for n in range(6)})
+    metadata = ask(library, "hay", mode=mode).metadata
+    assert len(set(metadata["chunks"])) == len(metadata["chunks"]) == 5
+    assert set(metadata["dropped_by_reason"]) <= {"duplicate"}
+    few = ask(library, "hay", mode=mode, limits=Limits(max_k=5)).metadata
+    assert len(few["chunks"]) + few["dropped"] == 5, "more was found than the operator allows"
+
+
+def test_auto_and_several_vector_dbs_fill_the_places_too() -> None:
+    """`auto` of 25 chunks is five; the same texts in two vector DBs are there once."""
+    library = library_of("a", "b")
+    for name in "ab":
+        insert(library, name, **{f"copy{n}": "Hay hay hay." for n in range(15)})
+        insert(library, name, **{f"other{n}": f"Hay number {n}." for n in range(10)})
+    assert len(ask(library, "hay", "a", max_chunks="auto").metadata["chunks"]) == 5
+    both = ask(library, "hay", "a", "b", max_chunks=7).metadata["chunks"]
+    assert len(set(both)) == len(both) == 7
+    capped = ask(library, "hay", "a", max_chunks="auto", max_chunks_per_document=1).metadata
+    assert len(set(capped["document_ids"])) == 5
+
+
+def test_without_duplicates_one_search_is_enough() -> None:
+    """Nothing is searched a second time, however few there are."""
+    library = library_of()
+    insert(library, guide=GUIDE)
+    ask(library, "hay in may", max_chunks=5)
+    insert(library, copy="Hay is cut in June.")
+    assert len(library.indexes["db"].queries) == 1
+    ask(library, "hay in may", max_chunks=20)
+    assert len(library.indexes["db"].queries) == 2
+
+
 def test_a_cap_can_be_registered() -> None:
     """The request goes before it."""
     library = library_of(max_chunks_per_document=1)
