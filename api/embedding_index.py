@@ -31,6 +31,7 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
+from corral.api.documents import DocumentCount, chunk_ids_of, count_by_document
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
@@ -180,6 +181,37 @@ class EmbeddingIndex(ABC):
             )
         return ids
 
+    async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
+        """Return the first documents whose ids follow an id, ascending by code point, with counts.
+
+        They are read like `chunk_ids`. Chunks whose metadata has no `document_id`, or an empty
+        one, are in no document. An engine that cannot group reads every chunk for each answer.
+
+        Args:
+            after: Any text; "" begins at the beginning.
+            limit: Most documents wanted, 1 to 100,000.
+
+        Raises:
+            InvalidRequest: A bad argument.
+            ProviderError: The backend failed.
+            ContractViolation: The provider's answer breaks the contract.
+        """
+        start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        found = list(await self._documents(start, size))
+        ids = [start, *(document.document_id for document in found)]
+        if len(found) > size or any(one >= other for one, other in pairwise(ids)):
+            raise ContractViolation(
+                f"{self.vector_db.provider_id}: documents are too many or not in ascending order."
+            )
+        return found
+
+    async def document_chunk_ids(self, document_id: str) -> list[str]:
+        """Return the ids of a document's chunks, ascending; none where there is no such document.
+
+        `add_chunks([], replace_documents=[document_id])` removes the document.
+        """
+        return sorted(await self._document_chunk_ids(document_id))
+
     async def delete(self) -> None:
         """Drop the whole index with everything in it; the index must not be used afterwards."""
         await self._drop()
@@ -255,6 +287,22 @@ class EmbeddingIndex(ABC):
             hint="Leave fuzzy out, or use a provider with this capability (`corral providers`).",
             field="fuzzy",
         )
+
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        """Return the first `limit` documents above `after`, ascending by code point.
+
+        A provider overrides this where its engine can group chunks by document.
+        """
+        counts = await count_by_document(self)
+        ids = sorted(document_id for document_id in counts if document_id > after)[:limit]
+        return [DocumentCount(document_id, counts[document_id]) for document_id in ids]
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        """Return the ids of a document's chunks in any order.
+
+        A provider overrides this where its engine finds them without reading the others.
+        """
+        return await chunk_ids_of(self, document_id)
 
     # --- the steps of the public road --------------------------------------------------------
 

@@ -42,6 +42,7 @@ documents, and ask: the RAG tool retrieves, fuses and assembles a context within
 TAGS = [
     {"name": "Vector DBs", "description": "What is registered, and how it is searched."},
     {"name": "Chunks", "description": "Insert and query pieces of text, embedded here or there."},
+    {"name": "Documents", "description": "What is stored of them; to be listed and deleted."},
     {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]

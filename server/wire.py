@@ -20,7 +20,6 @@ from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
-from corral.api.vector_dbs import VectorDB
 from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE
 
 KNOWLEDGE_SEARCH = "knowledge_search"
@@ -80,12 +79,6 @@ class ErrorBody(BaseModel):
 
     error: Error
     detail: str = Field(description="The message once more.")
-
-
-class VectorDBList(BaseModel):
-    """All registered vector DBs, by identifier."""
-
-    data: list[VectorDB]
 
 
 class CopyRequest(Strict):

@@ -133,6 +133,16 @@ class Handle:
         response: QueryChunksResponse = self._run(self.index.query(**arguments))
         return response
 
+    def documents(self, after: str = "", limit: int = 1000) -> dict[str, int]:
+        """Return the number of chunks by document."""
+        found = self._run(self.index.documents(after, limit))
+        return {document.document_id: document.chunks for document in found}
+
+    def chunk_ids_of(self, document_id: str) -> list[str]:
+        """Return the ids of a document's chunks."""
+        found: list[str] = self._run(self.index.document_chunk_ids(document_id))
+        return found
+
     def get(self, *chunk_ids: str, include_embeddings: bool = False) -> list[Chunk]:
         """Return the stored chunks of these ids."""
         found: list[Chunk] = self._run(

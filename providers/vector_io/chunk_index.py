@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
@@ -32,6 +33,7 @@ from corral.providers.vector_io.chunk_rows import (
     chunk_ids_after,
     chunk_ids_of,
     count_up,
+    documents_after,
     insert_rows,
     read_chunks,
     record_of,
@@ -154,6 +156,12 @@ class ChunkFileIndex(EmbeddingIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit)
 
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await asyncio.to_thread(self._documents_after, after, limit)
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_of_document, document_id)
+
     async def _drop(self) -> None:
         await self.close()
         await asyncio.to_thread(self._unlink)
@@ -216,6 +224,15 @@ class ChunkFileIndex(EmbeddingIndex):
     def _ids_after(self, after: str, limit: int) -> list[str]:
         with self._reading() as connection:
             return chunk_ids_after(connection, after, limit)
+
+    def _documents_after(self, after: str, limit: int) -> list[DocumentCount]:
+        with self._reading() as connection:
+            return documents_after(connection, after, limit)
+
+    def _ids_of_document(self, document_id: str) -> list[str]:
+        with self._reading() as connection:
+            rows = rows_of_documents(connection, [document_id])
+            return list(chunk_ids_of(connection, rows).values())
 
     # --- writing -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.documents import DocumentCount
 from corral.providers.vector_io.chunk_filters import attributes
 from corral.providers.vector_io.lexical import LexicalIndex
 
@@ -127,6 +128,16 @@ def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list
     """Return the first chunk ids that follow one, in ascending order of code points."""
     query = "SELECT chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?"
     return [str(chunk_id) for (chunk_id,) in connection.execute(query, (after, limit))]
+
+
+def documents_after(connection: apsw.Connection, after: str, limit: int) -> list[DocumentCount]:
+    """Return the first documents whose ids follow one, ascending by code point."""
+    query = (
+        "SELECT document_id, count(*) FROM chunks WHERE document_id > ?"
+        " GROUP BY document_id ORDER BY document_id LIMIT ?"
+    )
+    found: Any = connection.execute(query, (after, limit))
+    return [DocumentCount(str(document_id), count) for document_id, count in found]
 
 
 def count_up(connection: apsw.Connection, by: int) -> None:

@@ -1,8 +1,9 @@
 """The routes, one module for each part of the wire: parse, call, serialize."""
 
-from corral.server.routes import inspect, tool_runtime, vector_dbs, vector_io
+from corral.server.routes import documents, inspect, tool_runtime, vector_dbs, vector_io
 
 ROUTERS = (
+    documents.router,
     vector_dbs.router,
     vector_dbs.copies,
     vector_io.inserts,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import asdict
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
+from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying import copy_batch, verify_copy
+from corral.providers.documents import count_documents
+from corral.providers.stack import Stack
+from corral.server.documents_wire import CountedVectorDB, VectorDBList
 from corral.server.routes.contract import (
     ERRORS,
     ContractRoute,
@@ -18,10 +25,12 @@ from corral.server.routes.contract import (
 from corral.server.wire import (
     CopyReply,
     CopyRequest,
-    VectorDBList,
     VerifyCopyReply,
     VerifyCopyRequest,
 )
+
+COUNT_SECONDS = 10.0
+"""How long the counts of one vector DB may take."""
 
 router = APIRouter(
     prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=ContractRoute, responses=ERRORS
@@ -41,16 +50,36 @@ async def register(registration: VectorDBRegistration, stack: StackOf) -> Vector
     return await stack.register(registration)
 
 
+Counts = Annotated[
+    bool,
+    Query(description="Add `chunk_count` and `document_count`, where a backend answers in time."),
+]
+
+
 @router.get("", summary="List the vector DBs")
-async def list_vector_dbs(stack: StackOf) -> VectorDBList:
+async def list_vector_dbs(stack: StackOf, counts: Counts = False) -> VectorDBList:
     """Return every registered vector DB, by identifier."""
-    return VectorDBList(data=stack.vector_dbs())
+    vector_dbs = stack.vector_dbs()
+    return VectorDBList(
+        data=await asyncio.gather(*(_shown(stack, each, counts=counts) for each in vector_dbs))
+    )
 
 
 @router.get("/{vector_db_id:id}", summary="Show a vector DB")
-async def retrieve(vector_db_id: PathId, stack: StackOf) -> VectorDB:
+async def retrieve(vector_db_id: PathId, stack: StackOf, counts: Counts = False) -> CountedVectorDB:
     """Return a registered vector DB with all its settings."""
-    return stack.vector_db(vector_db_id)
+    return await _shown(stack, stack.vector_db(vector_db_id), counts=counts)
+
+
+async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedVectorDB:
+    shown = CountedVectorDB.model_validate(vector_db.model_dump())
+    if counts:
+        with suppress(CorralError, TimeoutError):  # one that is away keeps nobody from the others
+            async with asyncio.timeout(COUNT_SECONDS):
+                index = await stack.index(vector_db.identifier)
+                shown.chunk_count = await index.count()
+                shown.document_count = await count_documents(index)
+    return shown
 
 
 @copies.post("/{vector_db_id:id}/copy", summary="Copy the next chunks to another vector DB")

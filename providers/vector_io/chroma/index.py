@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
@@ -18,6 +19,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma import engine, rows
 from corral.providers.vector_io.chroma.journal import Writer, is_marker
 from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.chunk_rows import documents_after
 from corral.providers.vector_io.exact import (
     SINGLE_PRECISION_SLACK,
     effective_metric,
@@ -106,6 +108,12 @@ class ChromaIndex(EmbeddingIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._threads.run(self._ids_after, after, limit)
 
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await self._threads.run(self._documents_after, after, limit)
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        return await self._threads.run(self._ids_of_document, document_id)
+
     async def _drop(self) -> None:
         await self._threads.run(self._drop_everything)
         await self.close()
@@ -161,6 +169,16 @@ class ChromaIndex(EmbeddingIndex):
         self._mirror.follow()
         with self._mirror.reading() as connection:
             return self._mirror.ids_after(connection, after, limit)
+
+    def _documents_after(self, after: str, limit: int) -> list[DocumentCount]:
+        self._mirror.follow()
+        with self._mirror.reading() as connection:
+            return documents_after(connection, after, limit)
+
+    def _ids_of_document(self, document_id: str) -> list[str]:
+        self._mirror.follow()
+        with self._mirror.reading() as connection:
+            return list(self._mirror.of_documents(connection, [document_id]))
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter
@@ -145,6 +146,21 @@ class PgvectorIndex(EmbeddingIndex):
             ' ORDER BY chunk_id COLLATE "C" LIMIT %(limit)s'
         )
         return [str(i) for (i,) in await self._rows(statement, {"after": after, "limit": limit})]
+
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        statement = self._tables.sql(
+            "SELECT document_id, count(*) FROM {chunks}"
+            ' WHERE document_id COLLATE "C" > %(after)s::text GROUP BY document_id'
+            ' ORDER BY document_id COLLATE "C" LIMIT %(limit)s'
+        )
+        found = await self._rows(statement, {"after": after, "limit": limit})
+        return [DocumentCount(str(document_id), count) for document_id, count in found]
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        statement = self._tables.sql(
+            "SELECT chunk_id FROM {chunks} WHERE document_id = %(document)s::text"
+        )
+        return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
 
     async def _drop(self) -> None:
         async def work(connection: Connection) -> None:

@@ -1,0 +1,92 @@
+"""Documents of a vector DB: list them, read one, delete one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.embedding_index import EmbeddingIndex
+
+_OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which of a document's chunks are wanted."""
+
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of documents; `last_id` is where the next one begins, "" on an empty page."""
+
+    items: Sequence[DocumentCount]
+    has_more: bool
+
+    @property
+    def last_id(self) -> str:
+        """The id after which to go on."""
+        return self.items[-1].document_id if self.items else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document as it is stored.
+
+    Attributes:
+        chunk_count: All its chunks.
+        metadata: What its first chunk says, without the counts of that chunk.
+        chunks: Those that were asked for, in their order in the document, without embeddings.
+    """
+
+    chunk_count: int
+    metadata: dict[str, Any]
+    chunks: Sequence[Chunk]
+
+
+async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Listed:
+    """Return the first `limit` documents whose ids follow `after`, ascending."""
+    found = await index.documents(after, limit + 1)
+    return Listed(found[:limit], len(found) > limit)
+
+
+async def count_documents(index: EmbeddingIndex) -> int:
+    """Return the number of documents; see `EmbeddingIndex.documents` for what it costs."""
+    count, after = 0, ""
+    while found := await index.documents(after, READ_AT_ONCE * 100):
+        count, after = count + len(found), found[-1].document_id
+    return count
+
+
+async def read_document(
+    index: EmbeddingIndex, document_id: str, page: Page
+) -> StoredDocument | None:
+    """Return a document, None where no chunk belongs to it."""
+    ids = await index.document_chunk_ids(document_id)
+    chunks: list[Chunk] = []
+    for start in range(0, len(ids), READ_AT_ONCE):
+        chunks += await index.get_chunks(ids[start : start + READ_AT_ONCE])
+    if not chunks:
+        return None
+    chunks.sort(key=_place)
+    metadata = {k: v for k, v in chunks[0].metadata.items() if k not in _OF_EACH_CHUNK}
+    return StoredDocument(len(chunks), metadata, chunks[page.offset : page.offset + page.limit])
+
+
+async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
+    """Delete a document in one write and return how many chunks it had; 0 where there is none."""
+    ids = await index.document_chunk_ids(document_id)
+    if ids:
+        await index.add_chunks([], replace_documents=[document_id])
+    return len(ids)
+
+
+def _place(chunk: Chunk) -> tuple[int, str]:
+    recorded = chunk.chunk_metadata
+    position = recorded.position if recorded else None
+    return (0 if position is None else position, chunk.chunk_id)
