@@ -25,14 +25,16 @@ from corral.providers.vector_io.pgvector.schema import check_database
 from corral.providers.vector_io.pgvector.vectors import MARGIN, METRICS
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
+# Metadata that is no JSON object is none.
 _CHUNKS = """
 (SELECT {id}::text COLLATE "C" AS chunk_id, {content}::text AS content, {embedding} AS embedding,
-    coalesce({metadata}, '{{}}')::json AS metadata, {words} AS words, (
+    coalesce({object}, '{{}}')::json AS metadata, {words} AS words, (
         SELECT coalesce(jsonb_object_agg(key, CASE jsonb_typeof(value) WHEN 'array' THEN value
             ELSE jsonb_build_array(value) END), '{{}}')
-        FROM jsonb_each({metadata}::jsonb)) AS attributes
+        FROM jsonb_each(({object})::jsonb)) AS attributes
 FROM {table} WHERE {content} IS NOT NULL) c
 """
+_OBJECT = sql.SQL("CASE json_typeof({metadata}::json) WHEN 'object' THEN {metadata} END")
 
 _NEAREST = """
 SELECT * FROM (
@@ -192,8 +194,11 @@ class AttachedIndex(EmbeddingIndex):
         words: sql.Composable = sql.SQL("to_tsvector({}::regconfig, left({}::text, {}))").format(
             sql.Literal(self._language), columns["content"], sql.Literal(MOST_CHARACTERS)
         )
+        metadata = columns.get("metadata", sql.SQL("NULL"))
         return sql.SQL(_CHUNKS).format(
-            **{"words": words, "metadata": sql.SQL("NULL"), **columns}, table=self._table
+            **{"words": words, **columns},
+            object=_OBJECT.format(metadata=metadata),
+            table=self._table,
         )
 
     async def _find(

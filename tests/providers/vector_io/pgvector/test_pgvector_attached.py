@@ -111,6 +111,39 @@ def test_filters_equal_the_reference(server: Server) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("kind", ["jsonb", "json", "text"])
+def test_metadata_that_is_no_object_is_none(server: Server, kind: str) -> None:
+    """A row whose metadata is a JSON array, null, string, number or boolean has no metadata: it is
+    found without a filter, passes what a chunk without the key passes, and hides no other row.
+
+    If this fails: one odd row breaks every filtered query, or its metadata is no dictionary.
+    """
+    ask(server, f'ALTER TABLE theirs."Their Docs" ALTER meta TYPE {kind} USING meta::{kind}')
+    odd = ['["a", {"n": 1}]', "null", '"n"', "7", "true", "[]"]
+    for key, meta in enumerate(odd, start=11):
+        row = (key, "an odd zebra", "[1,0,0]", meta)
+        ask(server, 'INSERT INTO theirs."Their Docs" VALUES (%s, %s, %s, %s)', *row)
+
+    async def scenario() -> None:
+        index = await attached(server)
+        numbers = [str(key) for key in range(11, 11 + len(odd))]
+        found = await index.get_chunks(numbers)
+        assert [chunk.metadata for chunk in found] == [{}] * len(odd)
+        plain = await index.query(None, "odd", k=9, mode="keyword")
+        assert sorted(ids(plain)) == numbers
+        for mode in ("vector", "keyword", "hybrid"):
+            same = {"type": "eq", "key": "n", "value": 1}
+            answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=same)
+            assert ids(answer) == ["1"], mode
+            other = {"type": "ne", "key": "n", "value": 1}
+            answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=other)
+            assert set(numbers) < set(ids(answer)), mode
+        await index.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(("metric", "order"), [("l2", ["1", "6", "2"]), ("dot", ["2", "1", "3"])])
 def test_the_registered_metric_is_used(
     server: Server, table: str, metric: str, order: list[str]
