@@ -7,6 +7,7 @@ built-in ones come through the same door. Listing specs imports no engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -164,6 +165,13 @@ class VectorIOProvider(Provider):
             NotFound: It was created once, but its data is gone from the engine (without `create`).
             Unavailable, ProviderTimeout: The engine cannot be reached.
         """
+
+    def resources(self) -> Collection[str]:
+        """Return what `provider_vector_db_id` may name: existing things that can be attached.
+
+        None by default: the provider names its own storage.
+        """
+        return ()
 
 
 class EmbeddingProvider(Provider):

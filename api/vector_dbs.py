@@ -166,7 +166,12 @@ class VectorDBRegistration(SearchSettings):
     embedding_model: str = Field(min_length=1, max_length=255)
     embedding_dimension: int | None = Field(None, ge=1, le=16_000)
     provider_id: str | None = None
-    provider_vector_db_id: str | None = Field(None, max_length=255)
+    provider_vector_db_id: str | None = Field(
+        None,
+        max_length=255,
+        description="An attached table of remote::pgvector, by its name there. Elsewhere Corral "
+        "names its own storage, and only the vector_db_id itself is accepted.",
+    )
     vector_db_name: str | None = Field(None, max_length=255)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -42,6 +42,24 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
             f"{vector_db.embedding_model} has {vector_db.embedding_dimension}.",
             field="embedding_model",
         )
+
+
+def check_resource(name: str, provider_id: str, known: Collection[str]) -> None:
+    """Refuse a `provider_vector_db_id` that names nothing that the provider can attach.
+
+    Raises:
+        InvalidRequest: It is none of `known`.
+    """
+    if name in known:
+        return
+    hint = "Leave provider_vector_db_id out: Corral names its own storage."
+    if known:
+        hint = f"It knows: {', '.join(sorted(known))}. Or leave provider_vector_db_id out."
+    raise InvalidRequest(
+        f"{provider_id} has nothing named {name!r} that a vector DB could read.",
+        hint=hint,
+        field="provider_vector_db_id",
+    )
 
 
 def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:

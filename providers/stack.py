@@ -40,7 +40,12 @@ from corral.api.provider import (
 from corral.api.reranker import ModelRerank, Rerank, Reranker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.registrations import check_capabilities, same_registration, with_search
+from corral.providers.registrations import (
+    check_capabilities,
+    check_resource,
+    same_registration,
+    with_search,
+)
 from corral.providers.registry import build_provider, check_config, find_spec
 from corral.providers.vector_dbs import VectorDBStore
 
@@ -262,6 +267,9 @@ class Stack:
                 field="embedding_dimension",
             )
         self._check_reranker(registration.rerank)
+        resource_id = registration.provider_vector_db_id or registration.vector_db_id
+        if resource_id != registration.vector_db_id:
+            check_resource(resource_id, provider_id, self._vector_io(provider_id).resources())
         settings = registration.model_dump(
             exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
         )
@@ -270,7 +278,7 @@ class Stack:
         vector_db = VectorDB(
             identifier=registration.vector_db_id,
             provider_id=provider_id,
-            provider_resource_id=registration.provider_vector_db_id or registration.vector_db_id,
+            provider_resource_id=resource_id,
             embedding_dimension=info.dimension,
             created_at=time.time(),
             **settings,

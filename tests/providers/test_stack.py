@@ -104,6 +104,7 @@ def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path:
     [
         ({"provider_id": "sqlit"}, UnknownProvider, r"Did you mean 'sqlite'\?"),
         ({"embedding_dimension": 3}, InvalidRequest, r"is 3, but hashing has 256"),
+        ({"provider_vector_db_id": "theirs"}, InvalidRequest, r"sqlite.*'theirs'.*Leave provider"),
     ],
 )
 def test_a_refused_registration_leaves_nothing(

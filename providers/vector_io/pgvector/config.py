@@ -110,8 +110,8 @@ class PgvectorConfig(ProviderConfig):
     )
     attach: dict[str, Attachment] = Field(
         default_factory=dict,
-        description="By id of a vector DB, the existing table that it reads instead of one made "
-        "for it.",
+        description="By a name, the existing table that a vector DB of this id, or one registered "
+        "with this provider_vector_db_id, reads instead of one made for it.",
     )
 
     @model_validator(mode="before")

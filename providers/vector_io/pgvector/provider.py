@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from corral.api.errors import CorralError
@@ -31,7 +32,9 @@ class PgvectorProvider(VectorIOProvider):
             ConfigError: The extension, the schema or a right is missing; the hint says how to mend
                 it.
         """
-        attachment = self._database.config.attach.get(vector_db.identifier)
+        attach = self._database.config.attach
+        # By its id too: what is registered already may hold a name that was never used.
+        attachment = attach.get(vector_db.provider_resource_id) or attach.get(vector_db.identifier)
         index: PgvectorIndex | AttachedIndex
         if attachment is None:
             index = PgvectorIndex(vector_db, self._database)
@@ -43,6 +46,10 @@ class PgvectorProvider(VectorIOProvider):
             await index.close()
             raise
         return index
+
+    def resources(self) -> Collection[str]:
+        """Return the names of the attached tables."""
+        return self._database.config.attach.keys()
 
     async def health(self) -> Health:
         """Ask the database for its encoding and the extension's version."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.filters import matches, parse_filter
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.config import RunConfig
+from corral.providers.stack import Stack
 from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
@@ -80,6 +84,52 @@ def test_all_modes_search_the_table(server: Server) -> None:
         [chunk] = await index.get_chunks(["2", "nobody", "x'"], include_embeddings=True)
         assert chunk.embedding == [2.0, 2.0, 0.0]
         await index.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("table")
+def test_provider_vector_db_id_names_the_attached_table(server: Server, tmp_path: Path) -> None:
+    """A vector DB of any id reads the table that it names; a name that is not there is refused.
+
+    If this fails: the field of Llama Stack's registration is accepted and used by nobody.
+    """
+    attach = {"their-docs": SETTINGS}
+    config = RunConfig.model_validate(
+        {
+            "providers": {
+                "vector_io": [
+                    {
+                        "provider_id": "pg",
+                        "provider_type": "remote::pgvector",
+                        "config": {"dsn": server.dsn, "attach": attach},
+                    }
+                ],
+                "embedding": [
+                    {
+                        "provider_id": "hashing",
+                        "provider_type": "inline::hashing",
+                        "config": {"dimension": 3},
+                    }
+                ],
+            }
+        }
+    )
+
+    async def scenario() -> None:
+        stack = Stack(config, tmp_path)
+        asked = VectorDBRegistration(
+            vector_db_id="mine", embedding_model="hashing", provider_vector_db_id="their-docs"
+        )
+        stored = await stack.register(asked)
+        assert stored.provider_resource_id == "their-docs"
+        assert isinstance(await stack.index("mine"), AttachedIndex)
+        wrong = {"vector_db_id": "other", "provider_vector_db_id": "their-dogs"}
+        with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
+            await stack.register(asked.model_copy(update=wrong))
+        assert caught.value.field == "provider_vector_db_id"
+        assert stack.vector_dbs() == [stored]
+        await stack.close()
 
     asyncio.run(scenario())
 
