@@ -133,6 +133,20 @@ class ServerSettings(_Section):
     limits: Limits = Limits()
 
 
+class DocumentLimits(_Section):
+    """What reading one document may take; beyond it the answer is a 400 that names the setting."""
+
+    max_pages: int = Field(2000, ge=1, description="Pages of a PDF.")
+    max_paragraphs: int = Field(
+        100_000, ge=1, description="Paragraphs and table cells of a Word file."
+    )
+    max_characters: int = Field(8_000_000, ge=1, description="Characters of the text.")
+    max_seconds: float = Field(30, gt=0, description="Time to read it.")
+    max_memory_mib: int = Field(
+        1024, ge=256, description="Memory to read it, where the system can bound that (Linux)."
+    )
+
+
 class RagSettings(_Section):
     """What the RAG tool may do."""
 
@@ -142,6 +156,10 @@ class RagSettings(_Section):
     )
     fetch_timeout_seconds: float = Field(10, gt=0)
     fetch_max_mib: float = Field(16, gt=0)
+    document_limits: DocumentLimits = DocumentLimits()
+    max_concurrent_readings: int = Field(
+        2, ge=1, le=64, description="Documents read at once, each in a process of its own."
+    )
 
 
 class RunConfig(_Section):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import io
-import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
+from corral.providers.config import DocumentLimits
+from corral.providers.rag import word
+from corral.providers.rag.bounds import beyond
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 """Largest Word file once unpacked; 1 MB of zeros in a zip unpacks to 1 GB."""
@@ -21,7 +23,9 @@ MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 INSTALL = "pip install 'corral-rag[documents]'"
 
 _T = TypeVar("_T")
-_PDFIUM_LOCK = threading.Lock()  # PDFium is not safe for threads
+_PDFIUM_WANTS_A_PASSWORD = 4
+_COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""How an encrypted Word file begins, and one of Word 2003 and before."""
 
 
 def html_text(html: str) -> str:
@@ -38,27 +42,30 @@ def html_text(html: str) -> str:
     return _reading("HTML", lambda: _main_text(trafilatura, html) or _all_text(lxml, html))
 
 
-def pdf_pages(data: bytes) -> list[str]:
+def pdf_pages(data: bytes, limits: DocumentLimits) -> list[str]:
     """Return the text of each page of a PDF; "" for scanned pages.
+
+    One thread at a time: PDFium is not safe for several.
 
     Raises:
         MissingDependency: pypdfium2 is not installed.
-        InvalidRequest: The file is broken or asks for a password.
+        InvalidRequest: The file is broken or asks for a password, or has too many pages or
+            characters.
     """
     pdfium = _package("pypdfium2", "pypdfium2", "PDF")
-    with _PDFIUM_LOCK:
-        return _reading("PDF", lambda: list(_pages(pdfium, data)))
+    return _reading("PDF", lambda: list(_pages(pdfium, data, limits)))
 
 
-def docx_text(data: bytes) -> str:
-    """Return the paragraphs and tables of a Word file in their order.
+def docx_text(data: bytes, limits: DocumentLimits) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a Word file with its changes accepted, and what in it was not read.
 
     Raises:
-        MissingDependency: python-docx is not installed.
-        InvalidRequest: The file is broken, or larger than 256 MiB once unpacked.
+        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
+            unpacked, or has too many paragraphs or characters.
     """
-    docx = _package("docx", "python-docx", "Word")
-    return _reading("Word", lambda: "\n\n".join(_blocks(docx, data)))
+    if data.startswith(_COMPOUND_FILE):
+        raise _locked("Word", "Or it is of Word 2003 or before: save it as .docx.")
+    return _reading("Word", lambda: _docx(data, limits))
 
 
 def _package(module: str, distribution: str, kind: str) -> Any:
@@ -71,12 +78,12 @@ def _package(module: str, distribution: str, kind: str) -> Any:
 def _reading(kind: str, read: Callable[[], _T]) -> _T:
     try:
         return read()
-    except InvalidRequest:
+    except (InvalidRequest, MemoryError):
         raise
     except Exception as error:  # parsers raise anything on broken files
         raise InvalidRequest(
             f"The {kind} file cannot be read ({type(error).__name__}).",
-            hint="Check that it opens elsewhere and needs no password, or send its text.",
+            hint="It is broken or of another kind: check that it opens elsewhere.",
             field="content",
         ) from error
 
@@ -92,11 +99,22 @@ def _all_text(lxml: Any, html: str) -> str:
     return "\n".join(text.strip() for text in page.itertext() if text.strip())
 
 
-def _pages(pdfium: Any, data: bytes) -> Iterator[str]:
-    document = pdfium.PdfDocument(data)
+def _pages(pdfium: Any, data: bytes, limits: DocumentLimits) -> Iterator[str]:
     try:
+        document = pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        if error.err_code == _PDFIUM_WANTS_A_PASSWORD:
+            raise _locked("PDF") from None
+        raise
+    try:
+        if len(document) > limits.max_pages:
+            raise beyond("pages", limits.max_pages, "max_pages")
+        characters = 0
         for page in document:
             text = page.get_textpage()
+            characters += text.count_chars()
+            if characters > limits.max_characters:
+                raise beyond("characters", limits.max_characters, "max_characters")
             yield text.get_text_bounded()
             text.close()
             page.close()
@@ -104,18 +122,21 @@ def _pages(pdfium: Any, data: bytes) -> Iterator[str]:
         document.close()
 
 
-def _blocks(docx: Any, data: bytes) -> Iterator[str]:
+def _docx(data: bytes, limits: DocumentLimits) -> tuple[str, tuple[str, ...]]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
-    if unpacked > MAX_UNPACKED_BYTES:
-        raise InvalidRequest(
-            f"The Word file unpacks to {unpacked} bytes.",
-            hint=f"At most {MAX_UNPACKED_BYTES} are read; split it.",
-            field="content",
-        )
-    for block in docx.Document(io.BytesIO(data)).iter_inner_content():
-        if hasattr(block, "rows"):
-            rows = (" | ".join(cell.text for cell in row.cells) for row in block.rows)
-            yield "\n".join(rows)
-        else:
-            yield block.text
+        if unpacked > MAX_UNPACKED_BYTES:
+            raise InvalidRequest(
+                f"The Word file unpacks to {unpacked} bytes.",
+                hint=f"At most {MAX_UNPACKED_BYTES} are read; split it.",
+                field="content",
+            )
+        return word.read(archive, limits)
+
+
+def _locked(kind: str, more: str = "") -> InvalidRequest:
+    return InvalidRequest(
+        f"The {kind} file is locked with a password.",
+        hint=f"Save it without one, or send its text. {more}".strip(),
+        field="content",
+    )

@@ -19,6 +19,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
 from corral.api.rag import URL, RAGDocument
+from corral.providers.config import DocumentLimits
+from corral.providers.rag.bounds import beyond
 from corral.providers.rag.formats import docx_text, html_text, pdf_pages
 from corral.providers.vector_io.text import clean_text
 
@@ -36,6 +38,7 @@ SUFFIXES: dict[str, str] = {
 """File name suffix -> MIME type, for files and URLs."""
 
 MAX_TITLE_LENGTH = 255
+_DEFAULT_LIMITS = DocumentLimits()
 
 _PAGE_BREAK = "\n\n"
 _ALIASES = {"text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML}
@@ -67,41 +70,48 @@ class ParsedDocument:
         title: Its first heading of level 1, where it is Markdown and has one.
         page_starts: Where each page begins in the text, in characters, never decreasing; empty
             where pages are not known. A page without text begins where the next one does.
+        unread: What the document holds that was not read: "2 pictures", "comments".
     """
 
     text: str
     markdown: bool = False
     title: str | None = None
     page_starts: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def page(self, position: int) -> int | None:
         """Return the page, from 1, that a character is on; None where pages are not known."""
         return bisect_right(self.page_starts, position) or None
 
 
-def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
+def parse(
+    content: str | bytes, mime_type: str | None = None, limits: DocumentLimits = _DEFAULT_LIMITS
+) -> ParsedDocument:
     """Return the text of a document.
 
-    Slow for large HTML, PDF and Word files; run it in a thread.
+    Not bounded in time, and not safe for several threads: `reading.py` runs it in processes.
 
     Args:
         content: Text, or the bytes of a file.
         mime_type: What it is, perhaps with a charset; None means `text/plain`. `text/*`, JSON, XML,
             YAML and the like are taken as they are, HTML, PDF and Word are read.
+        limits: How many pages, paragraphs and characters it may have.
 
     Raises:
         InvalidRequest: The type is unsupported, a PDF or Word file came as text, the bytes are not
-            in their charset, the file is broken, or it holds no text.
+            in their charset, the file is broken, goes beyond a limit, or holds no text.
         MissingDependency: The package that reads this type is not installed.
     """
     kind, charset = split_mime_type(mime_type)
     kind = kind or "text/plain"
     starts: list[int] = []
+    unread: tuple[str, ...] = ()
     if kind == PDF:
-        text, starts = _paged(pdf_pages(_binary(content, kind)))
+        text, starts = _paged(pdf_pages(_binary(content, kind), limits))
     elif kind == DOCX:
-        text = _tidy(docx_text(_binary(content, kind)))
-    elif kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml")):
+        text, unread = docx_text(_binary(content, kind), limits)
+        text = _tidy(text)
+    elif _is_textual(kind):
         text = content if isinstance(content, str) else decode(content, charset)
         text = _tidy(html_text(text) if kind == HTML else text)
     else:
@@ -111,6 +121,8 @@ def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
             hint=f"Supported: {known}. Or send the text itself.",
             field="mime_type",
         )
+    if len(text) > limits.max_characters:
+        raise beyond("characters", limits.max_characters, "max_characters")
     if not text.strip():
         raise InvalidRequest(
             "There is no text in it.",
@@ -118,7 +130,24 @@ def parse(content: str | bytes, mime_type: str | None = None) -> ParsedDocument:
             field="content",
         )
     markdown = kind in {MARKDOWN, HTML}
-    return ParsedDocument(text, markdown, _title(text) if markdown else None, tuple(starts))
+    title = _title(text) if markdown else None
+    return ParsedDocument(text, markdown, title, tuple(starts), unread)
+
+
+def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+    """Return the text of the document in a `data:` URI, as `parse` does.
+
+    Args:
+        uri: It.
+        mime_type: What its sender says that it is; this and not the URI decides.
+        limits: As `parse` has them.
+
+    Raises:
+        InvalidRequest: The URI is malformed, or as `parse` says.
+        MissingDependency: The package that reads this type is not installed.
+    """
+    data, found = decode_data_uri(uri)
+    return parse(data, chosen_type(mime_type, found), limits)
 
 
 def read_file(path: Path, document_id: str) -> RAGDocument:
@@ -171,6 +200,12 @@ def decode_data_uri(uri: str) -> tuple[bytes, str]:
         )
     parameters = parameters[:-1] if encoded else parameters
     return data, ";".join([kind or "text/plain", *parameters])
+
+
+def is_plain_text(mime_type: str | None) -> bool:
+    """Return True if a type is taken as it is: what holds it needs no package to be read."""
+    kind = split_mime_type(mime_type)[0] or "text/plain"
+    return kind != HTML and _is_textual(kind)
 
 
 def split_mime_type(mime_type: str | None) -> tuple[str, str | None]:
@@ -226,6 +261,10 @@ def decode(data: bytes, charset: str | None = None) -> str:
             hint="Send UTF-8, or name the charset: mime_type 'text/plain; charset=windows-1252'.",
             field="content",
         ) from None
+
+
+def _is_textual(kind: str) -> bool:
+    return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml"))
 
 
 def _binary(content: str | bytes, kind: str) -> bytes:

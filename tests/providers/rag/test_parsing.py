@@ -257,18 +257,18 @@ def test_a_binary_type_cannot_come_as_text(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "module", "distribution"),
-    [(HTML, "trafilatura", "trafilatura"), (PDF, "pypdfium2", "pypdfium2"),
-     (DOCX, "docx", "python-docx")],
-)  # fmt: skip
+    [(HTML, "trafilatura", "trafilatura"), (PDF, "pypdfium2", "pypdfium2")],
+)
 def test_a_missing_package_is_named(
     kind: str, module: str, distribution: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the exact command that installs it; plain text works without."""
+    """With the exact command that installs it; plain text and Word files work without."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependency, match=distribution) as caught:
         parse("<p>x</p>" if kind == HTML else b"x", kind)
     assert caught.value.command == "pip install 'corral-rag[documents]'"
     assert parse("grass").text == "grass"
+    assert "Grazing plan" in parse(WORD, DOCX).text
 
 
 @pytest.mark.parametrize(
