@@ -39,19 +39,25 @@ def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> 
 
 
 def chunks_of(
-    document: RAGDocument, parsed: ParsedDocument, chunking: ChunkingConfig, vector_db: VectorDB
+    document: RAGDocument,
+    parsed: ParsedDocument,
+    chunking: ChunkingConfig,
+    vector_db: VectorDB,
+    most: int | None = None,
 ) -> list[Chunk]:
     """Split a document and return its chunks in order; equal input gives equal ids.
 
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
-    (`chunk_metadata`) says where it is from and what its place in the document is.
+    (`chunk_metadata`) says where it is from and what its place in the document is. Where there are
+    more than `most`, splitting ends there and one more is returned.
     """
     pieces = split(
         parsed.text,
         chunk_size=chunking.chunk_size_in_tokens,
         overlap=chunking.overlap_in_tokens,
         markdown=parsed.markdown,
+        most=most,
     )
     metadata: dict[str, Any] = dict(document.metadata)
     if parsed.title and "title" not in metadata:

@@ -50,6 +50,7 @@ def split(
     overlap: int,
     markdown: bool = False,
     counter: Tokenizer | None = None,
+    most: int | None = None,
 ) -> list[Piece]:
     """Return the chunks of a text, in its order; none for a blank text.
 
@@ -63,6 +64,8 @@ def split(
             Whole sentences or words are repeated, so it is often less.
         markdown: Whether headings, lists, code blocks and tables are boundaries.
         counter: Counts the tokens; cl100k where absent.
+        most: How many chunks are wanted: the work ends with the first one beyond, which is
+            returned too. None: all.
     """
     counting = counter or tokenizer()
     kind = MarkdownSplitter if markdown else TextSplitter
@@ -78,6 +81,8 @@ def split(
         reached, covered = start, end
         # Not stripped: without its first space a text can cost one token more.
         pieces.append(Piece(part, start, end, counting.count(part), first_token))
+        if most is not None and len(pieces) > most:
+            break
     return pieces
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,11 +21,10 @@ from corral.providers.rag.fetching import Fetcher
 from corral.providers.rag.parsing import (
     ParsedDocument,
     chosen_type,
-    decode_data_uri,
-    parse,
     served_type,
 )
 from corral.providers.rag.query_generator import generate_query
+from corral.providers.rag.reading import Reader
 from corral.providers.rag.retrieval import Library, Retrieval, Retrieved
 
 
@@ -42,7 +40,7 @@ class RagTool:
 
     Args:
         library: Where the vector DBs are; a `Stack`.
-        settings: Which URLs may be fetched.
+        settings: Which URLs may be fetched, and what reading a document may take.
         limits: How much one request may bring.
         fetcher: Fetches URLs; made from the settings where absent.
 
@@ -62,6 +60,7 @@ class RagTool:
         self._limits = limits or Limits()
         self.retrieval = Retrieval(library, self._limits.max_k)
         self._fetcher = fetcher or Fetcher(settings or RagSettings())
+        self._reader = Reader(settings or RagSettings())
 
     async def insert(
         self,
@@ -99,7 +98,8 @@ class RagTool:
         counts: dict[str, int] = {}
         for number, document in enumerate(documents):
             parsed = await self._parse(number, document)
-            made = await asyncio.to_thread(chunks_of, document, parsed, chunking, vector_db)
+            most = self._limits.max_chunks_per_insert - len(chunks)
+            made = await self._reader.run(chunks_of, document, parsed, chunking, vector_db, most)
             counts[document.document_id] = len(made)
             chunks += made
             self._check_chunks(len(chunks))
@@ -154,8 +154,7 @@ class RagTool:
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
         """Return a document's text; errors say which document they are about."""
         try:
-            content, found = await self._content(document)
-            return await asyncio.to_thread(parse, content, chosen_type(document.mime_type, found))
+            return await self._text(document)
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"Document {document.document_id!r}: {error.message}",
@@ -163,14 +162,15 @@ class RagTool:
                 field=f"documents[{number}].{error.field or 'content'}",
             ) from error
 
-    async def _content(self, document: RAGDocument) -> tuple[str | bytes, str | None]:
+    async def _text(self, document: RAGDocument) -> ParsedDocument:
         if not isinstance(document.content, URL):
-            return document.content, None
+            return await self._reader.read(document.content, document.mime_type)
         uri = document.content.uri
         if uri[:5].lower() == "data:":
-            return decode_data_uri(uri)
+            return await self._reader.read_data_uri(uri, document.mime_type)
         fetched = await self._fetcher.fetch(uri)
-        return fetched.data, served_type(fetched.url, fetched.content_type)
+        found = served_type(fetched.url, fetched.content_type)
+        return await self._reader.read(fetched.data, chosen_type(document.mime_type, found))
 
     def _check_documents(self, documents: Sequence[RAGDocument]) -> None:
         if not documents:
@@ -191,7 +191,12 @@ class RagTool:
     def _check_chunks(self, count: int) -> None:
         most = self._limits.max_chunks_per_insert
         if count > most:
-            raise _too_many("chunks", count, most, "max_chunks_per_insert")
+            raise InvalidRequest(  # how many there are is not known: splitting ends here
+                f"The request has more than {most} chunks.",
+                hint="Send less at once, or use larger chunks; the operator's setting is "
+                "server.limits.max_chunks_per_insert.",
+                field="documents",
+            )
 
 
 def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:
