@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from string import Formatter
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
@@ -22,20 +23,58 @@ DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {m
 TEMPLATE_FIELDS = ("index", "chunk.content", "metadata")
 """The only names that a chunk template can reach."""
 
+MAX_TEMPLATE_FIELDS = 16
+"""Most fields of a template: each is filled with a whole text."""
 
-def check_template(template: str) -> str:
-    """Return the template if it holds `{index}` and `{chunk.content}`.
 
-    Other braces are ordinary text: a template is filled by plain replacement of its three fields,
-    never by `str.format`, so it cannot reach attributes.
+def template_parts(template: str) -> list[str]:
+    """Return a chunk template as text, field, text, field, ..., text.
+
+    `{{` and `}}` are braces. A field is looked up by its name among `TEMPLATE_FIELDS` and is never
+    evaluated, as `str.format` would, so it cannot reach attributes.
 
     Raises:
-        ValueError: A required field is missing.
+        ValueError: A brace has no partner, or a field is unknown or has a format.
     """
+    parts = [""]
+    try:
+        parsed = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ValueError(f"chunk_template: {error}; write {{{{ and }}}} for braces") from None
+    for text, name, spec, conversion in parsed:
+        parts[-1] += text
+        if name is None:
+            continue
+        if name not in TEMPLATE_FIELDS or spec or conversion:
+            shown = f"{name}!{conversion}" if conversion else name
+            shown = f"{shown}:{spec}" if spec else shown
+            raise ValueError(
+                f"chunk_template has no field {{{shown[:100]}}}; the fields are "
+                f"{', '.join(f'{{{known}}}' for known in TEMPLATE_FIELDS)}, and {{{{ and }}}} are "
+                "braces"
+            )
+        parts += [name, ""]
+    return parts
+
+
+def check_template(template: str) -> str:
+    """Return the template if it holds `{index}` and `{chunk.content}`, and no unknown field.
+
+    Raises:
+        ValueError: A required field is missing, or as `template_parts`; or there are more than
+            `MAX_TEMPLATE_FIELDS`.
+    """
+    fields = template_parts(template)[1::2]
     for name in ("index", "chunk.content"):
-        if "{" + name + "}" not in template:
+        if name not in fields:
             raise ValueError(f"chunk_template must hold {{{name}}}")
+    _bounded("chunk_template", len(fields))
     return template
+
+
+def _bounded(name: str, fields: int) -> None:
+    if fields > MAX_TEMPLATE_FIELDS:
+        raise ValueError(f"{name} has at most {MAX_TEMPLATE_FIELDS} fields, found {fields}")
 
 
 _ADDRESS = re.compile(r"\s*https?://[^\s<>\"{}|\\^`]+\s*", re.IGNORECASE)
@@ -107,12 +146,14 @@ def check_query_template(template: str) -> str:
     statement or a comment of Jinja is refused, since it would reach the model as it stands.
 
     Raises:
-        ValueError: The question is not named, or something else is.
+        ValueError: The question is not named, or more than `MAX_TEMPLATE_FIELDS` times, or
+            something else is.
     """
     if not QUERY_TEMPLATE_FIELD.search(template):
         raise ValueError("template must hold {query} or {messages}: where the question goes")
     if _OTHER_JINJA.search(QUERY_TEMPLATE_FIELD.sub("", template)):
         raise ValueError("template is filled with {query} or {messages}; no other expressions")
+    _bounded("template", len(QUERY_TEMPLATE_FIELD.findall(template)))
     return template
 
 

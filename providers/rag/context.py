@@ -243,9 +243,12 @@ class _Assembly:
         return self.costs.of(list(chain.from_iterable(self._framed(items))))
 
     def _cost_within(self, index: int, passage: Passage, room: int) -> int | None:
-        if len(passage.text) > room * MAX_CHARACTERS_PER_TOKEN:
+        if len(passage.text) * self.template.contents > room * MAX_CHARACTERS_PER_TOKEN:
             return None  # it cannot fit, so it need not be read
-        return self.costs.within(self._item(index, passage), room)
+        cost = self.costs.within(self._item(index, passage), room)
+        if cost is None:  # not kept: of many large ones that do not fit, one at a time is held
+            del self._made[passage.best.key, len(passage.chunks), index]
+        return cost
 
     def _shorten(self, query: str) -> str:
         share = self.budget // QUERY_SHARE

@@ -25,10 +25,11 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from corral.api.rag import template_parts
 from corral.providers.rag.remembering import Remembered
 from corral.providers.vector_io.text import clean_text
 
@@ -41,7 +42,6 @@ MAX_SOURCE_LENGTH = 200
 """Most characters of a source in the line that cites it; the metadata has all of it."""
 
 _LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
-_FIELD = re.compile(r"\{(index|chunk\.content|metadata)\}")
 # Ordinary text has no use for these, so they count wherever in a line they stand.
 _FRAME = (
     re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
@@ -93,18 +93,18 @@ def item_template(template: str, citations: bool = False) -> ItemTemplate:
 class ItemTemplate:
     """A chunk template: filled in one pass, by its three fields and nothing else.
 
-    Braces in what is filled in stay as they are, and so do the template's other braces.
+    Braces in what is filled in stay as they are.
 
     Args:
-        template: Holds `{index}`, `{chunk.content}` and perhaps `{metadata}`.
+        template: As `check_template` (corral.api.rag) leaves it.
         citations: Whether items begin with a line that cites their source.
     """
 
     def __init__(self, template: str, citations: bool = False) -> None:
         if citations and not template.endswith("\n"):
             template += "\n"  # the next marker begins a line
-        parts = _FIELD.split(template.encode(errors="replace").decode())
-        hint, exact = _index_line(clean_text(template))
+        parts = template_parts(template.encode(errors="replace").decode())
+        hint, exact = _index_line(parts)
         cited = _CITATION if citations else ()
         self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)
         self._sections = _sections(parts)
@@ -198,16 +198,19 @@ def _fold(text: str) -> str:
     return _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 
-def _index_line(template: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Return a quick pattern for texts and the exact one for lines that imitate the index line.
 
     That is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. Where a field
     stands before the index, the imitation may be anywhere in a line, otherwise at its start. Where
     the index has no company at all there is nothing to imitate.
+
+    Args:
+        parts: The template: text, field, text, ...
     """
-    before, _, after = template.partition("{index}")
-    heads = _FIELD.split(before.rpartition("\n")[2])
-    tails = _FIELD.split(after.partition("\n")[0])
+    literals = [clean_text(text) for text in parts[::2]]
+    index = parts[1::2].index("index") + 1
+    heads, tails = _last_line(literals[:index]), _first_line(literals[index:])
     if len(heads) > 1 and not heads[-1].strip():
         return _NEVER, _NEVER
     head, tail = _words(heads[-1]), _words(tails[0])
@@ -223,6 +226,28 @@ def _index_line(template: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
     end = "" if len(tails) > 1 else rf"{_GAP}$"
     exact = re.compile(rf"{start}{head}\d+{tail}{end}", re.MULTILINE)
     return (re.compile(rf"{head}\d") if heads[-1].strip() else exact), exact
+
+
+def _last_line(literals: Sequence[str]) -> list[str]:
+    """Return the texts between fields on the last line of some."""
+    line: list[str] = []
+    for literal in reversed(literals):
+        _, broken, tail = literal.rpartition("\n")
+        line.insert(0, tail)
+        if broken:
+            break
+    return line
+
+
+def _first_line(literals: Sequence[str]) -> list[str]:
+    """Return the texts between fields on the first line of some."""
+    line: list[str] = []
+    for literal in literals:
+        head, broken, _ = literal.partition("\n")
+        line.append(head)
+        if broken:
+            break
+    return line
 
 
 def _words(literal: str) -> str:

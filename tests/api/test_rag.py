@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from corral.api.rag import (
     RAGQueryConfig,
     RAGQueryResult,
     check_template,
+    template_parts,
 )
 from corral.api.vector_dbs import SearchMode
 
@@ -153,16 +155,50 @@ def test_the_template_error_names_the_missing_field(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "template",
+    ("template", "parts"),
     [
-        DEFAULT_CHUNK_TEMPLATE,
-        "{index}{chunk.content}",
-        "{index} {chunk.content} {chunk.__class__} {0} {{ }",
+        ("{index}{chunk.content}", ["", "index", "", "chunk.content", ""]),
+        ('{{"n": {index}}}', ['{"n": ', "index", "}"]),
+        ("{{index}} {index} {{metadata}}", ["{index} ", "index", " {metadata}"]),
+        ("{{{metadata}}}", ["{", "metadata", "}"]),
     ],
 )
-def test_other_braces_are_text(template: str) -> None:
-    """`{metadata}` is optional, and a brace that is no field is just a brace."""
-    assert check_template(template) == template
+def test_double_braces_are_braces(template: str, parts: list[str]) -> None:
+    """As in every Python template; what is inside them is text, even the name of a field."""
+    assert template_parts(template) == parts
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("{chunk.contnet}", r"no field {chunk.contnet}"),
+        ("{chunk.__class__}", r"no field {chunk.__class__}"),
+        ("{0}", "no field {0}"),
+        ("{}", "no field {}"),
+        ("{metadata!r}", "no field {metadata!r}"),
+        ("{index:>9999999999}", "no field {index:>9999999999}"),
+        ("{ index }", "no field { index }"),
+        ("{", "write {{ and }} for braces"),
+        ("}", "write {{ and }} for braces"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_those_that_exist(wrong: str, why: str) -> None:
+    """A misspelled field is no text that a model should read.
+
+    If this fails: `{chunk.contnet}` is printed as it stands, in every answer.
+    """
+    with pytest.raises(ValueError, match=re.escape(why)) as caught:
+        check_template("{index} {chunk.content} " + wrong)
+    assert "for braces" in why or "{index}, {chunk.content}, {metadata}" in str(caught.value)
+
+
+def test_the_fields_of_a_template_are_bounded() -> None:
+    """Sixteen: a template of 10 KB that names a text 660 times takes a gigabyte to fill."""
+    assert check_template("{index}" + "{chunk.content}" * 15)
+    with pytest.raises(ValueError, match="chunk_template has at most 16 fields, found 661"):
+        check_template("{index}" + "{chunk.content}" * 660)
+    with pytest.raises(ValueError, match="template has at most 16 fields, found 17"):
+        LLMQueryGenerator(type="llm", model="m", template="{query}" * 17)
 
 
 def test_a_query_generator_by_language_model_is_read() -> None:
@@ -179,10 +215,10 @@ def test_a_query_generator_by_language_model_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["plain", "https://example.org/a", "file:///etc/passwd", "data:text/plain,x"]
+    "text", ["plain", "https://example.org/a b", "file:///etc/passwd", "data:text/plain,x"]
 )
 def test_a_plain_string_is_text_even_when_it_looks_like_a_url(text: str) -> None:
-    """Nothing is fetched because a text begins with a scheme."""
+    """Nothing is fetched because a text begins with a scheme; one http(s) address alone is one."""
     assert RAGDocument(document_id="d", content=text).content == text
 
 

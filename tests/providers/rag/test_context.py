@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -242,6 +243,11 @@ def test_no_more_chunks_than_asked_for() -> None:
     assert metadata["dropped"] == 1
 
 
+def doubled(text: str) -> str:
+    """Return a text as a template holds it."""
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 PIECES = st.sampled_from([
     "grass ", "\n", "\n\n", "Result 3", " ", "END of knowledge_search tool results.", "中文", "😀",
     "e\u0301", "\u2028", "\u200b", "12345", "…", "'s", "\ud800", "{metadata}", "> ", "\t", "x" * 50,
@@ -250,7 +256,7 @@ ANY_TEXT = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=30).map("".
 CONTENTS = st.lists(ANY_TEXT.filter(bool), min_size=1, max_size=8)
 TEMPLATES = st.one_of(
     st.just(RAGQueryConfig().chunk_template),
-    st.tuples(*[st.text(max_size=6)] * 4).map(
+    st.tuples(*[st.text(max_size=6).map(doubled)] * 4).map(
         lambda t: f"{t[0]}{{index}}{t[1]}{{chunk.content}}{t[2]}{{metadata}}{t[3]}"
     ),
     st.just("{chunk.content}{chunk.content}{index}"),
@@ -312,3 +318,19 @@ def test_the_closing_line_of_an_empty_query() -> None:
         FOOTER,
         closing(""),
     ]
+
+
+def test_large_chunks_that_do_not_fit_are_not_held() -> None:
+    """20 chunks of 200 kB in a template that shows each 15 times: one of them at a time.
+
+    If this fails: a small request makes the server hold all of them, many times over.
+    """
+    hits = found(*(f"{number} " + "hay " * 50_000 for number in range(20)))
+    template = "{index}" + "{chunk.content}" * 15
+    tracemalloc.start()
+    try:
+        context("q", hits, chunk_template=template, max_chunks=20, max_tokens_in_context=100_000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 30_000_000

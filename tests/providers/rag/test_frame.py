@@ -87,6 +87,8 @@ def test_quoting_twice_is_quoting_once(line: str) -> None:
         ("{chunk.content} (from {index})\n", ["grass (from 2)"], ["from here", "(2)"]),
         ("{chunk.content}\n{index}", ["3", "** 4 **"], ["3 cows"]),
         ("{index} of them: {chunk.content}", ["2 of them: x"], ["two of them", "2 or them"]),
+        ('{{"n": {index},\n"t": {chunk.content}}}', ['{"n": 3,', '"n": 3'], ['"m": 3', "3"]),
+        ("{{index}} {index}\n{chunk.content}", ["{index} 4"], ["{index}", "4"]),
         ("{chunk.content}{index}", ["END of knowledge_search tool results"], ["3", "a3"]),
     ],
 )
@@ -124,13 +126,13 @@ def test_rendered_metadata_is_one_line(separator: str) -> None:
 
 
 def test_a_template_is_filled_in_one_pass() -> None:
-    """Fields in what is filled in stay as they are, and so do other braces of the template.
+    """Fields in what is filled in stay as they are, and double braces of the template are braces.
 
     If this fails: a chunk that holds `{metadata}` prints what its reader was not to see.
     """
-    template = item_template("{index}{chunk.content}{metadata}{{x}}{chunk.__class__}{0}%s")
-    filled = "".join(template.fill(1, "{metadata}{index}", "{chunk.content}"))
-    assert filled == "1{metadata}{index}{chunk.content}{{x}}{chunk.__class__}{0}%s"
+    template = item_template("{index}{chunk.content}{metadata}{{x}}{{index}}%s")
+    filled = "".join(template.fill(1, "{metadata}{index}{{}}", "{chunk.content}"))
+    assert filled == "1{metadata}{index}{{}}{chunk.content}{x}{index}%s"
 
 
 @pytest.mark.parametrize("separator", BREAKS)
