@@ -24,7 +24,9 @@ from corral.api.errors import (
     NotFound,
 )
 from corral.server.command_line.bench import bench
+from corral.server.command_line.documents import documents
 from corral.server.command_line.options import (
+    as_json_option,
     field_weight,
     named_option,
     number_or_auto,
@@ -78,6 +80,8 @@ class _Corral(click.Group):
             return super().invoke(ctx)
         except CorralError as error:
             raise _Failure(error.message, error.hint, _exit_code(error)) from error
+        except BrokenPipeError:  # whoever read has seen enough; click ends without a word
+            raise
         except OSError as error:
             raise _Failure(str(error), "", 1) from error
 
@@ -154,14 +158,15 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 @click.argument("db")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
 @click.option("--create", is_flag=True, help="Register DB with the defaults where it is missing.")
+@as_json_option
 @click.pass_obj
-def ingest(target: Target, db: str, paths: tuple[Path, ...], create: bool) -> None:
+def ingest(target: Target, db: str, paths: tuple[Path, ...], create: bool, as_json: bool) -> None:
     """Put files and folders into a vector DB.
 
     Takes .md .markdown .txt .rst .html .pdf .docx, folders recursively. The same files again
     replace themselves. The document id is a file's path relative to the folder that was named.
     """
-    _run(target, "ingest", db, paths, create=create)
+    _run(target, "ingest", db, paths, create=create, as_json=as_json)
 
 
 @main.command()
@@ -229,16 +234,23 @@ def query(
     type=click.IntRange(1, 10_000),
     help="Chunks of a step. [default: a fiftieth of them, 500 to 10000]",
 )
+@as_json_option
 @click.pass_obj
 def copy(
-    target_: Target, /, source: str, target: str, provider_id: str | None, batch: int | None
+    target_: Target,
+    /,
+    source: str,
+    target: str,
+    provider_id: str | None,
+    batch: int | None,
+    as_json: bool,
 ) -> None:
     """Copy a vector DB with its embeddings and settings, to any provider.
 
     Nothing is embedded anew. Interrupted, the same command goes on. At the end both sides are
     compared: their chunks, and their answers to a sample of queries.
     """
-    _run(target_, "copy", source, target, provider_id=provider_id, batch=batch)
+    _run(target_, "copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json)
 
 
 @main.group()
@@ -247,18 +259,20 @@ def dbs() -> None:
 
 
 @dbs.command("list")
+@as_json_option
 @click.pass_obj
-def list_dbs(target: Target) -> None:
-    """List the vector DBs."""
-    _run(target, "list_dbs")
+def list_dbs(target: Target, as_json: bool) -> None:
+    """List the vector DBs with their chunks and documents."""
+    _run(target, "list_dbs", as_json=as_json)
 
 
 @dbs.command("show")
 @click.argument("db")
+@as_json_option
 @click.pass_obj
-def show_db(target: Target, db: str) -> None:
-    """Show one vector DB with all its settings."""
-    _run(target, "show_db", db)
+def show_db(target: Target, db: str, as_json: bool) -> None:
+    """Show one vector DB with all its settings, its chunks and documents."""
+    _run(target, "show_db", db, as_json=as_json)
 
 
 @dbs.command("create")
@@ -276,9 +290,16 @@ def show_db(target: Target, db: str) -> None:
     metavar="FIELD=WEIGHT",
     help="Keyword weight of a field; may be repeated. [default: content=1 title=2]",
 )
+@as_json_option
 @click.pass_obj
 def create_db(
-    target: Target, /, db: str, ranker: str | None, weights: tuple[str, ...], **settings: str | None
+    target: Target,
+    /,
+    db: str,
+    ranker: str | None,
+    weights: tuple[str, ...],
+    as_json: bool,
+    **settings: str | None,
 ) -> None:
     """Register a vector DB named DB. The same settings again change nothing."""
     given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
@@ -286,7 +307,7 @@ def create_db(
         given["ranker"] = {"type": ranker}
     if weights:
         given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
-    _run(target, "create_db", db, given)
+    _run(target, "create_db", db, given, as_json=as_json)
 
 
 @dbs.command("delete")
@@ -301,10 +322,11 @@ def delete_db(target: Target, db: str, yes: bool) -> None:
 
 
 @main.command()
+@as_json_option
 @click.pass_obj
-def providers(target: Target) -> None:
+def providers(target: Target, as_json: bool) -> None:
     """Show provider types with capabilities, and the configured ones with health."""
-    _run(target, "show_providers")
+    _run(target, "show_providers", as_json=as_json)
 
 
 @main.command()
@@ -329,10 +351,11 @@ def conformance(
 
 
 @main.command()
+@as_json_option
 @click.pass_obj
-def models(target: Target) -> None:
+def models(target: Target, as_json: bool) -> None:
     """List the embedding models."""
-    _run(target, "list_models")
+    _run(target, "list_models", as_json=as_json)
 
 
 @main.group()
@@ -341,14 +364,16 @@ def config() -> None:
 
 
 @config.command("show")
+@as_json_option
 @click.pass_obj
-def show_config(target: Target) -> None:
+def show_config(target: Target, as_json: bool) -> None:
     """Print the effective configuration as YAML, defaults filled in and secrets masked."""
     target.local_only("config show")
-    _commands().show_config(target.config, target.home)
+    _commands().show_config(target.config, target.home, as_json=as_json)
 
 
 main.add_command(bench)
+main.add_command(documents)
 
 
 def _commands() -> ModuleType:

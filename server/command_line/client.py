@@ -61,18 +61,19 @@ class Client:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
-    async def vector_dbs(self) -> list[JSON]:
-        """Return the registered vector DBs, as the server lists them."""
-        return _rows(await self._call("GET", "/v1/vector-dbs"))
+    async def vector_dbs(self, *, counts: bool = False) -> list[JSON]:
+        """Return the registered vector DBs, as the server lists them, on request with counts."""
+        return _rows(await self._call("GET", f"/v1/vector-dbs{'?counts=true' * counts}"))
 
     async def find_vector_db(self, vector_db_id: str) -> JSON | None:
         """Return a registered vector DB, None where there is none of that id."""
         known = await self.vector_dbs()
         return next((db for db in known if db.get("identifier") == vector_db_id), None)
 
-    async def vector_db(self, vector_db_id: str) -> JSON:
-        """Return a registered vector DB."""
-        return _object(await self._call("GET", _vector_db_path(vector_db_id)))
+    async def vector_db(self, vector_db_id: str, *, counts: bool = False) -> JSON:
+        """Return a registered vector DB, on request with counts."""
+        path = f"{_vector_db_path(vector_db_id)}{'?counts=true' * counts}"
+        return _object(await self._call("GET", path))
 
     async def register(self, vector_db_id: str, settings: JSON) -> JSON:
         """Register a vector DB and return it; where `settings` names no model, with the default.
@@ -104,6 +105,22 @@ class Client:
         """Compare a copy with its source and return what was compared."""
         path = f"{_vector_db_path(source_id)}/copy/verify"
         return _object(await self._call("POST", path, {"target_id": target_id}))
+
+    async def documents(self, vector_db_id: str, after: str, limit: int) -> JSON:
+        """Return a page of documents: `data`, `has_more` and `last_id`."""
+        asked = f"after={_quoted(after)}&limit={limit}"
+        path = f"{_vector_db_path(vector_db_id)}/documents?{asked}"
+        return _object(await self._call("GET", path))
+
+    async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:
+        """Return a document with some of its chunks."""
+        path = _document_path(vector_db_id, document_id)
+        return _object(await self._call("GET", f"{path}?offset={offset}&limit={limit}"))
+
+    async def delete_document(self, vector_db_id: str, document_id: str) -> JSON:
+        """Delete a document with all its chunks, and return what was deleted."""
+        path = _document_path(vector_db_id, document_id)
+        return _object(await self._call("DELETE", path))
 
     async def insert(
         self, vector_db_id: str, documents: Sequence[JSON], chunk_size_in_tokens: int
@@ -246,8 +263,18 @@ def _check_home(home: Path) -> None:
 
 
 def _vector_db_path(vector_db_id: str) -> str:
-    """Return the path of a vector DB; dots are escaped too, so that `..` is no step upward."""
-    return "/v1/vector-dbs/" + quote(vector_db_id, safe="", errors="replace").replace(".", "%2E")
+    """Return the path of a vector DB."""
+    return f"/v1/vector-dbs/{_quoted(vector_db_id)}"
+
+
+def _document_path(vector_db_id: str, document_id: str) -> str:
+    """Return the path of a document."""
+    return f"{_vector_db_path(vector_db_id)}/documents/{_quoted(document_id)}"
+
+
+def _quoted(text: str) -> str:
+    """Escape an id; slashes, since it may hold them, and dots, so that `..` is no step upward."""
+    return quote(text, safe="", errors="replace").replace(".", "%2E")
 
 
 def _text_item(content: Any) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -31,7 +31,15 @@ NO_BUDGET = 1_000_000
 """The largest budget that the wire takes: no hit is dropped for want of room."""
 
 NAMES_SHOWN = 5
-_FIRST = ("identifier", "provider_id", "embedding_model", "embedding_dimension", "search_mode")
+_FIRST = (
+    "identifier",
+    "provider_id",
+    "chunk_count",
+    "document_count",
+    "embedding_model",
+    "embedding_dimension",
+    "search_mode",
+)
 
 
 def run(
@@ -70,7 +78,9 @@ def serve(config: Path | None, home: Path | None, host: str | None, port: int | 
         ) from None
 
 
-async def ingest(client: Client, db: str, paths: Sequence[Path], *, create: bool) -> None:
+async def ingest(
+    client: Client, db: str, paths: Sequence[Path], *, create: bool, as_json: bool
+) -> None:
     """Put files into a vector DB and say what happened."""
     vector_db = await client.find_vector_db(db)
     if vector_db is None and not create:
@@ -89,7 +99,10 @@ async def ingest(client: Client, db: str, paths: Sequence[Path], *, create: bool
     with progress(len(files), sum(file.size for file in files)) as advance:
         await ingest_files(client, vector_db, files, report, advance)
     say_passed_over(report)
-    display.show(display.clean(f"{db}: ingested {summary(report)}"))
+    if as_json:
+        display.show_json({"vector_db_id": db, **asdict(report)})
+    else:
+        display.show(display.clean(f"{db}: ingested {summary(report)}"))
     if report.failed:
         raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
 
@@ -123,7 +136,7 @@ async def query(
         db, text, {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
     )
     if as_json:
-        click.echo(json.dumps(reply, ensure_ascii=False, indent=2))
+        display.show_json(reply)
         return
     show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)
 
@@ -139,22 +152,29 @@ def show_reply(
         explain: Whether to print each leg's raw score, its contribution and the matched terms.
         texts: Whether the hits are shown with their first words.
     """
-    hits = display.hit_rows(reply)
-    if not hits:
-        note = (reply.get("metadata") or {}).get("note")
-        display.show(display.clean(note) if note else "Nothing found.")
-        return
-    parts = [display.context(reply)] if with_context else []
-    parts.append(display.hits_table(hits, texts=texts))
+    hits, told = display.hit_rows(reply), reply.get("metadata") or {}
+    if hits:
+        parts = [display.context(reply)] if with_context else []
+        parts.append(display.hits_table(hits, texts=texts))
+        if explain:
+            parts.append(display.why_table(hits))
+    else:
+        parts = [display.clean(told.get("note") or "Nothing found.")]
     if explain:
-        parts += [display.why_table(hits), display.steps_table(reply)]
+        parts.append(display.steps_table(reply))
     display.show(*parts)
-    for note in (reply.get("metadata") or {}).get("notes") or ():
+    for note in told.get("notes") or ():
         display.show(display.clean(f"Note: {note}"))
 
 
 async def copy(
-    client: Client, source: str, target: str, *, provider_id: str | None, batch: int | None
+    client: Client,
+    source: str,
+    target: str,
+    *,
+    provider_id: str | None,
+    batch: int | None,
+    as_json: bool,
 ) -> None:
     """Copy a vector DB step by step, verify the copy and print what was done."""
     started = time.monotonic()
@@ -176,7 +196,10 @@ async def copy(
     except CommandError as error:  # the copy is to blame and not the command
         raise CommandError(error.message, hint=error.hint, status=error.status) from None
     report = {**checks, "seen": seen, "copied": copied, "seconds": time.monotonic() - started}
-    display.show(display.copy_table(report))
+    if as_json:
+        display.show_json(report)
+    else:
+        display.show(display.copy_table(report))
 
 
 @contextmanager
@@ -190,25 +213,34 @@ def _resumable() -> Iterator[None]:
         raise
 
 
-async def list_dbs(client: Client) -> None:
-    """Print the table of vector DBs."""
-    vector_dbs = await client.vector_dbs()
-    if vector_dbs:
+async def list_dbs(client: Client, *, as_json: bool) -> None:
+    """Print the table of vector DBs, with what is in them."""
+    vector_dbs = await client.vector_dbs(counts=True)
+    if as_json:
+        display.show_json(vector_dbs)
+    elif vector_dbs:
         display.show(display.vector_dbs_table(vector_dbs))
     else:
         click.echo("No vector DB is registered. Create one: corral dbs create NAME")
 
 
-async def show_db(client: Client, db: str) -> None:
-    """Print one vector DB's settings."""
-    settings = await client.vector_db(db)
+async def show_db(client: Client, db: str, *, as_json: bool) -> None:
+    """Print one vector DB's settings, and what is in it."""
+    settings = await client.vector_db(db, counts=True)
+    if as_json:
+        display.show_json(settings)
+        return
     first = {name: settings.pop(name) for name in _FIRST if name in settings}
     display.show(display.settings_table({**first, **settings}))
 
 
-async def create_db(client: Client, db: str, settings: JSON) -> None:
+async def create_db(client: Client, db: str, settings: JSON, *, as_json: bool) -> None:
     """Register a vector DB and print what the server made of it."""
-    display.show(describe(await client.register(db, settings)))
+    created = await client.register(db, settings)
+    if as_json:
+        display.show_json(created)
+    else:
+        display.show(describe(created))
 
 
 def describe(vector_db: JSON) -> str:
@@ -229,9 +261,12 @@ async def delete_db(client: Client, db: str, *, ask: bool) -> None:
     display.show(f"{display.clean(db)} is deleted.")
 
 
-async def show_providers(client: Client) -> None:
+async def show_providers(client: Client, *, as_json: bool) -> None:
     """Print the provider types with capabilities, and the configured providers with health."""
     reply = await client.providers()
+    if as_json:
+        display.show_json(reply)
+        return
     types, configured = reply.get("types") or [], reply.get("data") or []
     display.show(display.types_table(types), display.providers_table(configured))
     for plugin in reply.get("broken") or []:
@@ -239,16 +274,23 @@ async def show_providers(client: Client) -> None:
         display.console(stderr=True).print(display.clean(line), soft_wrap=True)
 
 
-async def list_models(client: Client) -> None:
+async def list_models(client: Client, *, as_json: bool) -> None:
     """Print the table of embedding models."""
-    display.show(display.models_table(await client.models()))
+    models = await client.models()
+    if as_json:
+        display.show_json(models)
+    else:
+        display.show(display.models_table(models))
 
 
-def show_config(config: Path | None, home: Path | None) -> None:
-    """Print the effective configuration as YAML: where it is from, defaults, masked secrets."""
+def show_config(config: Path | None, home: Path | None, *, as_json: bool) -> None:
+    """Print the effective configuration: as YAML with where it is from, or as JSON."""
     folder = home or data_home()
     source = config or folder / CONFIG_NAME
     settings = load_config(config, folder)
+    if as_json:
+        display.show_json(_effective(settings))
+        return
     found = str(source) if source.exists() else f"defaults ({source} does not exist)"
     click.echo(f"# configuration: {found}\n# data folder: {folder}")
     click.echo(yaml.safe_dump(_effective(settings), sort_keys=False, allow_unicode=True), nl=False)

@@ -6,6 +6,7 @@ read as markup, so a text can neither move the cursor nor color the terminal.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +32,8 @@ LEGS = ("vector", "keyword")
 
 # Control characters, and the marks that turn the direction of writing: both can forge a display.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def clean(text: object) -> str:
@@ -63,6 +66,12 @@ def show(*renderables: RenderableType) -> None:
     with screen.capture() as captured:
         screen.print(*apart, sep="\n")
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def show_json(value: object) -> None:
+    """Print JSON to stdout, as it is except that a terminal gets no character that it acts upon."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +223,27 @@ def modes_table(documents: Mapping[str, Sequence[str]], rows: int = 5) -> Render
 
 def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
     """Return the table of vector DBs."""
-    table = new_table("vector DB", "provider", "mode", "ranker", "language", "model", "dimension>")
+    table = new_table(
+        "vector DB", "chunks>", "documents>", "provider", "mode", "ranker", "language", "model",
+        "dimension>",
+    )  # fmt: skip
     for db in vector_dbs:
         ranker = (db.get("ranker") or {}).get("type", "")
         keys = ("embedding_model", "embedding_dimension")
-        names = (db.get(key, "") for key in ("identifier", "provider_id", "search_mode"))
-        add_row(table, *names, ranker, db.get("language", ""), *(db.get(key, "") for key in keys))
+        name, counts = (
+            db.get("identifier", ""),
+            map(_count, (db.get("chunk_count"), db.get("document_count"))),
+        )
+        names = (db.get(key, "") for key in ("provider_id", "search_mode"))
+        add_row(
+            table,
+            name,
+            *counts,
+            *names,
+            ranker,
+            db.get("language", ""),
+            *(db.get(key, "") for key in keys),
+        )
     return table
 
 
@@ -244,6 +268,27 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
     table.add_column(overflow="fold")
     for name, value in _flat(values):
         add_row(table, name, _time(value) if name == "created_at" else _setting(value))
+    return table
+
+
+def documents_table(documents: Sequence[JSON]) -> RenderableType:
+    """Return the table of documents."""
+    table = new_table("document", "chunks>")
+    table.columns[0].overflow = "fold"
+    for document in documents:
+        add_row(table, document.get("document_id", ""), _count(document.get("chunk_count")))
+    return table
+
+
+def chunks_table(chunks: Sequence[JSON]) -> RenderableType:
+    """Return the table of a document's chunks: number, tokens, page and first words."""
+    table = new_table("#>", "tokens>", "page>")
+    table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.expand = True
+    for number, chunk in enumerate(chunks, 1):
+        more = chunk.get("chunk_metadata") or {}
+        cells = [more.get("content_token_count") or "-", more.get("page") or "-"]
+        add_row(table, number, *cells, " ".join(str(chunk.get("content", ""))[:400].split()))
     return table
 
 
@@ -311,6 +356,11 @@ def _setting(value: object) -> object:
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _count(number: int | None) -> str:
+    """Return a count, "-" where the backend did not say."""
+    return "-" if number is None else f"{number:,}"
 
 
 def _time(unix_seconds: float) -> str:

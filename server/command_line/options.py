@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table.")
+"""On every command that prints data."""
+
 
 def field_weight(given: str) -> tuple[str, float]:
     """Return the field and weight of `FIELD=WEIGHT`; the server checks the range."""

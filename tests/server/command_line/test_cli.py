@@ -64,8 +64,8 @@ def test_choices_are_those_of_the_contract() -> None:
 def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.commands) == {
-        "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "providers",
-        "models", "config",
+        "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "documents",
+        "providers", "models", "config",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):
         shown = invoke(*words, "--help")
