@@ -72,6 +72,10 @@ class Explanation:
         matched_terms: Index terms of the query that the chunk holds, where the engine can say.
         weights: By leg name, what the leg counts in this fusion; empty in a single-leg search.
         normalized: By leg name, the leg's opinion as it is fused, in [0, 1]; empty as above.
+        asked: By leg, what it counts as the ranker says, before its spread: alpha and the rest to
+            1; of both legs, and empty where scores are not standard scores of both.
+        spreads: By leg, how far its best is from its floor, in standard deviations; empty as
+            `asked`. `weights` are asked times spread, scaled to sum 1.
         query_ranks: Its rank for each of several queries, None where one did not find it; empty
             where there was one query.
         rerank: What the score of a re-ranked chunk is made of, by name; empty without re-ranking.
@@ -82,6 +86,8 @@ class Explanation:
     matched_terms: tuple[str, ...] = ()
     weights: Mapping[LegName, float] = field(default_factory=dict)
     normalized: Mapping[LegName, float] = field(default_factory=dict)
+    asked: Mapping[LegName, float] = field(default_factory=dict)
+    spreads: Mapping[LegName, float] = field(default_factory=dict)
     query_ranks: tuple[int | None, ...] = ()
     rerank: Mapping[str, float | str] = field(default_factory=dict)
 
@@ -226,8 +232,20 @@ Leg: TypeAlias = Sequence[tuple[str, float, float]]
 """(chunk_id, score, raw_score), best first."""
 
 _Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
-_Share: TypeAlias = tuple[Mapping[LegName, float], Callable[[LegName, LegHit], float]]
-"""The weight of each leg, and what its opinion of a chunk is worth, in [0, 1]."""
+_Weights: TypeAlias = Mapping[LegName, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """The weight of each leg, and what its opinion of a chunk is worth, in [0, 1].
+
+    `asked` and `spreads` are as in `Explanation`.
+    """
+
+    weights: _Weights
+    worth: Callable[[LegName, LegHit], float]
+    asked: _Weights = field(default_factory=dict)
+    spreads: _Weights = field(default_factory=dict)
 
 
 def fuse(
@@ -248,32 +266,33 @@ def fuse(
     """
     counted = ranker.counted()
     found = {name: _leg_hits(legs.get(name, ()) if name in counted else ()) for name in LEGS}
-    weights, worth = _SHARES[ranker.type](ranker, found)
+    share = _SHARES[ranker.type](ranker, found)
     larger = ranker.type == "max"
     total: dict[str, float] = {}
     for name in LEGS:
-        weight = weights[name]
         for chunk_id, hit in found[name].items():
-            share, other = weight * worth(name, hit), total.get(chunk_id, 0.0)
-            total[chunk_id] = max(share, other) if larger else share + other
+            part, other = share.weights[name] * share.worth(name, hit), total.get(chunk_id, 0.0)
+            total[chunk_id] = max(part, other) if larger else part + other
     ranked = sorted((-min(1.0, score), chunk_id) for chunk_id, score in total.items())
     return [
-        FusedHit(chunk_id, -negative, _explanation(found, chunk_id, weights, worth))
+        FusedHit(chunk_id, -negative, _explanation(found, chunk_id, share))
         for negative, chunk_id in ranked[:k]
     ]
 
 
-def _explanation(
-    found: _Found,
-    chunk_id: str,
-    weights: Mapping[LegName, float],
-    worth: Callable[[LegName, LegHit], float],
-) -> Explanation:
+def _explanation(found: _Found, chunk_id: str, share: _Share) -> Explanation:
     legs = {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
-    counted = {name: weights[name] for name in legs}
-    normalized = {name: worth(name, hit) for name, hit in legs.items()}
+    counted = {name: share.weights[name] for name in legs}
+    normalized = {name: share.worth(name, hit) for name, hit in legs.items()}
     contributions = {name: counted[name] * normalized[name] for name in legs}
-    return Explanation(legs, contributions, weights=counted, normalized=normalized)
+    return Explanation(
+        legs,
+        contributions,
+        weights=counted,
+        normalized=normalized,
+        asked=share.asked,
+        spreads=share.spreads,
+    )
 
 
 def single_leg(name: LegName, leg: Leg) -> list[FusedHit]:
@@ -326,15 +345,19 @@ def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
     constant = ranker.rank_constant
     total = sum(map(ranker.weight, LEGS))
     shares = {name: ranker.weight(name) / total for name in LEGS}
-    return shares, lambda name, hit: (constant + 1) / (constant + hit.rank)
+    return _Share(shares, lambda name, hit: (constant + 1) / (constant + hit.rank))
 
 
 def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
     weight = {name: ranker.weight(name) for name in LEGS}
     if ranker.normalization == "raw":
-        return weight, lambda name, hit: hit.score
-    if ranker.normalization == "z_score":
-        weight = _spread_weights(weight, found)
+        return _Share(weight, lambda name, hit: hit.score)
+    # Where one leg found nothing, what the other says counts as ever.
+    spreads = _spreads(found) if ranker.normalization == "z_score" and all(found.values()) else {}
+    asked = weight if spreads else {}
+    if spreads:
+        best = sum(weight[name] * spreads[name] for name in LEGS)
+        weight = {name: weight[name] * spreads[name] / best for name in LEGS}
     low = {name: _floor(name, hits, ranker.normalization) for name, hits in found.items()}
     high = {name: max(_raws(hits), default=0.0) for name, hits in found.items()}
 
@@ -344,11 +367,11 @@ def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
             return 1.0
         return (hit.raw_score - low[name]) / (high[name] - low[name])
 
-    return weight, stretched
+    return _Share(weight, stretched, asked, spreads)
 
 
-def _spread_weights(weight: Mapping[LegName, float], found: _Found) -> dict[LegName, float]:
-    """Return the legs' weights times their spreads, scaled to sum 1.
+def _spreads(found: _Found) -> dict[LegName, float]:
+    """Return the spread of each leg, by which its weight is multiplied, and then scaled to sum 1.
 
     A z-score is (score - mean) / deviation. Taken from the floor instead of the mean, which moves
     all candidates of a leg alike, it is `spread` times the min-max score, and 0 for a chunk that
@@ -356,12 +379,8 @@ def _spread_weights(weight: Mapping[LegName, float], found: _Found) -> dict[LegN
     weights, and stays in [0, 1]. A leg with fewer candidates than the other is filled up with its
     floor: what it did not find is what it tells its few candidates apart from.
     """
-    if not all(found.values()):  # one leg found nothing: what the other says counts as ever
-        return dict(weight)
     size = max(len(hits) for hits in found.values()) + 1
-    spreads = {name: _spread(name, hits, size) for name, hits in found.items()}
-    best = sum(weight[name] * spreads[name] for name in LEGS)
-    return {name: weight[name] * spreads[name] / best for name in LEGS}
+    return {name: _spread(name, hits, size) for name, hits in found.items()}
 
 
 def _spread(name: LegName, hits: Mapping[str, LegHit], size: int) -> float:
@@ -387,7 +406,7 @@ def _raws(hits: Mapping[str, LegHit]) -> list[float]:
 
 
 def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
-    return {name: ranker.weight(name) for name in LEGS}, lambda name, hit: hit.score
+    return _Share({name: ranker.weight(name) for name in LEGS}, lambda name, hit: hit.score)
 
 
 _SHARES: dict[str, Callable[..., _Share]] = {

@@ -157,7 +157,8 @@ def show_reply(
         parts = [display.context(reply)] if with_context else []
         parts.append(display.hits_table(hits, texts=texts))
         if explain:
-            parts.append(display.why_table(hits))
+            weights = display.weights_table(hits)
+            parts += [display.why_table(hits), *([weights] if weights else [])]
     else:
         parts = [display.clean(told.get("note") or "Nothing found.")]
     if explain:

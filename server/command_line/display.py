@@ -88,6 +88,8 @@ class HitRow:
         terms: Index terms of the question that the chunk holds.
         weights: By leg, what it counts.
         normalized: By leg, its opinion as it is fused.
+        asked: By leg, its weight before its spread: alpha, and the rest to 1.
+        spreads: By leg, the spread of its scores, which multiplies that weight.
         query_ranks: Its rank for each of several queries.
         rerank: What a re-ranker's score is made of.
     """
@@ -101,6 +103,8 @@ class HitRow:
     terms: Sequence[str] = ()
     weights: Mapping[str, float] = field(default_factory=dict)
     normalized: Mapping[str, float] = field(default_factory=dict)
+    asked: Mapping[str, float] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
     query_ranks: Sequence[int | None] = ()
     rerank: Mapping[str, float | str] = field(default_factory=dict)
 
@@ -132,6 +136,8 @@ def hit_rows(reply: JSON) -> list[HitRow]:
             explanation.get("matched_terms") or (),
             explanation.get("weights") or {},
             explanation.get("normalized") or {},
+            explanation.get("asked") or {},
+            explanation.get("spreads") or {},
             explanation.get("query_ranks") or (),
             explanation.get("rerank") or {},
         )
@@ -167,6 +173,26 @@ def why_table(hits: Sequence[HitRow]) -> RenderableType:
         if hit.rerank:
             add_row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(hit.rerank))
     return table
+
+
+def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
+    """Return why legs weigh what they do; None where their spreads do not matter.
+
+    A weight is alpha times the spread of the leg's scores, divided by the sum of both products.
+    """
+    table = new_table("leg", "alpha>", "spread>", "alpha x spread>", "weight>")
+    seen = dict.fromkeys(
+        tuple((leg, hit.asked[leg], hit.spreads[leg]) for leg in LEGS)
+        for hit in hits
+        if hit.spreads
+    )
+    for legs in seen:
+        total = sum(asked * spread for _, asked, spread in legs)
+        for leg, asked, spread in legs:
+            product = asked * spread
+            cells = (f"{asked:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
+            add_row(table, leg, *cells)
+    return table if seen else None
 
 
 def _product(hit: HitRow, leg: str) -> str:

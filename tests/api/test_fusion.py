@@ -349,6 +349,23 @@ def test_an_explanation_adds_up(ranker: Any) -> None:
         }
 
 
+def test_an_explanation_says_why_a_weight_is_not_alpha() -> None:
+    """With standard scores: alpha, the legs' spreads, and the weight as their scaled product.
+
+    If this fails: `--explain` shows 0.357 where alpha is 0.4, and nobody can say why.
+    """
+    for hit in fuse(WeightedRanker(alpha=0.3), WEIGHTED):
+        why = hit.explanation
+        assert why.asked == {"vector": 0.3, "keyword": 0.7}
+        assert why.spreads == pytest.approx({"vector": 2.412, "keyword": 2.4398}, abs=1e-3)
+        products = {name: why.asked[name] * why.spreads[name] for name in why.asked}
+        for name, weight in why.weights.items():
+            assert weight == pytest.approx(products[name] / sum(products.values()))
+    for ranker in (RRFRanker(), MaxRanker(), WeightedRanker(normalization="min_max")):
+        why = fuse(ranker, WEIGHTED)[0].explanation
+        assert (why.asked, why.spreads) == ({}, {})
+
+
 def test_equal_fused_scores_are_ordered_by_chunk_id() -> None:
     """Symmetric places give equal scores, and the id decides."""
     hits = fuse(RRFRanker(), {"vector": descending("b", "a"), "keyword": descending("a", "b")})

@@ -93,6 +93,27 @@ def test_tables_keep_within_the_width(width: int) -> None:
         assert max(cell_len(line) for line in shown(renderable, width).splitlines()) <= width
 
 
+def test_weights_are_shown_with_what_they_are_made_of() -> None:
+    """Alpha, spread, product and weight of each leg, once; nothing where spreads do not matter."""
+    legs = {"vector": {"rank": 1, "raw_score": 0.9, "score": 0.9}}
+    why = {
+        "legs": legs, "asked": {"vector": 0.4, "keyword": 0.6},
+        "spreads": {"vector": 2.5, "keyword": 5.0},
+    }  # fmt: skip
+    metadata = {
+        "scores": [1.0, 0.5], "document_ids": ["a", "b"], "chunks": ["x", "y"],
+        "explanations": [why, why],
+    }  # fmt: skip
+    rows = display.hit_rows({"metadata": metadata})
+    table = display.weights_table(rows)
+    assert table is not None
+    assert [line.split() for line in shown(table).splitlines() if line.strip()][2:] == [
+        ["vector", "0.400", "2.500", "1.000", "0.250"],
+        ["keyword", "0.600", "5.000", "3.000", "0.750"],
+    ]
+    assert display.weights_table(display.hit_rows(reply("text"))) is None
+
+
 def test_modes_stand_side_by_side_without_repeats() -> None:
     """Each mode's documents in order, each once, at most as many rows as asked for."""
     text = shown(display.modes_table({"vector": ["a", "a", "b"], "keyword": ["c"]}, rows=2))
