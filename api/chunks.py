@@ -181,6 +181,12 @@ class ChunkMetadata(Strict):
         max_length=MAX_GAP,
         description="White space between the chunk before it and itself, which is in neither.",
     )
+    document_hash: str | None = Field(
+        None, max_length=64, description="Of what its document was made from."
+    )
+    document_origin: str | None = Field(
+        None, max_length=255, description="Tells documents of one id apart, as their sender does."
+    )
 
 
 class Chunk(Strict):

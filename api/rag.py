@@ -110,6 +110,12 @@ class RAGDocument(Strict):
     content: InterleavedText | URL
     mime_type: str | None = Field(None, max_length=255)
     metadata: Metadata = Field(default_factory=dict)
+    origin: str | None = Field(
+        None,
+        max_length=255,
+        description="Any text that tells it from other documents of this id, such as a hash of a "
+        "file's path; see `same_origin_only`. It is kept with the chunks and never shown.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -20,6 +20,7 @@ from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
+from corral.providers.config import DocumentLimits, Limits
 from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE
 
 KNOWLEDGE_SEARCH = "knowledge_search"
@@ -235,6 +236,32 @@ class InsertDocumentsRequest(Strict):
     overlap_in_tokens: int | None = Field(
         None, ge=0, le=4096, description="null: as the vector DB was registered."
     )
+    skip_unchanged: bool = Field(
+        default=False,
+        description="Leave documents alone that are stored already and would be stored the same.",
+    )
+    same_origin_only: bool = Field(
+        default=False,
+        description="Refuse with 409, and store nothing, where a document would replace one of "
+        "another `origin`.",
+    )
+
+
+class InsertDocumentsReply(BaseModel):
+    """What an insert did."""
+
+    chunks: dict[str, int] = Field(description="Number of chunks by document_id.")
+    unchanged: list[str] = Field(description="Documents that were left alone.")
+    unread: dict[str, list[str]] = Field(
+        description="By document_id, what could not be read: `2 pictures`, `comments`."
+    )
+
+
+class LimitsReply(BaseModel):
+    """What the operator allows, as run.yaml has it."""
+
+    server: Limits = Field(description="Of one request: `server.limits`.")
+    document: DocumentLimits = Field(description="Of one document: `rag.document_limits`.")
 
 
 class RAGQueryRequest(Strict):

@@ -15,6 +15,7 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.rag.frame import item_template
 from corral.providers.rag.parsing import ParsedDocument
 from corral.providers.rag.splitting import Piece, split
+from corral.providers.rag.stored import document_hash
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, tokenizer
 
 
@@ -65,7 +66,8 @@ def chunks_of(
     metadata["document_id"] = document.document_id
     printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
     cost = tokenizer().count(printed)
-    origin = _origin(document, vector_db, cost)
+    hashed = document_hash(document, chunking, vector_db)
+    origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
     return [
         Chunk(
             chunk_id=place["chunk_id"],
@@ -88,6 +90,7 @@ def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> C
         chunk_embedding_model=vector_db.embedding_model,
         chunk_embedding_dimension=vector_db.embedding_dimension,
         metadata_token_count=metadata_cost,
+        document_origin=document.origin,
     )
 
 

@@ -14,6 +14,7 @@ from corral.api.rag import (
     RAGQueryConfig,
     RAGQueryResult,
 )
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.config import Limits, RagSettings
 from corral.providers.rag.assembly import Assembly
 from corral.providers.rag.chunking import chunks_of, sizes
@@ -26,13 +27,22 @@ from corral.providers.rag.parsing import (
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.reading import Reader
 from corral.providers.rag.retrieval import Library, Retrieval, Retrieved
+from corral.providers.rag.stored import document_hash, unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class InsertReport:
-    """What an insert stored: the number of chunks by document id."""
+    """What an insert did.
+
+    Attributes:
+        chunks: What is stored now: the number of chunks by document id.
+        unchanged: Ids of the documents that were left alone.
+        unread: By document id, what it holds that could not be read.
+    """
 
     chunks: dict[str, int] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    unread: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RagTool:
@@ -68,6 +78,9 @@ class RagTool:
         vector_db_id: str,
         chunk_size_in_tokens: int | None = None,
         overlap: int | None = None,
+        *,
+        skip_unchanged: bool = False,
+        same_origin_only: bool = False,
     ) -> InsertReport:
         """Parse, split, embed and store documents, all or none.
 
@@ -83,9 +96,12 @@ class RagTool:
                 registration's.
             overlap: Most tokens repeated from the chunk before, at most half the size; None takes
                 the registration's share of the size.
+            skip_unchanged: Whether to leave documents alone that are stored as they would be now.
+            same_origin_only: Whether to refuse to replace a document of another origin.
 
         Raises:
             NotFound: There is no such vector DB.
+            Conflict: A document would replace one of another origin.
             InvalidRequest: A document is empty, unreadable, given twice, of an unsupported type or
                 at an address that is not allowed; a size is out of range; there is too much.
             MissingDependency: The package that reads a document is not installed.
@@ -94,17 +110,26 @@ class RagTool:
         vector_db = self.library.vector_db(vector_db_id)
         chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
         self._check_documents(documents)
+        report = InsertReport()
+        if skip_unchanged or same_origin_only:
+            origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
+            same = await self._unchanged(documents, chunking, vector_db, origins)
+            report.unchanged.extend(sorted(same) if skip_unchanged else [])
         chunks: list[Chunk] = []
-        counts: dict[str, int] = {}
         for number, document in enumerate(documents):
+            if document.document_id in report.unchanged:
+                continue
             parsed = await self._parse(number, document)
+            if parsed.unread:
+                report.unread[document.document_id] = parsed.unread
             most = self._limits.max_chunks_per_insert - len(chunks)
             made = await self._reader.run(chunks_of, document, parsed, chunking, vector_db, most)
-            counts[document.document_id] = len(made)
+            report.chunks[document.document_id] = len(made)
             chunks += made
             self._check_chunks(len(chunks))
-        await self.retrieval.store(vector_db_id, chunks, replace_documents=list(counts))
-        return InsertReport(counts)
+        if report.chunks:
+            await self.retrieval.store(vector_db_id, chunks, replace_documents=list(report.chunks))
+        return report
 
     async def query(
         self,
@@ -150,6 +175,19 @@ class RagTool:
         if question.generated is not None:
             told["generated_query"] = question.generated
         return RAGQueryResult(content=items, metadata={**context.metadata, **told})
+
+    async def _unchanged(
+        self,
+        documents: Sequence[RAGDocument],
+        chunking: ChunkingConfig,
+        vector_db: VectorDB,
+        origins: dict[str, str | None],
+    ) -> set[str]:
+        hashes = {
+            each.document_id: await self._reader.run(document_hash, each, chunking, vector_db)
+            for each in documents
+        }
+        return await unchanged(await self.library.index(vector_db.identifier), hashes, origins)
 
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
         """Return a document's text; errors say which document they are about."""

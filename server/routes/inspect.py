@@ -15,6 +15,7 @@ from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 from corral.server.wire import (
     BrokenProvider,
     HealthReply,
+    LimitsReply,
     Model,
     ModelList,
     ProviderHealth,
@@ -39,6 +40,13 @@ async def health() -> HealthReply:
 async def version() -> VersionReply:
     """Return the version of the installed package."""
     return VersionReply(version=metadata.version(DISTRIBUTION))
+
+
+@router.get("/limits", summary="What the operator allows")
+async def limits(stack: StackOf) -> LimitsReply:
+    """Return how much one request and one document may have."""
+    config = stack.config
+    return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
 
 
 @router.get("/providers", summary="List the providers")

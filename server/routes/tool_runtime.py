@@ -15,6 +15,7 @@ from corral.server.routes.contract import ERRORS, ContractRoute, InsertRoute, Li
 from corral.server.wire import (
     KNOWLEDGE_SEARCH,
     RAG_TOOL_GROUP,
+    InsertDocumentsReply,
     InsertDocumentsRequest,
     InvokeToolRequest,
     RAGQueryRequest,
@@ -56,17 +57,24 @@ TOOL = ToolDef(
 
 
 @inserts.post("/rag-tool/insert", summary="Insert documents")
-async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> None:
+async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> InsertDocumentsReply:
     """Split documents, embed the pieces and store them; a known document_id is replaced whole.
 
     `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
     them wait.
     """
-    await rag_tool.insert(
+    report = await rag_tool.insert(
         request.documents,
         request.vector_db_id,
         request.chunk_size_in_tokens,
         request.overlap_in_tokens,
+        skip_unchanged=request.skip_unchanged,
+        same_origin_only=request.same_origin_only,
+    )
+    return InsertDocumentsReply(
+        chunks=report.chunks,
+        unchanged=report.unchanged,
+        unread={name: list(what) for name, what in report.unread.items()},
     )
 
 

@@ -25,6 +25,7 @@ ROUTES = {
     "/v1/tool-runtime/list-tools": {"get"},
     "/v1/tool-runtime/invoke": {"post"},
     "/v1/health": {"get"},
+    "/v1/limits": {"get"},
     "/v1/version": {"get"},
     "/v1/providers": {"get"},
     "/v1/providers/{provider_id}": {"get"},
