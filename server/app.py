@@ -81,6 +81,8 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
         description=DESCRIPTION,
         openapi_tags=TAGS,
         lifespan=lifespan,
+        docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
+        redoc_url=None,
         redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
     )
     app.state.limits = settings.server.limits

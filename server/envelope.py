@@ -6,13 +6,17 @@ import logging
 import re
 import time
 import uuid
+from collections.abc import Sequence
+from itertools import takewhile
 from urllib.parse import unquote_to_bytes
 
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.server.errors import error_response, internal_error
+from corral.server.routes import ROUTERS
 
 REQUEST_ID = "x-request-id"
 CLIENT_LEFT = 499
@@ -27,7 +31,8 @@ class Envelope:
 
     * Every response carries `x-request-id`: the caller's, or a new one.
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
-      the path, so neither names nor query strings nor bodies are logged.
+      the path, so neither names nor query strings nor bodies are logged. What was not found shows
+      how far its path is one: `/v1/*`.
     * An exception that nothing foresaw becomes a 500 in the common form.
     """
 
@@ -60,7 +65,7 @@ class Envelope:
             if status == 0:  # else the answer is under way, and cutting it off is all that is left
                 await response(scope, receive, sending)
         finally:
-            route = getattr(scope.get("route"), "path_format", "-")
+            route = _route(scope)
             elapsed = (time.perf_counter() - started) * 1000
             access_log.info(
                 "%s %s %d %.1f ms %s", scope["method"], route, status, elapsed, request_id
@@ -73,6 +78,25 @@ class Envelope:
         # Servers decode such a path to U+FFFD, under which another vector DB may be registered.
         refusal = error_response(400, "invalid_request", "The path is not percent-encoded UTF-8.")
         await refusal(scope, receive, send)
+
+
+def _route(scope: Scope) -> str:
+    """Return the template of a request's route, also where it was refused before its route."""
+    found = getattr(scope.get("route"), "path_format", None)
+    if found is not None:
+        return str(found)
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    if match := next((r for r in routes if r.path_regex.match(scope["path"])), None):
+        return match.path_format
+    parts = scope["path"].split("/")
+    known = max((_in_common(parts, r.path_format.split("/")) for r in routes), key=len)
+    return "/".join([*known, "*"])
+
+
+def _in_common(parts: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return what both begin with; a part in braces stands for any, and so for none."""
+    both = zip(parts, others, strict=False)
+    return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
 
 
 def _is_text(raw_path: bytes) -> bool:

@@ -1,6 +1,6 @@
 """The routes, one module for each part of the wire: parse, call, serialize."""
 
-from corral.server.routes import documents, inspect, tool_runtime, vector_dbs, vector_io
+from corral.server.routes import documents, inspect, pages, tool_runtime, vector_dbs, vector_io
 
 ROUTERS = (
     documents.router,
@@ -11,5 +11,6 @@ ROUTERS = (
     tool_runtime.inserts,
     tool_runtime.router,
     inspect.router,
+    pages.router,
 )
 """All of them, in the order of the documentation."""

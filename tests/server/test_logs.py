@@ -134,7 +134,47 @@ def test_there_is_a_line_for_each_request(app: InProcess, caplog: pytest.LogCapt
     lines = [r.getMessage() for r in caplog.records if r.name == "corral.access"]
     assert len(lines) == 3
     assert re.fullmatch(r"GET /v1/vector-dbs/\{vector_db_id\} 200 \d+\.\d ms id-1", lines[1])
-    assert re.fullmatch(r"GET - 404 \d+\.\d ms \w+", lines[2])
+    assert re.fullmatch(r"GET /\* 404 \d+\.\d ms \w+", lines[2])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "said"),
+    [
+        ("GET", f"/v1/vector-dbs/{SECRET}", "GET /v1/vector-dbs/{vector_db_id} 400"),
+        ("GET", f"/v1/vector-db/{SECRET}", "GET /v1/* 404"),
+        ("GET", f"/v1/tool-runtime/{SECRET}", "GET /v1/tool-runtime/* 404"),
+        ("GET", f"/v1/v1/health/{SECRET}", "GET /v1/* 404"),
+        ("PUT", f"/v1/models/{SECRET}", "PUT /v1/models/{model_id} 405"),
+        ("GET", f"/docs/assets/{SECRET}", "GET /docs/assets/{name} 404"),
+        ("GET", f"/{SECRET}", "GET /* 404"),
+    ],
+)
+def test_what_was_not_found_names_its_template(
+    app: InProcess, caplog: pytest.LogCaptureFixture, method: str, path: str, said: str
+) -> None:
+    """The log says how far a path is one of the server's, and nothing of the rest.
+
+    If this fails: an operator cannot see which of its clients' addresses is wrong, or reads names.
+    """
+    caplog.set_level(logging.INFO, logger="corral.access")
+    app.send(method, path)
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "corral.access"]
+    assert line.startswith(f"{said} ")
+
+
+def test_what_was_refused_before_its_route_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A body that is too large, and a Host that is not ours, were meant for a route."""
+    caplog.set_level(logging.INFO, logger="corral.access")
+    with InProcess(tmp_path, run_config(limits={"max_body_mib": 0.001})) as app:
+        app.send("POST", "/v1/vector-io/insert", {"text": SECRET * 1000})
+        app.send("GET", "/v1/models", headers={"host": "rebound.example"})
+    lines = [r.getMessage() for r in caplog.records if r.name == "corral.access"]
+    assert [line.rsplit(" ", 3)[0] for line in lines] == [
+        "POST /v1/vector-io/insert 413",
+        "GET /v1/models 421",
+    ]
 
 
 def test_a_missing_package_is_logged_with_its_command(

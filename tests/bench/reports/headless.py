@@ -103,15 +103,18 @@ class Browser:
         os.close(self._out)
         self._profile.cleanup()
 
-    def open(self, path: Path, width: int, height: int = 900, scheme: str = "light") -> None:
-        """Load a file in a window of this size and color scheme; errors and requests begin anew."""
+    def open(self, page: Path | str, width: int, height: int = 900, scheme: str = "light") -> None:
+        """Load a file or an address in a window of this size and color scheme.
+
+        Errors and requests begin anew.
+        """
         self.errors.clear()
         self.requests.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._call("Emulation.setEmulatedMedia", features=[feature])
-        address = path.absolute().as_uri()
+        address = page if isinstance(page, str) else page.absolute().as_uri()
         self._pages.add(address)
         self._call("Page.navigate", url=address)
         self._until(lambda: self.evaluate("document.readyState") == "complete")

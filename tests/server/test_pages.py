@@ -1,0 +1,83 @@
+"""Pages for people: `/` and `/docs`, whole without a network."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ..bench.reports.headless import Browser, find_browser
+from .harness import InProcess, message_of
+
+HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_the_root_says_what_this_is(app: InProcess) -> None:
+    """JSON with the places for a program, a page with links to them for a browser.
+
+    If this fails: whoever opens the server's address sees an error.
+    """
+    said = app.ok("GET", "/")
+    assert said.pop("name") == "Corral"
+    assert said.pop("version")
+    assert said["docs"] == "/docs"
+    page = app.send("GET", "/", headers=HTML)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    linked = ["/" + path for path in re.findall(r'<a href="([^"]+)"', page.text)]
+    assert linked == list(said.values())
+    for path in linked:
+        assert app.send("GET", path).status_code == 200
+
+
+def test_the_documentation_comes_from_here(app: InProcess) -> None:
+    """Every address in the page is one of this server's, and is there."""
+    page = app.send("GET", "/docs", headers=HTML)
+    assert page.status_code == 200
+    assert not re.findall(r"""["'(](?:https?:)?//""", page.text)
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page.text)
+    assert len(addresses) == 3
+    for address in [*addresses, "openapi.json"]:
+        got = app.send("GET", f"/{address}")
+        assert got.status_code == 200
+        assert len(got.content) > 100
+    assert (
+        app.send("GET", "/docs/assets/swagger-ui-bundle.js")
+        .headers["content-type"]
+        .startswith(("text/javascript", "application/javascript"))
+    )
+
+
+@pytest.mark.parametrize("name", ["%2e%2e", "%2e%2e%2fmain.py", "__init__.py", "x.css"])
+def test_no_other_file_is_served(app: InProcess, name: str) -> None:
+    """Only the three files of Swagger UI, whatever the address says."""
+    refused = app.send("GET", f"/docs/assets/{name}")
+    assert refused.status_code == 404
+    assert message_of(refused)
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """Yield a headless browser; `make test` installs one."""
+    binary = find_browser()
+    if binary is None:
+        pytest.skip("no Chromium: run `make test`, which installs one with npm")
+    with Browser(binary) as started:
+        yield started
+
+
+def test_a_browser_shows_the_documentation_without_a_network(url: str, browser: Browser) -> None:
+    """Every route is on the page, no other host is asked, and the page's policy stops nothing.
+
+    If this fails: /docs is a white page, or works only where the internet does.
+    """
+    browser.open(f"{url}/docs", 1000)
+    deadline = time.monotonic() + 60
+    while not (shown := browser.evaluate("document.querySelectorAll('.opblock').length")):
+        assert time.monotonic() < deadline, browser.errors
+        time.sleep(0.1)
+    assert shown > 15
+    assert browser.errors == []
+    assert [r for r in browser.requests if not r.startswith((f"{url}/", "data:"))] == []
