@@ -71,6 +71,7 @@ def requests() -> list[tuple[str, str, Json | None]]:
         ("DELETE", f"/v1/vector-dbs/{db}/documents/{SECRET}", None),
         ("DELETE", f"/v1/vector-dbs/{db}/documents/{SECRET}", None),
         ("GET", "/v1/health", None),
+        ("GET", "/v1/limits", None),
         ("GET", "/v1/version", None),
         ("GET", "/v1/providers", None),
         ("GET", f"/v1/providers/{SECRET}", None),
