@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.providers.vector_io.chroma.engine import (
+    HALF_DROPPED,
     Collection,
     Engine,
     Rows,
@@ -61,7 +62,7 @@ class EmbeddedChroma(Engine):
     """The Chroma of one folder. Use `hold`."""
 
     def __init__(self, folder: Path, provider_id: str) -> None:
-        self.holders = 0
+        self.holders = self._calls = 0
         self._folder = folder
         self._name = provider_id
         try:
@@ -78,67 +79,92 @@ class EmbeddedChroma(Engine):
             raise
         self._client = cast(Client, client)  # the declared type lacks `close`
 
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep the folder open for the time of a call: Chroma is not closed under it.
+
+        Raises:
+            Unavailable: The folder was given back before.
+            CorralError: What becomes of Chroma's error.
+        """
+        with _guard:
+            if not self.holders:
+                raise Unavailable(f"{self._name}: the vector DB is closed.")
+            self._calls += 1
+        try:
+            with _driver_errors(self._name):
+                yield
+        finally:
+            with _guard:
+                self._calls -= 1
+                self._close_if_idle()
+
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
         """Return the collection of this name, made where there is none."""
-        with _driver_errors(self._name):
+        with self.at_work():
             found = self._client.get_or_create_collection(
                 name,
                 embedding_function=None,
                 # chromadb declares a TypedDict of its own; the server takes the same as JSON.
                 configuration=dict(configuration),  # type: ignore[arg-type]
             )
-            return EmbeddedCollection(found, self._name, self._client.get_max_batch_size())
+            return EmbeddedCollection(found, self, self._client.get_max_batch_size())
 
     def open(self, name: str) -> Collection | None:
         """Return the collection of this name, or None."""
-        with _driver_errors(self._name):
+        with self.at_work():
             try:
                 found = self._client.get_collection(name, embedding_function=None)
             except NotFoundError:
                 return None
-            return EmbeddedCollection(found, self._name, self._client.get_max_batch_size())
+            return EmbeddedCollection(found, self, self._client.get_max_batch_size())
 
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""
-        with _driver_errors(self._name):
+        with self.at_work():
             try:
                 self._client.delete_collection(name)
             except NotFoundError:
                 return
-        _sweep(self._folder)
+            _sweep(self._folder)
 
     def ping(self) -> None:
         """Raise the error that a request would now meet."""
-        with _driver_errors(self._name):
+        with self.at_work():
             self._client.heartbeat()
 
     def release(self) -> None:
-        """Give the folder back; its last holder closes it."""
+        """Give the folder back; it is closed after its last holder's last call."""
         with _guard:
             self.holders -= 1
-            if self.holders == 0:
-                del _held[self._folder]
-                self._client.close()
-                self._lock.close()
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self.holders and not self._calls:
+            del _held[self._folder]
+            self._client.close()
+            self._lock.close()
 
 
 class EmbeddedCollection(Collection):
     """One collection of a folder."""
 
-    def __init__(self, collection: chromadb.Collection, name: str, batch_rows: int) -> None:
+    def __init__(
+        self, collection: chromadb.Collection, chroma: EmbeddedChroma, batch_rows: int
+    ) -> None:
         self.uuid = str(collection.id)
         self._collection = collection
-        self._name = name
+        self._chroma = chroma
         self._batch_rows = batch_rows
 
     def count(self) -> int:
         """Return the number of rows."""
-        with _driver_errors(self._name):
+        with self._chroma.at_work():
             return self._collection.count()
 
     def upsert(self, rows: Upsert) -> None:
         """Write rows in one step."""
-        with _driver_errors(self._name):
+        with self._chroma.at_work():
             self._collection.upsert(
                 ids=list(rows.ids),
                 embeddings=rows.embeddings,
@@ -147,7 +173,7 @@ class EmbeddedCollection(Collection):
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored."""
-        with _driver_errors(self._name):
+        with self._chroma.at_work():
             self._collection.delete(ids=list(ids))
 
     def get(
@@ -158,7 +184,7 @@ class EmbeddedCollection(Collection):
     ) -> Rows:
         """Return the rows of these ids or that pass Chroma's own filter, in any order."""
         wanted: Any = list(include)
-        with _driver_errors(self._name):
+        with self._chroma.at_work():
             found = self._collection.get(
                 ids=None if ids is None else list(ids),
                 where=None if where is None else dict(where),
@@ -174,7 +200,7 @@ class EmbeddedCollection(Collection):
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
     ) -> Rows:
         """Return the ids and embeddings of about the k nearest rows, nearest first, k at most."""
-        with _driver_errors(self._name):
+        with self._chroma.at_work():
             found = self._collection.query(
                 query_embeddings=embedding,
                 n_results=k,
@@ -238,9 +264,9 @@ def _driver_errors(provider_id: str) -> Iterator[None]:
     """Translate Chroma's errors, here and nowhere else. Their texts may quote data: dropped."""
     try:
         yield
-    except NotFoundError:
-        raise NotFound(f"{provider_id}: the collection is gone from Chroma.") from None
     except ChromaError as error:
+        if isinstance(error, NotFoundError) or HALF_DROPPED in str(error):
+            raise NotFound(f"{provider_id}: the collection is gone from Chroma.") from None
         if "finding id" in str(error):
             raise UnknownIds(f"{provider_id}: a chunk is gone.") from None
         raise ProviderError(f"{provider_id}: Chroma failed ({type(error).__name__}).") from error

@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 ATTEMPTS = 5
 """Of a reading that meets deletions."""
+HALF_DROPPED = "Missing metadata segment"
+"""What Chroma says of a collection that is being dropped (1.5.9)."""
 
 
 class UnknownIds(ProviderError):

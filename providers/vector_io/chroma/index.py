@@ -156,7 +156,7 @@ class ChromaIndex(EmbeddingIndex):
     def _drop_everything(self) -> None:
         with self._write_lock:
             self._drop_collection()
-            self._mirror.delete()
+            self._mirror.drop()
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -67,9 +67,9 @@ class Mirror:
         """Close the connections to the file."""
         self._file.close()
 
-    def delete(self) -> None:
-        """Delete the file."""
-        self._file.delete()
+    def drop(self) -> None:
+        """Delete the file with the vector DB."""
+        self._file.drop()
 
     def reading(self) -> AbstractContextManager[apsw.Connection]:
         """Lend a connection that sees one state of the file."""
@@ -86,6 +86,9 @@ class Mirror:
         Raises:
             NotFound, Unavailable, ProviderTimeout, ProviderError: The collection cannot be read.
         """
+        if not self._file.exists():
+            self._collection.count()  # which fails where the collection is gone as well
+            self._file.prepare()
         with self.reading() as connection:
             known, age = _head(connection), _age_seconds(connection)
         if age < FRESH_SECONDS and read_head(self._collection) == known:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
 
-from corral.api.errors import ProviderError, Unavailable
+from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.providers.vector_io.chunk_file import state
 from corral.providers.vector_io.lexical import LEXICAL_VERSION, LexicalIndex
 from corral.providers.wal import use_wal
@@ -66,6 +66,7 @@ class MirrorFile:
         self._lexical = lexical
         self._name = provider_id
         self._connections: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
+        self._ended: Callable[[], CorralError] | None = None
 
     def prepare(self) -> None:
         """Make the file, or make it anew where it is damaged or of something else.
@@ -76,12 +77,24 @@ class MirrorFile:
         try:
             self._make()
         except Damaged:
-            self.delete()
+            self._delete()
             self._make()
+
+    def exists(self) -> bool:
+        """Return True if the file is there: who drops the vector DB deletes it for all processes.
+
+        Raises:
+            NotFound: It was dropped here.
+            Unavailable: It was closed.
+        """
+        if self._ended:
+            raise self._ended()
+        return self._path.exists()
 
     def _make(self) -> None:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
         except OSError as error:
             raise ProviderError(
                 f"{self._name}: cannot write to {self._path.parent} ({error.strerror})."
@@ -117,10 +130,7 @@ class MirrorFile:
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[apsw.Connection]:
         with _driver_errors(self._name):
-            try:
-                connection = self._connections.get_nowait()
-            except queue.Empty:
-                connection = _connect(self._path)
+            connection = self._connection()
             try:
                 connection.execute(f"BEGIN {kind}")
                 yield connection
@@ -129,25 +139,49 @@ class MirrorFile:
                 connection.close(force=True)  # which rolls back
                 raise
             self._connections.put(connection)
+            if self._ended:  # meanwhile
+                self._close_idle()
+
+    def _connection(self) -> apsw.Connection:
+        if self._ended:
+            raise self._ended()
+        try:
+            return self._connections.get_nowait()
+        except queue.Empty:
+            return _connect(self._path)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, those in use when they are given back; later calls are refused."""
+        self._ended = self._ended or self._closed
+        self._close_idle()
+
+    def drop(self) -> None:
+        """Delete the file with the vector DB; later calls are refused."""
+        self._ended = self._dropped
+        self._delete()
+
+    def _close_idle(self) -> None:
         while True:
             try:
                 self._connections.get_nowait().close()
             except queue.Empty:
                 return
 
-    def delete(self) -> None:
-        """Delete the file."""
-        self.close()
+    def _delete(self) -> None:
+        self._close_idle()
         for suffix in reversed(SUFFIXES):
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+    def _closed(self) -> CorralError:
+        return Unavailable(f"{self._name}: the vector DB is closed.")
+
+    def _dropped(self) -> CorralError:
+        return NotFound(f"{self._name}: the vector DB is deleted.", field="vector_db_id")
 
 
 def _connect(path: Path) -> apsw.Connection:
     """Open the file. A loss of power may undo the last steps, which are then followed again."""
-    connection = apsw.Connection(str(path))
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_SECONDS * 1000)
     use_wal(connection, BUSY_SECONDS)
     connection.execute("PRAGMA synchronous=NORMAL")

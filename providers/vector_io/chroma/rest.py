@@ -10,7 +10,8 @@ import base64
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ from corral.api.errors import (
 )
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.engine import (
+    HALF_DROPPED,
     Collection,
     Engine,
     Rows,
@@ -61,7 +63,7 @@ class ChromaServer(Engine):
             f"/tenants/{quote(config.tenant, safe='')}/databases/{quote(config.database, safe='')}"
         )
         self._collections = f"{path}/collections"
-        self._holders = 0
+        self._holders = self._requests = 0
         self._http: httpx.Client | None = None
 
     def hold(self) -> ChromaServer:
@@ -80,12 +82,34 @@ class ChromaServer(Engine):
         return self
 
     def release(self) -> None:
-        """Close the connections when the last holder has released them."""
+        """Close the connections after the last holder's last request."""
         with self._guard:
             self._holders -= 1
-            if self._holders == 0 and self._http is not None:
-                self._http.close()
-                self._http = None
+            self._close_if_idle()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[httpx.Client]:
+        """Lend the connections for the time of a request: they are not closed under it.
+
+        Raises:
+            Unavailable: The last holder has released them.
+        """
+        with self._guard:
+            if not self._holders or self._http is None:
+                raise Unavailable(f"{self._name}: the vector DB is closed.")
+            self._requests += 1
+            http = self._http
+        try:
+            yield http
+        finally:
+            with self._guard:
+                self._requests -= 1
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._holders and not self._requests and self._http is not None:
+            self._http.close()
+            self._http = None
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
         """Return the collection of this name, made where there is none."""
@@ -114,10 +138,9 @@ class ChromaServer(Engine):
 
     def batch_rows(self) -> int:
         """Return how many rows the server takes at once."""
-        with self._guard:
-            if not self._limits:
-                self._limits = self.request("GET", "/pre-flight-checks")
-            return int(self._limits["max_batch_size"])
+        if not self._limits:
+            self._limits = self.request("GET", "/pre-flight-checks")
+        return int(self._limits["max_batch_size"])
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Send a request and return the JSON of its answer; retried where the connection fails.
@@ -145,11 +168,10 @@ class ChromaServer(Engine):
     def _attempt(
         self, method: str, path: str, body: Mapping[str, Any] | None, deadline: float
     ) -> Any:
-        if self._http is None:
-            raise Unavailable(f"{self._name}: the vector DB is closed.")
         seconds = max(0.001, deadline - time.monotonic())
         try:
-            response = self._http.request(method, path, json=body, timeout=seconds)
+            with self._at_work() as http:
+                response = http.request(method, path, json=body, timeout=seconds)
             if response.is_success:
                 return response.json()
         except (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout) as error:
@@ -169,7 +191,7 @@ class ChromaServer(Engine):
     def _refusal(self, response: httpx.Response) -> CorralError:
         status = response.status_code
         message = f"{self._name} answered {status}."
-        if status == 404:
+        if status == 404 or HALF_DROPPED in response.text:
             return NotFound(f"{self._name}: the collection is gone from Chroma.")
         if status in {429, 502, 503, 504}:
             return Unavailable(message, hint="The server is overloaded or still starting.")

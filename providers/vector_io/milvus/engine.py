@@ -68,7 +68,7 @@ class Engine:
         self._timeout = timeout_seconds
         self.threads = Threads(provider_id, None if embedded else timeout_seconds)
         self._client: MilvusClient | None = None
-        self._users = 0
+        self._users = self._calls = 0
         self._lock = threading.RLock()
 
     @contextmanager
@@ -86,11 +86,32 @@ class Engine:
             self._users += 1
 
     def leave(self) -> None:
-        """Count a user less; after the last one the connection is closed."""
+        """Count a user less; after the last one, and its calls, the connection is closed."""
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                self.close()
+            self._close_if_idle()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Keep the connection for the time of a call: it is not closed under it.
+
+        Raises:
+            Unavailable: There is no user any more; a late call must not open it again.
+        """
+        with self._lock:
+            if not self._users:
+                raise Unavailable(f"{self.provider_id}: the vector DB is closed.")
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._users and not self._calls:
+            self.close()
 
     def close(self) -> None:
         """Close the connection; the next call opens it again."""
@@ -113,7 +134,7 @@ class Engine:
 
         A collection that the server has not loaded, since it was started anew, is loaded.
         """
-        with self.alone(), self._errors():
+        with self._at_work(), self.alone(), self._errors():
             function = getattr(self._connected(), method)
             try:
                 return function(*arguments, timeout=self._timeout, **options)
@@ -128,16 +149,17 @@ class Engine:
     ) -> Iterator[Any]:
         """Yield every row that passes, fetched so many at a time."""
         options = {"filter": expression, "output_fields": list(fields), "batch_size": step}
-        iterator = self.call("query_iterator", collection, **options)
-        try:
-            while True:
-                with self.alone(), self._errors():
-                    rows = iterator.next()
-                if not rows:
-                    return
-                yield from rows
-        finally:
-            iterator.close()
+        with self._at_work():
+            iterator = self.call("query_iterator", collection, **options)
+            try:
+                while True:
+                    with self.alone(), self._errors():
+                        rows = iterator.next()
+                    if not rows:
+                        return
+                    yield from rows
+            finally:
+                iterator.close()
 
     def search(
         self, collection: str, field: str, vector: NDArray[np.float32] | dict[int, float],

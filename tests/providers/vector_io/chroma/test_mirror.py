@@ -100,7 +100,7 @@ def test_an_old_file_catches_up(tmp_path: Path, collection: FakeCollection) -> N
     write(collection, {"c": "zebra", "b": "quagga"})
     del collection.rows["a"]
     assert found(mirror, "zebra") == {"c"}
-    mirror.delete()
+    mirror.drop()
     path.write_bytes(before)
     mirror = opened(path, collection)
     assert found(mirror, "zebra") == {"c"}
