@@ -124,7 +124,7 @@ class ProviderConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a provider can serve now; `message` says why not, without secrets."""
+    """Whether a provider can serve now; `message` says why not, or what lags, without secrets."""
 
     status: Literal["OK", "Error"]
     message: str = ""

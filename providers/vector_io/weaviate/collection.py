@@ -1,29 +1,23 @@
-"""One collection of Weaviate: the requests that an index makes, each split to what one may hold."""
+"""The objects of one collection of Weaviate: how an index reads and writes them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
-from weaviate import WeaviateAsyncClient
-from weaviate.classes.config import ConsistencyLevel
 from weaviate.classes.data import DataObject
 from weaviate.classes.query import BM25Operator, MetadataQuery, Metrics
 from weaviate.collections.classes.filters import FilterReturn
-from weaviate.exceptions import UnexpectedStatusCodeError, WeaviateInsertManyAllFailedError
+from weaviate.exceptions import WeaviateInsertManyAllFailedError
 
-from corral.api.errors import NotFound, ProviderError
-from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.weaviate.connection import Connection
+from corral.api.errors import ProviderError
 from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
+from corral.providers.vector_io.weaviate.handle import Handle
 from corral.providers.vector_io.weaviate.keyword import Statistics
 from corral.providers.vector_io.weaviate.objects import Row
-from corral.providers.vector_io.weaviate.schema import VECTOR, settings
-
-T = TypeVar("T")
-Native = Any
-"""The client's handle of a collection, whose type parameters say nothing here."""
+from corral.providers.vector_io.weaviate.schema import VECTOR
 
 MOST_RESULTS = 10_000
 """Most objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS."""
@@ -31,70 +25,12 @@ MOST_RESULTS = 10_000
 WRITE_OBJECTS = 200
 WRITE_BYTES = 4 * 2**20
 READ_OBJECTS = 500
+READ_BYTES = 32 * 2**20
 DELETE_OBJECTS = 1_000
 
 
-class Collection:
-    """The objects of one vector DB.
-
-    Args:
-        vector_db: The registration.
-        name: The collection's name.
-        connection: To the server; the collection is one of its users until `leave`.
-    """
-
-    def __init__(self, vector_db: VectorDB, name: str, connection: Connection) -> None:
-        self._vector_db = vector_db
-        self._name = name
-        self._connection = connection
-        self._inside = True
-        connection.enter()
-
-    # --- the collection itself ---------------------------------------------------------------
-
-    async def make(self) -> bool:
-        """Make the collection where there is none; return whether it was made.
-
-        One that another process makes at this moment is fine.
-        """
-
-        async def create(client: WeaviateAsyncClient) -> None:
-            try:
-                await client.collections.create(
-                    self._name, **settings(self._vector_db, self._connection.config)
-                )
-            except UnexpectedStatusCodeError:
-                if not await client.collections.exists(self._name):
-                    raise
-
-        if await self._exists():
-            return False
-        await self._connection.call(create)
-        return True
-
-    async def require(self) -> None:
-        """Refuse where the collection is gone: Weaviate would make up one at the next write.
-
-        Raises:
-            NotFound: It is gone.
-        """
-        if not await self._exists():
-            raise NotFound(
-                f"{self._connection.provider_id}: the vector DB's collection is gone from"
-                " Weaviate.",
-                hint="Delete the vector DB and register it anew.",
-                field="vector_db_id",
-            )
-
-    async def drop(self) -> None:
-        """Delete the collection; one that is gone already is fine."""
-        await self._connection.call(lambda client: client.collections.delete(self._name))
-
-    async def leave(self) -> None:
-        """Let go of the connection."""
-        if self._inside:
-            self._inside = False
-            await self._connection.leave()
+class Collection(Handle):
+    """The objects of one vector DB, read and written in parts that a request may hold."""
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -105,18 +41,26 @@ class Collection:
         filters: FilterReturn | None,
         properties: Sequence[str],
     ) -> list[Row]:
-        """Return the objects with the nearest vectors, with these, best first."""
+        """Return the objects with the nearest vectors, with these, best first.
+
+        Where one answer cannot hold all the vectors, they are fetched in parts.
+        """
+        whole = 4 * limit * self._vector_db.embedding_dimension <= READ_BYTES
         found = await self._read(
             lambda native: native.query.near_vector(
                 near_vector=list(embedding),
                 target_vector=VECTOR,
                 limit=limit,
                 filters=filters,
-                include_vector=[VECTOR],
+                include_vector=[VECTOR] if whole else False,
                 return_properties=list(properties),
             )
         )
-        return [_row(one) for one in found.objects]
+        rows = [_row(one) for one in found.objects]
+        if whole:
+            return rows
+        vectors = {one.id: one.dense for one in await self.fetch([r.id for r in rows], [], True)}
+        return [replace(row, dense=vectors[row.id]) for row in rows if row.id in vectors]
 
     async def matching(
         self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
@@ -220,6 +164,7 @@ class Collection:
                 raise self._refused(len(objects), len(objects)) from error
             raise
         if done.has_errors:
+            await self.require()
             raise self._refused(len(done.errors), len(objects))
 
     def _refused(self, refused: int, sent: int) -> ProviderError:
@@ -244,36 +189,6 @@ class Collection:
                 f" {len(ids)} chunks.",
                 hint="Repeat the request.",
             )
-
-    # --- requests ----------------------------------------------------------------------------
-
-    async def _exists(self) -> bool:
-        return await self._connection.call(lambda client: client.collections.exists(self._name))
-
-    async def _read(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        return await self._request(request)
-
-    async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        if self._connection.config.replicas == 1:
-            return await self._request(request)
-        everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
-
-        def consistent(native: Native) -> Awaitable[T]:
-            return request(native.with_consistency_level(everywhere))
-
-        return await self._request(consistent)
-
-    async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        try:
-            return await self._connection.call(
-                lambda client: request(
-                    client.collections.use(self._name, skip_argument_validation=True)
-                )
-            )
-        except ProviderError as error:
-            if not error.retryable:
-                await self.require()
-            raise
 
 
 def _row(found: Any) -> Row:

@@ -56,9 +56,10 @@ class WeaviateConfig(ProviderConfig):
     hnsw_ef: int = Field(
         128, ge=1, le=10_000, description="Candidates looked at by a search; more find more."
     )
-    replicas: int = Field(
-        1,
+    replicas: int | None = Field(
+        None,
         ge=1,
         le=100,
-        description="Copies of a new vector DB in a cluster. A write waits for all of them.",
+        description="Copies of a new vector DB in a cluster; default: the server's number. A write "
+        "waits for all of them.",
     )

@@ -66,7 +66,8 @@ logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
 class Connection:
     """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
 
-    It is opened by the first call, and closed when its last user is gone.
+    It is opened by the first call, and closed when its last user is gone: under a call that would
+    cancel it, so the last call under way does it.
 
     Args:
         provider_id: For messages.
@@ -77,21 +78,39 @@ class Connection:
         self.provider_id = provider_id
         self.config = config
         self._client: WeaviateAsyncClient | None = None
-        self._users = 0
+        self._users: list[str] = []
+        self._calls = 0
+        self._idle = asyncio.Event()
+        self._closing = False
         self._opening = asyncio.Lock()
 
-    def enter(self) -> None:
-        """Count a user."""
-        self._users += 1
+    @property
+    def users(self) -> list[str]:
+        """The names of the collections that are open."""
+        return sorted(set(self._users))
 
-    async def leave(self) -> None:
+    def enter(self, name: str) -> None:
+        """Count a user, by the name of its collection."""
+        self._users.append(name)
+        self._closing = False
+
+    async def leave(self, name: str) -> None:
         """Count a user less; after the last one the client is closed."""
-        self._users -= 1
-        if self._users <= 0:
-            await self.close()
+        self._users.remove(name)
+        if not self._users:
+            self._closing = True
+            await self._hang_up()
 
     async def close(self) -> None:
-        """Close the client; the next call opens it again."""
+        """Close the client once no call is under way; the next call opens it again."""
+        self._closing = True
+        while self._calls:
+            await self._idle.wait()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        if self._calls or not self._closing:
+            return
         client, self._client = self._client, None
         if client is not None:
             await client.close()
@@ -105,6 +124,17 @@ class Connection:
         Args:
             work: Makes one request; called anew for each trial.
         """
+        self._calls += 1
+        self._idle.clear()
+        try:
+            return await self._tried(work)
+        finally:
+            self._calls -= 1
+            await self._hang_up()
+            if not self._calls:
+                self._idle.set()
+
+    async def _tried(self, work: Work[T]) -> T:
         try:
             # A single trial ends by the client's own, shorter timeout: when this one passes, trial
             # after trial has failed to connect.
@@ -178,6 +208,17 @@ class Connection:
         other = (ProviderError, f"Weaviate answered with error {_name(code, error)}")
         kind, message = _STATUS_ERRORS.get(code, other)
         return kind(f"{self.provider_id}: {message}.")
+
+
+async def waiting(client: WeaviateAsyncClient, name: str) -> int:
+    """Return how many vectors of a collection wait to be indexed, over all its replicas."""
+    try:
+        nodes = await client.cluster.nodes(name, output="verbose")
+    except UnexpectedStatusCodeError as error:
+        if error.status_code == 404:  # the collection is gone
+            return 0
+        raise
+    return sum(shard.vector_queue_length for node in nodes for shard in node.shards)
 
 
 def _status(error: BaseException) -> object:

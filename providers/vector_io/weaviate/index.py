@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import CorralError, ProviderError
+from corral.api.errors import CorralError
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
@@ -78,17 +78,23 @@ class WeaviateIndex(EmbeddingIndex):
         self._metric = effective_metric(vector_db)
         self._writing = asyncio.Lock()
 
-    async def reindex(self) -> None:
-        """Find anew the terms of chunks that another version of the analyzer has stored.
+    async def prepare(self) -> None:
+        """Refuse a newer layout, and find terms anew that another version of the analyzer stored.
 
         Done when an index is opened. It can undo a write of the same chunk by another process in
         the same moment, which only an upgrade of one server beside others can meet.
+
+        Raises:
+            NotFound: The collection is gone.
+            ConfigError: A newer Corral wrote it.
         """
+        await self._collection.sign()
         stale = native.not_of_version(ANALYZER_VERSION)
         while rows := await self._collection.some(stale, REINDEX_BATCH, ALL_PROPERTIES, dense=True):
             chunks = [read_chunk(row, include_embedding=False) for row in rows]
             embeddings = np.array([read_embedding(row) for row in rows], dtype=np.float32)
             await self._collection.put(await asyncio.to_thread(self._rows, chunks, embeddings))
+            await self._collection.settle()
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -102,17 +108,15 @@ class WeaviateIndex(EmbeddingIndex):
         new = [row.id for row in rows]
         async with self._writing:
             # Reading fails where the collection is gone; a write would make one up.
-            stale = await self._stale(replace_documents, new)
-            before = await self._collection.fetch([*new, *stale], ALL_PROPERTIES, True)
+            before = await self._collection.fetch(new, ALL_PROPERTIES, True)
             try:
                 await self._collection.put(rows)
-                while stale:
-                    await self._collection.delete(stale)
-                    full = len(stale) == MOST_RESULTS
-                    stale = await self._stale(replace_documents, new) if full else []
             except (CorralError, asyncio.CancelledError):
                 await self._undo(new, before)
                 raise
+            # Nothing is undone from here on: a delete that failed may have been carried out.
+            await self._delete_others(replace_documents, new)
+        await self._collection.settle()
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
@@ -120,7 +124,7 @@ class WeaviateIndex(EmbeddingIndex):
         narrowed = native.translate(filters) if filters else None
         unsure = filters if native.has_orderings(filters) else None
         properties = ["chunk_id", *(["metadata"] if unsure else [])]
-        limit = k + MARGIN
+        limit = min(k + MARGIN, MOST_RESULTS)
         while True:
             rows = await self._collection.nearest(embedding.tolist(), limit, narrowed, properties)
             raw, unseen = self._raw_scores(embedding, rows)
@@ -141,7 +145,7 @@ class WeaviateIndex(EmbeddingIndex):
         unsure = filters if native.has_orderings(filters) else None
         properties = ["chunk_id", "frequencies", "length", *(["metadata"] if unsure else [])]
         numbers: dict[str, int] = {}
-        limit = 2 * k + KEYWORD_MARGIN
+        limit = min(2 * k + KEYWORD_MARGIN, MOST_RESULTS)
         known, rows = await asyncio.gather(
             self._collection.statistics(),
             self._collection.matching(query.text, limit, narrowed, properties),
@@ -168,6 +172,7 @@ class WeaviateIndex(EmbeddingIndex):
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         async with self._writing:
             await self._collection.delete([object_id(i) for i in dict.fromkeys(chunk_ids)])
+        await self._collection.settle()
 
     async def _count(self) -> int:
         return await self._collection.count()
@@ -198,19 +203,21 @@ class WeaviateIndex(EmbeddingIndex):
             for chunk, embedding in zip(chunks, embeddings, strict=True)
         ]
 
-    async def _stale(self, documents: frozenset[str], new: Sequence[str]) -> list[str]:
-        """Return the ids of these documents' objects that are not new, `MOST_RESULTS` at most."""
-        if not documents:
-            return []
+    async def _delete_others(self, documents: frozenset[str], new: Sequence[str]) -> None:
+        """Delete these documents' objects that are not new, in as many rounds as it takes."""
         others = native.of_documents_but(documents, new)
-        rows = await self._collection.some(others, MOST_RESULTS, [], dense=False)
-        return [row.id for row in rows]
+        full = bool(documents)
+        while full:
+            rows = await self._collection.some(others, MOST_RESULTS, [], dense=False)
+            await self._collection.delete([row.id for row in rows])
+            full = len(rows) == MOST_RESULTS
 
     async def _undo(self, new: Sequence[str], before: Sequence[Row]) -> None:
         """Put back what was there before a write that failed; what cannot be is left."""
         there = {row.id for row in before}
-        with suppress(ProviderError, TimeoutError):
+        with suppress(CorralError, TimeoutError):
             async with asyncio.timeout(self._undo_seconds):
+                await self._collection.require()
                 await self._collection.put(before)
                 await self._collection.delete([one for one in new if one not in there])
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
-from corral.api.errors import CorralError
+from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.connection import Connection
+from corral.providers.vector_io.weaviate.connection import Connection, waiting
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
 
@@ -26,28 +27,39 @@ class WeaviateProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The server is too old.
+            ConfigError: The server is too old, refuses the settings, or a newer Corral wrote the
+                vector DB.
         """
         name = collection_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection)
         try:
             index = WeaviateIndex(vector_db, collection, undo_seconds=self._config.timeout_seconds)
-            if not create:
-                await collection.require()
-            if not create or not await collection.make():  # nothing can fail behind the making
-                await index.reindex()
+            if not create or not await collection.make():
+                await index.prepare()  # behind the making nothing can fail
         except BaseException:
             await collection.leave()
             raise
         return index
 
     async def health(self) -> Health:
-        """Say whether the server answers."""
+        """Return whether the server answers, and what waits for vector search to find it."""
         try:
             await self._connection.call(lambda client: client.get_meta())
+            return Health("OK", await self._lag())
         except CorralError as error:
             return Health("Error", str(error))
-        return Health("OK")
+
+    async def _lag(self) -> str:
+        names = self._connection.users
+        try:
+            late = sum([await self._connection.call(partial(waiting, name=one)) for one in names])
+        except ProviderError as error:
+            if error.retryable:
+                raise
+            return f"{error} Whether vector search finds the last writes is not known."
+        return f"Vector search does not find {late} chunks yet: they wait to be indexed." * (
+            late > 0
+        )
 
     async def close(self) -> None:
         """Close the connection."""

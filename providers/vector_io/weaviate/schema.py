@@ -1,4 +1,4 @@
-"""What a collection is made with; nothing that matters is left to the server's defaults."""
+"""What a collection is made with; nothing that answers depend on is left to the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DISTANCES = {
 
 
 def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
-    """Return the arguments of the client's `collections.create`, but for the name."""
+    """Return the arguments of the client's `collections.create`, but for name and description."""
     if vector_db.normalize or keeps_embedding(vector_db):
         distance = VectorDistances.COSINE
     else:
@@ -50,12 +50,13 @@ def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
             ef_construction=config.hnsw_ef_construction,
             ef=config.hnsw_ef,
         )
+    replicas = config.replicas
     return {
         "vector_config": Configure.Vectors.self_provided(name=VECTOR, vector_index_config=index),
         "inverted_index_config": Configure.inverted_index(
             bm25_k1=K1, bm25_b=B, stopwords_preset=StopwordsPreset.NONE
         ),
-        "replication_config": Configure.replication(factor=config.replicas),
+        "replication_config": Configure.replication(factor=replicas) if replicas else None,
         "properties": _properties(),
     }
 

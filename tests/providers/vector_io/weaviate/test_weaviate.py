@@ -15,6 +15,7 @@ from weaviate.proto.v1 import base_pb2
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.api.fusion import MAX_CANDIDATES, RRFRanker
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.text import ANALYZER_VERSION
 from corral.providers.vector_io.weaviate import collection, index, provider
@@ -136,7 +137,7 @@ def test_the_schema_leaves_nothing_to_the_servers_defaults(server: StandIn) -> N
     assert dense["vectorIndexConfig"]["distance"] == "l2-squared"
     assert dense["vectorIndexConfig"]["skipDefaultQuantization"] is True
     inverted = made.config["invertedIndexConfig"]
-    assert inverted["stopwords"] == {"preset": "none"}
+    assert inverted["stopwords"]["preset"] == "none"
     assert inverted["bm25"] == {"k1": 1.2, "b": 0.75}
     assert made.property("attributes")["tokenization"] == "field"
     assert made.property("terms")["tokenization"] == "whitespace"
@@ -168,6 +169,81 @@ def test_the_distance_is_that_of_the_registration(
     dense = made.config["vectorConfig"]["dense"]
     assert dense["vectorIndexType"] == "flat"
     assert dense["vectorIndexConfig"]["distance"] == distance
+
+
+def test_the_replication_factor_is_the_servers_unless_configured(server: StandIn) -> None:
+    """A server that demands three copies gets them; a smaller number fails with its own words.
+
+    If this fails: no vector DB can be made in Weaviate Cloud, or nobody learns why.
+    """
+    server.minimum_factor = 3
+    with pytest.raises(ConfigError, match="minimum replication factor of 3: got 2"):
+        asyncio.run(configured(server, replicas=2).open_index(vector_db(), create=True))
+    assert not server.classes
+
+    async def nothing(one: WeaviateIndex) -> None:
+        pass
+
+    run(server, nothing)
+    [made] = server.classes.values()
+    assert made.config["replicationConfig"]["factor"] == 3
+
+
+def test_what_is_acknowledged_is_found_where_the_server_indexes_later(server: StandIn) -> None:
+    """A write waits for the queue of vectors to be indexed; a delete as well.
+
+    If this fails: with ASYNC_INDEXING, as in Weaviate Cloud, vector search misses the last writes.
+    """
+    server.index_seconds = 0.4
+
+    async def steps(one: WeaviateIndex) -> None:
+        await one.add_chunks(chunks("a", "b"), vectors(2))
+        response = await one.query([1, 0], mode="vector")
+        assert [chunk.chunk_id for chunk in response.chunks] == ["a", "b"]
+
+    run(server, steps)
+
+
+def test_health_says_what_vector_search_does_not_find_yet(server: StandIn) -> None:
+    """A queue that outlasts `timeout_seconds` ends the wait, not the write; health counts it."""
+    server.index_seconds = 60
+
+    async def steps() -> None:
+        provider = configured(server, timeout_seconds=0.5)
+        one = await provider.open_index(vector_db(), create=True)
+        await one.add_chunks(chunks("a", "b"), vectors(2))
+        assert await one.count() == 2
+        health = await provider.health()
+        assert health.status == "OK"
+        assert "does not find 2 chunks yet" in health.message
+        await one.close()
+        await provider.close()
+
+    asyncio.run(steps())
+
+
+def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> None:
+    """A collection that a newer Corral wrote is not opened, nor rewritten; one without a layout is
+    signed.
+
+    If this fails: an older Corral beside a newer one turns its chunks back.
+    """
+
+    async def fill(one: WeaviateIndex) -> None:
+        await one.add_chunks(chunks("a"), vectors(1))
+
+    run(server, fill)
+    [made] = server.classes.values()
+    assert made.config["description"] == "Corral layout 1"
+    made.config["description"] = "Corral layout 2"
+    before = len(server.requests)
+    for create_it in (True, False):
+        with pytest.raises(ConfigError, match="newer Corral"):
+            asyncio.run(configured(server).open_index(vector_db(), create=create_it))
+    assert not [name for name, _ in server.requests[before:] if name == "BatchObjects"]
+    made.config["description"] = ""
+    run(server, fill)
+    assert made.config["description"] == "Corral layout 1"
 
 
 def test_writes_wait_for_all_replicas(server: StandIn) -> None:
@@ -337,6 +413,33 @@ def test_a_refused_write_is_undone(
     run(server, steps)
 
 
+@pytest.mark.parametrize("on_time", [0, 1])
+def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch, on_time: int
+) -> None:
+    """Once every chunk is written nothing is undone: the old version may be gone already.
+
+    If this fails: both versions are lost, since the undoing removes the new chunks while the
+    server deletes the old ones.
+    """
+    for module in (collection, index):
+        monkeypatch.setattr(module, "MOST_RESULTS", 10)
+
+    async def steps(one: WeaviateIndex) -> None:
+        old = [f"c{number:02}" for number in range(15)]
+        await one.add_chunks(chunks(*old, document="d"), vectors(15))
+        server.late = {"BatchDelete": on_time}
+        new = chunks("c00", "x", text="lion", document="d")
+        with pytest.raises(ProviderTimeout):
+            await one.add_chunks(new, vectors(2), replace_documents={"d"})
+        server.late = {}
+        assert await found(one, "lion") == ["c00", "x"]
+        await one.add_chunks(new, vectors(2), replace_documents={"d"})
+        assert await one.chunk_ids() == ["c00", "x"]
+
+    run(server, steps, config={"timeout_seconds": 0.6})
+
+
 def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
     """Once another process has dropped it, every call says so, and a write makes none.
 
@@ -358,6 +461,69 @@ def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
     run(server, steps)
     with pytest.raises(NotFound):
         asyncio.run(configured(server).open_index(vector_db()))
+
+
+def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drop comes between looking and writing: the write says so, and nothing stays behind.
+
+    If this fails: the collection that the server makes up for the objects is left in it for good.
+    """
+    real_put = collection.Collection.put
+
+    async def put(self: collection.Collection, rows: Any) -> None:
+        monkeypatch.undo()
+        server.classes.clear()
+        await real_put(self, rows)
+
+    async def steps(one: WeaviateIndex) -> None:
+        monkeypatch.setattr(collection.Collection, "put", put)
+        with pytest.raises(NotFound):
+            await one.add_chunks(chunks("a"), vectors(1))
+        assert not server.classes
+
+    run(server, steps)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, keep: bool) -> None:
+    """Calls under way or later end with an answer or NotFound, another vector DB open or not.
+
+    If this fails: the client is closed under a call, which then is cancelled, with no error of the
+    contract.
+    """
+
+    async def ask(one: WeaviateIndex, mode: str) -> None:
+        for _ in range(10):
+            try:
+                await one.query([1, 0], "zebra", mode=mode)
+            except NotFound:
+                return
+
+    async def steps(_: WeaviateIndex) -> None:
+        provider = configured(server)
+        other = vector_db(identifier="other", created_at=3.0)
+        kept = await provider.open_index(other, create=True) if keep else None
+        for number in range(20):
+            one = await provider.open_index(vector_db(created_at=10.0 + number), create=True)
+            await one.add_chunks(chunks("a", "b"), vectors(2))
+            asking = [ask(one, mode) for mode in 2 * ("vector", "keyword", "hybrid")]
+            pause = asyncio.sleep(number / 1000)
+            await asyncio.gather(*asking, _then(pause, one.delete))
+        others = asyncio.all_tasks() - {asyncio.current_task()}  # legs whose sibling failed
+        if others:
+            await asyncio.wait(others, timeout=10)
+        if kept is not None:
+            await kept.close()
+        await provider.close()
+
+    run(server, steps)
+
+
+async def _then(first: Awaitable[None], work: Callable[[], Awaitable[None]]) -> None:
+    await first
+    await work()
 
 
 def test_dropping_twice_is_fine(server: StandIn) -> None:
@@ -408,6 +574,26 @@ def test_large_batches_are_split_by_bytes(server: StandIn, monkeypatch: pytest.M
     assert sizes[:3] == [1, 1, 1]
     assert sum(sizes[3:]) == 3
     assert len(sizes) < 6
+
+
+def test_as_many_candidates_as_a_request_may_ask_for(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 candidates a leg are asked for in answers that the server gives, vectors in parts.
+
+    If this fails: the margin for ties goes beyond the largest answer, or an answer is too large.
+    """
+    monkeypatch.setattr(collection, "READ_BYTES", 10_000)
+    monkeypatch.setattr(collection, "READ_OBJECTS", 4)
+    ranker = RRFRanker(candidates=MAX_CANDIDATES)
+
+    async def steps(one: WeaviateIndex) -> None:
+        names = [f"c{number}" for number in range(9)]
+        await one.add_chunks(chunks(*names), [[1.0, float(number)] for number in range(9)])
+        response = await one.query([1, 0], "zebra", k=9, mode="hybrid", ranker=ranker)
+        assert [chunk.chunk_id for chunk in response.chunks] == names
+
+    run(server, steps)
 
 
 def test_ties_with_the_last_hit_are_all_seen(server: StandIn) -> None:
