@@ -7,10 +7,10 @@ built-in ones come through the same door. Listing specs imports no engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
@@ -144,6 +144,25 @@ class Provider(ABC):
         """Release what the provider holds."""
 
 
+Registered: TypeAlias = Callable[[], Collection[VectorDB]]
+"""Returns the registered vector DBs, of every provider, and those that are being registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """Data in an engine that no registration holds.
+
+    Attributes:
+        name: Of the file, folder, table or collection.
+        drop: Deletes it with everything in it.
+        vector_db_id: The id that it was made for, where the engine knows.
+    """
+
+    name: str
+    drop: Callable[[], Awaitable[None]]
+    vector_db_id: str | None = None
+
+
 class VectorIOProvider(Provider):
     """Opens the indexes of vector DBs in one engine."""
 
@@ -165,6 +184,20 @@ class VectorIOProvider(Provider):
             NotFound: It was created once, but its data is gone from the engine (without `create`).
             Unavailable, ProviderTimeout: The engine cannot be reached.
         """
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the data of this provider's making that no registration holds, by name.
+
+        A process that is killed between making an index and registering it leaves such data. What
+        is not certainly Corral's is left out. None by default: nothing outlives the process.
+
+        Args:
+            registered: Called once, after the engine was read.
+
+        Raises:
+            Unavailable, ProviderTimeout: The engine cannot be reached.
+        """
+        return []
 
     def resources(self) -> Collection[str]:
         """Return what `provider_vector_db_id` may name: existing things that can be attached.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from corral.api.provider import (
     EmbeddingProvider,
     Health,
     InferenceProvider,
+    Orphan,
     Provider,
     ProviderSpec,
     RerankProvider,
@@ -92,6 +93,7 @@ class Stack:
         self._check_default_model()
         self._vector_dbs = VectorDBStore(home / "registry.db")
         self._indexes: dict[str, tuple[VectorDB, EmbeddingIndex]] = {}
+        self._made: dict[str, VectorDB] = {}
         # A lock for each vector DB: a backend that is slow to open holds up nobody else's.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -126,12 +128,14 @@ class Stack:
             stored = self._vector_dbs.find(vector_db.identifier)
             if stored is not None:
                 return same_registration(stored, vector_db)
-            index = await self._vector_io(vector_db.provider_id).open_index(vector_db, create=True)
-            try:
-                self._vector_dbs.add(vector_db)
-            except Conflict:  # another process was faster
-                await index.delete()  # our own, which nobody has seen
-                return same_registration(self._vector_dbs.get(vector_db.identifier), vector_db)
+            with self._making(vector_db):
+                provider = self._vector_io(vector_db.provider_id)
+                index = await provider.open_index(vector_db, create=True)
+                try:
+                    self._vector_dbs.add(vector_db)
+                except Conflict:  # another process was faster
+                    await index.delete()  # our own, which nobody has seen
+                    return same_registration(self._vector_dbs.get(vector_db.identifier), vector_db)
             self._indexes[vector_db.identifier] = (vector_db, index)
         return vector_db
 
@@ -166,6 +170,25 @@ class Stack:
         async with self._locks[vector_db_id]:
             self._vector_dbs.remove(vector_db_id)
             self._indexes.pop(vector_db_id, None)
+
+    async def orphans(self, provider_id: str) -> list[Orphan]:
+        """Return what a vector_io provider holds for no registration; see its contract.
+
+        Raises:
+            UnknownProvider: There is no such provider.
+            ProviderError: It cannot be asked.
+        """
+        provider = self._vector_io(provider_id)
+        return await provider.orphans(lambda: [*self._made.values(), *self._vector_dbs.all()])
+
+    @contextmanager
+    def _making(self, vector_db: VectorDB) -> Iterator[None]:
+        """Let nobody take a vector DB that is being made for an orphan."""
+        self._made[vector_db.identifier] = vector_db
+        try:
+            yield
+        finally:
+            del self._made[vector_db.identifier]
 
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         """Return the index of a registered vector DB, opening it at the first call.

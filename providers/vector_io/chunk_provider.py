@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 import os
 from abc import abstractmethod
+from functools import partial
 from pathlib import Path
 
 from corral.api.errors import ProviderError
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chunk_index import ChunkFileIndex
+from corral.providers.vector_io.strays import strays
 
 
 class ChunkFileProvider(VectorIOProvider):
@@ -47,6 +49,19 @@ class ChunkFileProvider(VectorIOProvider):
         index = self.index_of(vector_db, path)
         index.prepare()
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the files that no registration holds; see the contract."""
+        found = await asyncio.to_thread(self._strays, registered)
+        return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
+
+    def _strays(self, registered: Registered) -> list[str]:
+        names = [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
+        return strays(names, registered, lambda vector_db: Path(file_name(vector_db)).stem)
+
+    def _remove(self, name: str) -> None:
+        for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
+            path.unlink(missing_ok=True)
 
     async def health(self) -> Health:
         """Say whether the folder, or the one it will be made in, can be written to."""

@@ -255,15 +255,34 @@ def copy(
 
 @main.group()
 def dbs() -> None:
-    """List, create, show and delete vector DBs."""
+    """List, create, show, delete and prune vector DBs."""
 
 
 @dbs.command("list")
+@click.option("--orphans", is_flag=True, help="List data in the engines without a registration.")
 @as_json_option
 @click.pass_obj
-def list_dbs(target: Target, as_json: bool) -> None:
+def list_dbs(target: Target, orphans: bool, as_json: bool) -> None:
     """List the vector DBs with their chunks and documents."""
-    _run(target, "list_dbs", as_json=as_json)
+    if orphans:
+        _run_on_orphans(target, "list_orphans", as_json=as_json)
+    else:
+        _run(target, "list_dbs", as_json=as_json)
+
+
+@dbs.command("prune")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def prune(target: Target, yes: bool) -> None:
+    """Delete the data in the engines that no registration holds.
+
+    A process that is killed while it registers a vector DB leaves such data. It is shown first:
+    `corral dbs list --orphans`. Where several Corrals share a server, each with its own data
+    folder, the vector DBs of the others are shown, too: do not prune there.
+    """
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Nobody can be asked here; give --yes to delete.")
+    _run_on_orphans(target, "prune", ask=not yes)
 
 
 @dbs.command("show")
@@ -388,6 +407,14 @@ def _run(target: Target, name: str, *arguments: Any, **options: Any) -> None:
     commands.run(
         target.url, target.config, target.home, getattr(commands, name), *arguments, **options
     )
+
+
+def _run_on_orphans(target: Target, name: str, **options: Any) -> None:
+    """Run a command of `orphan_commands` in the same way."""
+    from corral.server.command_line import orphan_commands  # noqa: PLC0415 - start-up time
+
+    command = getattr(orphan_commands, name)
+    _commands().run(target.url, target.config, target.home, command, **options)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,14 @@ class Client:
         """Delete a vector DB with everything in it."""
         await self._call("DELETE", _vector_db_path(vector_db_id))
 
+    async def orphans(self) -> JSON:
+        """Return the data that no registration holds: `data` and `failures`."""
+        return _object(await self._call("GET", "/v1/orphans"))
+
+    async def remove_orphans(self, orphans: Sequence[JSON]) -> None:
+        """Delete data that no registration holds."""
+        await self._call("POST", "/v1/orphans/remove", {"orphans": list(orphans)})
+
     async def copy(
         self, source_id: str, target_id: str, provider_id: str | None, after: str, limit: int
     ) -> JSON:

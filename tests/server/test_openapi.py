@@ -14,6 +14,8 @@ from .harness import InProcess, Json
 ROUTES = {
     "/v1/vector-dbs": {"get", "post"},
     "/v1/vector-dbs/{vector_db_id}": {"get", "delete"},
+    "/v1/orphans": {"get"},
+    "/v1/orphans/remove": {"post"},
     "/v1/vector-dbs/{vector_db_id}/documents": {"get"},
     "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete"},
     "/v1/vector-dbs/{vector_db_id}/copy": {"post"},

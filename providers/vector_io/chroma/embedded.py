@@ -119,6 +119,11 @@ class EmbeddedChroma(Engine):
                 return None
             return EmbeddedCollection(found, self, self._client.get_max_batch_size())
 
+    def names(self) -> list[str]:
+        """Return the names of all collections."""
+        with _driver_errors(self._name):
+            return [collection.name for collection in self._client.list_collections()]
+
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""
         with self.at_work():

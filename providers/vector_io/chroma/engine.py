@@ -139,6 +139,10 @@ class Engine(ABC):
         """Return the collection of this name, or None."""
 
     @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all collections, other programs' too."""
+
+    @abstractmethod
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.errors import CorralError, NotFound
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
@@ -17,7 +17,11 @@ from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.mirror import Mirror
 from corral.providers.vector_io.chroma.rest import ChromaServer
 from corral.providers.vector_io.chunk_provider import file_name, folder_of
+from corral.providers.vector_io.strays import strays
 from corral.providers.vector_io.threads import Threads
+
+PREFIX = "corral-"
+"""How the names of Corral's collections begin."""
 
 _SPACES = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}
 
@@ -96,6 +100,29 @@ class ChromaProvider(VectorIOProvider):
             }
         }
 
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections and mirrors that no registration holds; see the contract."""
+        found = await self._threads.run(self._strays, registered)
+        return [Orphan(name, partial(self._threads.run, self._remove, name)) for name in found]
+
+    def _strays(self, registered: Registered) -> list[str]:
+        names = [path.stem for path in self._mirrors.glob("*.db")]
+        engine = self._hold()
+        try:
+            names += engine.names()
+        finally:
+            engine.release()
+        return strays(names, registered, collection_name, PREFIX)
+
+    def _remove(self, name: str) -> None:
+        engine = self._hold()
+        try:
+            engine.drop(name)
+        finally:
+            engine.release()
+        for path in self._mirrors.glob(f"{name}.db*"):
+            path.unlink(missing_ok=True)
+
     async def health(self) -> Health:
         """Ask Chroma itself."""
         try:
@@ -118,7 +145,7 @@ def collection_name(vector_db: VectorDB) -> str:
     It is a hash of id and time of registration, so that any id is usable, different ids never share
     a collection, and an id that is registered anew gets a new one.
     """
-    return f"corral-{Path(file_name(vector_db)).stem}"
+    return f"{PREFIX}{Path(file_name(vector_db)).stem}"
 
 
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:

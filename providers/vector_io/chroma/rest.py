@@ -47,6 +47,9 @@ _HINTS = {
     413: "Raise the server's max_payload_size_bytes.",
 }
 
+NAMES_AT_ONCE = 1000
+"""Collections of one page of a list."""
+
 
 class ChromaServer(Engine):
     """One server, tenant and database; use it between `hold` and `release`.
@@ -123,6 +126,16 @@ class ChromaServer(Engine):
             return self._collection(self.request("GET", f"{self._collections}/{name}"))
         except NotFound:
             return None
+
+    def names(self) -> list[str]:
+        """Return the names of all collections, other programs' too."""
+        found: list[str] = []
+        while True:
+            page = f"limit={NAMES_AT_ONCE}&offset={len(found)}"
+            names = [one["name"] for one in self.request("GET", f"{self._collections}?{page}")]
+            found += names
+            if len(names) < NAMES_AT_ONCE:
+                return found
 
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pymilvus import MilvusClient
 from pymilvus.exceptions import ConnectionConfigException
 
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.engine import Engine
@@ -24,6 +25,7 @@ from corral.providers.vector_io.milvus.schema import (
     collection_name,
 )
 from corral.providers.vector_io.milvus.store import Store
+from corral.providers.vector_io.strays import strays
 
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 
@@ -86,6 +88,21 @@ class MilvusProvider(VectorIOProvider):
                     self._engine.leave()
                 raise
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections that no registration holds; see the contract."""
+        run = self._engine.threads.run
+        name_of = partial(collection_name, self._prefix)
+        found = strays(await run(self._names), registered, name_of, self._prefix)
+        return [Orphan(name, partial(run, self._drop, name)) for name in found]
+
+    def _names(self) -> list[str]:
+        with self._engine.using():
+            return list(self._engine.call("list_collections"))
+
+    def _drop(self, name: str) -> None:
+        with self._engine.using():
+            self._engine.call("drop_collection", name)
 
     async def health(self) -> Health:
         """Say whether Milvus answers."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from corral.api.errors import CorralError
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.pool import Connection
-from corral.providers.vector_io.pgvector.schema import check_database
+from corral.providers.vector_io.pgvector.schema import (
+    check_database,
+    drop_tables,
+    stored_tables,
+)
+from corral.providers.vector_io.pgvector.tables import PREFIX, Tables
+from corral.providers.vector_io.strays import strays
 
 
 class PgvectorProvider(VectorIOProvider):
@@ -46,6 +53,25 @@ class PgvectorProvider(VectorIOProvider):
             await index.close()
             raise
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the tables that no registration holds, with their ids; see the contract."""
+        schema = self._database.config.schema_name
+        self._database.use()
+        try:
+            held = await self._database.run(partial(stored_tables, schema=schema))
+        finally:
+            await self._database.release()
+        found = strays(held, registered, lambda db: Tables(db, schema).name, PREFIX)
+        return [Orphan(name, partial(self._drop, name), held[name]) for name in found]
+
+    async def _drop(self, name: str) -> None:
+        schema = self._database.config.schema_name
+        self._database.use()
+        try:
+            await self._database.run(partial(drop_tables, schema=schema, name=name))
+        finally:
+            await self._database.release()
 
     def resources(self) -> Collection[str]:
         """Return the names of the attached tables."""

@@ -13,7 +13,7 @@ from corral.api.errors import ConfigError, NotFound
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
 from corral.providers.vector_io.pgvector.pool import Connection
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.tables import PARTS, Tables
 from corral.providers.vector_io.pgvector.vectors import HnswKey
 
 SCHEMA_VERSION = 1
@@ -57,6 +57,16 @@ ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
+"""
+
+COMMENT = "Corral: chunks of vector DB "
+"""How the comment of a table of chunks begins; the id follows."""
+
+_STORED = """
+SELECT relname::text, substr(obj_description(c.oid, 'pg_class'), length(%(comment)s) + 1)
+FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind = 'r'
+    AND starts_with(obj_description(c.oid, 'pg_class'), %(comment)s)
 """
 
 _DROP_KEYWORDS = """
@@ -121,6 +131,19 @@ async def prepare(
         await _update_keywords(connection, tables, keyword)
 
 
+async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str]:
+    """Return the tables of vector DBs in a schema, each with the id in its comment."""
+    cursor = await connection.execute(_STORED, {"schema": schema, "comment": COMMENT})
+    return dict(await cursor.fetchall())
+
+
+async def drop_tables(connection: Connection, *, schema: str, name: str) -> None:
+    """Drop the tables of a vector DB by the name of its table of chunks."""
+    names = [name, *(f"{name}_{part}" for part in PARTS)]
+    tables = sql.SQL(", ").join(sql.Identifier(schema, one) for one in names)
+    await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(tables))
+
+
 async def _make_schema(connection: Connection, tables: Tables) -> None:
     """Make the schema if it is absent: where it exists, the role needs no right to make one."""
     query = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
@@ -152,7 +175,7 @@ async def _make_tables(connection: Connection, tables: Tables) -> None:
             version=sql.Literal(SCHEMA_VERSION),
             dimension=sql.Literal(vector_db.embedding_dimension),
             target=sql.Literal(min(LARGEST_TUPLE, 4 * vector_db.embedding_dimension + SMALL)),
-            comment=sql.Literal(f"Corral: chunks of vector DB {vector_db.identifier}"),
+            comment=sql.Literal(COMMENT + vector_db.identifier),
         )
     )
 

@@ -11,6 +11,9 @@ from psycopg import sql
 
 from corral.api.vector_dbs import VectorDB
 
+PREFIX = "corral_"
+"""How the names of Corral's tables begin."""
+
 PARTS = ("state", "terms", "postings")
 """The tables beside the one of the chunks."""
 
@@ -39,7 +42,7 @@ class Tables:
         time of registration is hashed with it: an id that is registered anew gets new tables.
         """
         key = f"{self.vector_db.created_at!r}\0{self.vector_db.identifier}"
-        return f"corral_{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+        return f"{PREFIX}{hashlib.sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
     @cached_property
     def _names(self) -> dict[str, sql.Composable]:

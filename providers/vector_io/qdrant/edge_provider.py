@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import shutil
+from functools import partial
 from pathlib import Path
 
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import EdgeCollection
 from corral.providers.vector_io.qdrant.index import QdrantIndex
+from corral.providers.vector_io.strays import strays
 
 
 class QdrantEdgeProvider(VectorIOProvider):
@@ -39,6 +42,18 @@ class QdrantEdgeProvider(VectorIOProvider):
         index = QdrantIndex(vector_db, collection)
         await index.reindex()
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the folders that no registration holds; see the contract."""
+        found = await asyncio.to_thread(self._strays, registered)
+        return [Orphan(name, partial(self._remove, name)) for name in found]
+
+    async def _remove(self, name: str) -> None:
+        await asyncio.to_thread(shutil.rmtree, self._folder / name)
+
+    def _strays(self, registered: Registered) -> list[str]:
+        names = [path.name for path in self._folder.glob("*") if path.is_dir()]
+        return strays(names, registered, collection_name)
 
     async def health(self) -> Health:
         """Say whether the folder, or the one it will be made in, can be written to."""

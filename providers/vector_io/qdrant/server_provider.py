@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from corral.api.errors import CorralError, NotFound
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.connection import Server, make_client
 from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.server import ServerCollection
+from corral.providers.vector_io.strays import strays
 
 
 class QdrantProvider(VectorIOProvider):
@@ -28,7 +30,7 @@ class QdrantProvider(VectorIOProvider):
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
         """Return the index of a vector DB; see the contract."""
-        name = self._server.config.collection_prefix + collection_name(vector_db)
+        name = self._name(vector_db)
         collection = ServerCollection(vector_db, name, self._server)
         if create:
             await collection.make()
@@ -41,6 +43,20 @@ class QdrantProvider(VectorIOProvider):
         index = QdrantIndex(vector_db, collection)
         await index.reindex()
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections that no registration holds; see the contract."""
+        found = await self._server.call(self._server.client.get_collections)
+        names = [one.name for one in found.collections]
+        prefix = self._server.config.collection_prefix
+        lost = strays(names, registered, self._name, prefix)
+        return [Orphan(name, partial(self._drop, name)) for name in lost]
+
+    def _name(self, vector_db: VectorDB) -> str:
+        return self._server.config.collection_prefix + collection_name(vector_db)
+
+    async def _drop(self, name: str) -> None:
+        await self._server.call(lambda: self._server.client.delete_collection(name))
 
     async def health(self) -> Health:
         """Ask the server for one thing, with the API key."""

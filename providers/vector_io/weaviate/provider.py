@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from corral.api.errors import CorralError, ProviderError
-from corral.api.provider import Health, VectorIOProvider
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.strays import strays
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.connection import Connection, waiting
@@ -40,6 +41,16 @@ class WeaviateProvider(VectorIOProvider):
             await collection.leave()
             raise
         return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections that no registration holds; see the contract."""
+        names = await self._connection.call(lambda client: client.collections.list_all())
+        prefix = self._config.collection_prefix
+        found = strays(names, registered, partial(collection_name, prefix=prefix), prefix)
+        return [Orphan(name, partial(self._drop, name)) for name in found]
+
+    async def _drop(self, name: str) -> None:
+        await self._connection.call(lambda client: client.collections.delete(name))
 
     async def health(self) -> Health:
         """Return whether the server answers, and what waits for vector search to find it."""

@@ -26,6 +26,7 @@ from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
 from corral.providers.vector_io.chroma.rest import ChromaServer
 
+from ..orphan_checks import check_orphans
 from .conftest import Server
 
 
@@ -245,3 +246,8 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
     """At start, by name, and not at the first query."""
     with pytest.raises(ValidationError):
         RemoteChromaConfig.model_validate(settings)
+
+
+def test_an_orphan_is_found_and_removed(chroma_server: Server, tmp_path: Path) -> None:
+    """What was made and never registered has a name, and goes on request; the rest stays."""
+    asyncio.run(check_orphans(provider_of(chroma_server.url, tmp_path)))

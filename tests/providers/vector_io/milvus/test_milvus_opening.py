@@ -12,7 +12,9 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.providers.vector_io.milvus import store as store_module
 from corral.providers.vector_io.milvus.schema import collection_name
 
-from .helpers import lite, registered
+from ..orphan_checks import check_orphans
+from .conftest import Server
+from .helpers import lite, registered, remote
 
 
 def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
@@ -88,3 +90,8 @@ def test_one_process_holds_a_folder(tmp_path: Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     asyncio.run(run())
+
+
+def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:
+    """What was made and never registered has a name, and goes on request; the rest stays."""
+    asyncio.run(check_orphans(remote(milvus_server.uri)))

@@ -20,6 +20,7 @@ from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.tables import Tables
 from corral.providers.vector_io.text import analyzer
 
+from ..orphan_checks import check_orphans
 from .conftest import Server
 from .helpers import ask, embeddings, found, ids, opened, provider, some_chunks, vector_db
 
@@ -323,3 +324,8 @@ def test_event_loops_do_not_share_connections(server: Server) -> None:
 def test_bm25_needs_a_term(server: Server) -> None:
     """A query of nothing but stop words and signs asks PostgreSQL nothing."""
     assert Bm25(Tables(vector_db(), "corral")).search("the of - ?!", None) is None
+
+
+def test_an_orphan_is_found_and_removed(server: Server) -> None:
+    """What was made and never registered has a name, and goes on request; the rest stays."""
+    asyncio.run(check_orphans(provider(server)))

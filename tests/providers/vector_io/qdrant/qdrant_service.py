@@ -161,6 +161,7 @@ def _delete(store: QdrantClient, name: str, body: Body) -> Any:
 
 
 _ROUTES: dict[str, Callable[[QdrantClient, str, Body], Any]] = {
+    "GET ?": lambda store, *_: store.get_collections(),  # the one route without a name
     "GET /exists": lambda store, name, _: {"exists": store.collection_exists(name)},
     "PUT ": _create,
     "DELETE ": lambda store, name, _: store.delete_collection(name),

@@ -31,6 +31,7 @@ from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.connection import Server
 from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
 
+from ..orphan_checks import check_orphans
 from .qdrant_service import Service
 
 T = TypeVar("T")
@@ -439,3 +440,8 @@ def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
         assert ids(await index.query(None, "old", mode="keyword")) == []
 
     run(with_provider(service, use, timeout_seconds=1))
+
+
+def test_an_orphan_is_found_and_removed(service: Service) -> None:
+    """What was made and never registered has a name, and goes on request; the rest stays."""
+    run(with_provider(service, check_orphans))

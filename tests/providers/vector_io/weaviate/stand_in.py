@@ -269,11 +269,13 @@ class RestHandler(BaseHTTPRequestHandler):
     wbufsize = 1 << 16  # one packet an answer; two would wait for each other
 
     def do_GET(self) -> None:
-        """Answer meta and one collection's schema."""
+        """Answer meta, the schema, and that of one collection."""
         if self.path == "/v1/meta":
             return self._answer(200, {"version": self.stand_in.version, "modules": {}})
         if self.path.startswith("/v1/nodes/"):
             return self._nodes(urlsplit(self.path).path.removeprefix("/v1/nodes/"))
+        if self.path == "/v1/schema":
+            return self._answer(200, {"classes": [*map(_filled, self.stand_in.classes.values())]})
         found = self.stand_in.classes.get(self.path.removeprefix("/v1/schema/"))
         return self._answer(200, found.config) if found else self._answer(404, {})
 
@@ -337,6 +339,22 @@ class RestHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Stay quiet."""
+
+
+def _filled(found: Class) -> Json:
+    """Return a collection's schema with what the server fills in and the client's list reads."""
+    defaults = {"indexSearchable": True, "indexFilterable": True, "indexRangeFilters": False}
+    properties = [{**defaults, **each} for each in found.config["properties"]]
+    names = (
+        "cleanupIntervalSeconds", "dynamicEfMin", "dynamicEfMax", "dynamicEfFactor", "ef",
+        "efConstruction", "flatSearchCutoff", "maxConnections", "vectorCacheMaxObjects",
+    )  # fmt: skip
+    graph = {**dict.fromkeys(names, 1), "skip": False}
+    vectors = {
+        name: {**each, "vectorIndexConfig": {**graph, **each["vectorIndexConfig"]}}
+        for name, each in found.config["vectorConfig"].items()
+    }
+    return {**found.config, "properties": properties, "vectorConfig": vectors}
 
 
 # --- gRPC: objects, searches and counts ----------------------------------------------------------

@@ -27,6 +27,7 @@ from corral.providers.vector_io.weaviate.provider import (
     create,
 )
 
+from ..orphan_checks import check_orphans
 from .stand_in import StandIn
 
 Steps = Callable[[WeaviateIndex], Awaitable[None]]
@@ -662,3 +663,14 @@ def test_the_factory_is_that_of_the_spec() -> None:
     assert SPEC.factory == f"{provider.__name__}:{create.__name__}"
     assert SPEC.config == f"{WeaviateConfig.__module__}:{WeaviateConfig.__name__}"
     assert "NOT verified" in SPEC.description
+
+
+def test_an_orphan_is_found_and_removed(server: StandIn) -> None:
+    """What was made and never registered has a name, and goes on request; the rest stays."""
+
+    async def scenario() -> None:
+        provider = configured(server)
+        await check_orphans(provider)
+        await provider.close()
+
+    asyncio.run(scenario())

@@ -1,0 +1,43 @@
+"""The rule of orphans, for the test of each provider whose data outlives the process."""
+
+from __future__ import annotations
+
+import time
+
+from corral.api.chunks import Chunk
+from corral.api.provider import VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+
+from .inline_backends import add, vector_db
+
+
+def named(identifier: str) -> VectorDB:
+    """Return a registration that no other test uses."""
+    return vector_db(identifier=identifier, created_at=time.time())
+
+
+async def check_orphans(provider: VectorIOProvider) -> None:
+    """Make two vector DBs and register one: the other is found, named, and can be removed.
+
+    Raises:
+        AssertionError: More or less is found, or the registered one loses anything.
+    """
+    kept, lost = named("kept"), named("lost")
+    before = {orphan.name for orphan in await provider.orphans(lambda: [])}
+    for one in (kept, lost):
+        index = await provider.open_index(one, create=True)
+        await add(index, [Chunk(content=f"in {one.identifier}", chunk_id="c")])
+        await index.close()
+
+    found = {o.name: o for o in await provider.orphans(lambda: [kept]) if o.name not in before}
+    assert len(found) == 1
+    [orphan] = found.values()
+    assert orphan.vector_db_id in (None, "lost")
+    assert {o.name for o in await provider.orphans(lambda: [kept, lost])} == before
+
+    await orphan.drop()
+    assert {o.name for o in await provider.orphans(lambda: [kept])} == before
+    index = await provider.open_index(kept)
+    assert [chunk.content for chunk in await index.get_chunks(["c"])] == ["in kept"]
+    await index.delete()
+    assert {o.name for o in await provider.orphans(lambda: [])} == before
