@@ -41,12 +41,19 @@ class Embedder(ABC):
 
     Attributes:
         info: The model.
+        marks: Tokens that the model puts around each text; they count for `info.max_tokens`.
         tokenizer: The model's own, which a RAG query can name to count its budget (`embedder`).
             None where it is not known here, as with a model behind an HTTP API.
     """
 
     info: ModelInfo
     tokenizer: TextTokenizer | None = None
+    marks: int = 0
+
+    @property
+    def window(self) -> int | None:
+        """Tokens of a text that the model reads, its marks left out; None: unknown."""
+        return None if self.info.max_tokens is None else self.info.max_tokens - self.marks
 
     @abstractmethod
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

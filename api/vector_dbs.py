@@ -93,10 +93,19 @@ def _check_weights(weights: dict[str, float]) -> dict[str, float]:
 DEFAULT_FIELD_WEIGHTS = {"content": 1.0, "title": 2.0}
 
 
+DEFAULT_CHUNK_SIZE = 256
+
+
 class ChunkingConfig(Strict):
     """How documents are split when a request does not say it itself; sizes in tokens."""
 
-    chunk_size_in_tokens: int = Field(256, ge=1, le=8192)
+    chunk_size_in_tokens: int = Field(
+        DEFAULT_CHUNK_SIZE,
+        ge=1,
+        le=8192,
+        description="Most cl100k tokens of a chunk. 256, the default, is also bounded by what the "
+        "embedding model reads, counted by its own tokenizer; another size is taken as it is.",
+    )
     overlap_in_tokens: int = Field(32, ge=0, le=4096)
 
     @model_validator(mode="after")

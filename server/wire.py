@@ -255,6 +255,9 @@ class InsertDocumentsReply(BaseModel):
     unread: dict[str, list[str]] = Field(
         description="By document_id, what could not be read: `2 pictures`, `comments`."
     )
+    notes: list[str] = Field(
+        description="What else to know, such as that chunks are longer than the model reads."
+    )
 
 
 class LimitsReply(BaseModel):

@@ -9,14 +9,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata, derive_chunk_id
+from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.rag.frame import item_template
 from corral.providers.rag.parsing import ParsedDocument
-from corral.providers.rag.splitting import Piece, split
+from corral.providers.rag.splitting import Piece, Window, split
 from corral.providers.rag.stored import document_hash
-from corral.providers.rag.tokens import DEFAULT_TOKENIZER, tokenizer
+from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
 
 
 def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
@@ -39,18 +40,43 @@ def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> 
         ) from None
 
 
+def window_of(embedder: Embedder) -> Window | None:
+    """Return what a model reads of a text; None where that is not known.
+
+    A model whose tokenizer is not here is taken to count as cl100k does.
+    """
+    if embedder.window is None:
+        return None
+    own = embedder.tokenizer
+    return Window(tokenizer() if own is None else own_tokenizer(own), embedder.window)
+
+
+def unread(chunks: Sequence[Chunk], window: Window, model: str) -> list[str]:
+    """Return a note where a model does not read all of some chunks, else nothing."""
+    count = sum(not window.holds(chunk.content) for chunk in chunks)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(chunks)} chunks are longer than the {window.size} tokens that {model} "
+        "reads: vector search does not know their ends. Leave chunk_size_in_tokens out, or "
+        "use a smaller one."
+    ]
+
+
 def chunks_of(
     document: RAGDocument,
     parsed: ParsedDocument,
     chunking: ChunkingConfig,
     vector_db: VectorDB,
+    window: Window | None = None,
     most: int | None = None,
 ) -> list[Chunk]:
     """Split a document and return its chunks in order; equal input gives equal ids.
 
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
-    (`chunk_metadata`) says where it is from and what its place in the document is. Where there are
+    (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
+    into the `window`, where one is given. Where there are
     more than `most`, splitting ends there and one more is returned.
     """
     pieces = split(
@@ -58,6 +84,7 @@ def chunks_of(
         chunk_size=chunking.chunk_size_in_tokens,
         overlap=chunking.overlap_in_tokens,
         markdown=parsed.markdown,
+        window=window,
         most=most,
     )
     metadata: dict[str, Any] = dict(document.metadata)

@@ -9,7 +9,7 @@ dropped, and the next window starts where that chunk did, overlap included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,23 @@ WINDOW_CHARACTERS_PER_TOKEN = 16
 follow each other without any punctuation (measured on one core)."""
 
 MIN_WINDOW_CHARACTERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What an embedding model reads of a text: so many tokens by its own count.
+
+    Attributes:
+        counter: Counts as the model does.
+        size: Tokens, >= 1.
+    """
+
+    counter: Tokenizer
+    size: int
+
+    def holds(self, text: str) -> bool:
+        """Return True if the model reads all of a text."""
+        return self.counter.count_within(text, self.size) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +67,7 @@ def split(
     overlap: int,
     markdown: bool = False,
     counter: Tokenizer | None = None,
+    window: Window | None = None,
     most: int | None = None,
 ) -> list[Piece]:
     """Return the chunks of a text, in its order; none for a blank text.
@@ -64,16 +82,17 @@ def split(
             Whole sentences or words are repeated, so it is often less.
         markdown: Whether headings, lists, code blocks and tables are boundaries.
         counter: Counts the tokens; cl100k where absent.
+        window: What a chunk has to fit into, too; None: nothing more.
         most: How many chunks are wanted: the work ends with the first one beyond, which is
             returned too. None: all.
     """
     counting = counter or tokenizer()
     kind = MarkdownSplitter if markdown else TextSplitter
-    splitter = kind.from_callback(counting.count, chunk_size, overlap)
-    window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * chunk_size)
+    splitter = kind.from_callback(_size(counting, chunk_size, window), chunk_size, overlap)
+    span = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * chunk_size)
     pieces: list[Piece] = []
     reached = first_token = covered = 0
-    for start, part in _spans(text, splitter, window):
+    for start, part in _spans(text, splitter, span):
         end = start + len(part)
         if not part.strip() or end <= covered:  # a window can begin within the overlap
             continue
@@ -84,6 +103,22 @@ def split(
         if most is not None and len(pieces) > most:
             break
     return pieces
+
+
+def _size(counter: Tokenizer, chunk_size: int, window: Window | None) -> Callable[[str], int]:
+    """Return what measures a text: at most `chunk_size` only where the window holds it, too."""
+    if window is None:
+        return counter.count
+    own, most = window.counter, window.size
+
+    def size(text: str) -> int:
+        tokens = counter.count(text)
+        # No tokenizer makes more tokens than there are bytes, but for a mark at the beginning.
+        if tokens > chunk_size or len(text) * 4 < most:
+            return tokens
+        return max(tokens, -(-own.count(text) * chunk_size // most))
+
+    return size
 
 
 def _spans(text: str, splitter: Any, window: int) -> Iterator[tuple[int, str]]:

@@ -14,10 +14,10 @@ from corral.api.rag import (
     RAGQueryConfig,
     RAGQueryResult,
 )
-from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.providers.config import Limits, RagSettings
 from corral.providers.rag.assembly import Assembly
-from corral.providers.rag.chunking import chunks_of, sizes
+from corral.providers.rag.chunking import chunks_of, sizes, unread, window_of
 from corral.providers.rag.fetching import Fetcher
 from corral.providers.rag.parsing import (
     ParsedDocument,
@@ -38,11 +38,13 @@ class InsertReport:
         chunks: What is stored now: the number of chunks by document id.
         unchanged: Ids of the documents that were left alone.
         unread: By document id, what it holds that could not be read.
+        notes: What the caller has to know, such as that chunks are longer than the model reads.
     """
 
     chunks: dict[str, int] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
     unread: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class RagTool:
@@ -93,7 +95,8 @@ class RagTool:
             documents: Each id once.
             vector_db_id: Where to.
             chunk_size_in_tokens: Most cl100k tokens of a chunk, 1 to 8192; None takes the
-                registration's.
+                registration's. Where nobody has said a size, chunks also fit into what the
+                embedding model reads; where somebody has, a note says if they do not.
             overlap: Most tokens repeated from the chunk before, at most half the size; None takes
                 the registration's share of the size.
             skip_unchanged: Whether to leave documents alone that are stored as they would be now.
@@ -115,6 +118,9 @@ class RagTool:
             origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
             same = await self._unchanged(documents, chunking, vector_db, origins)
             report.unchanged.extend(sorted(same) if skip_unchanged else [])
+        window = window_of(await self.library.embedder(vector_db.embedding_model))
+        said = chunk_size_in_tokens or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
+        bound = None if said else window
         chunks: list[Chunk] = []
         for number, document in enumerate(documents):
             if document.document_id in report.unchanged:
@@ -123,12 +129,17 @@ class RagTool:
             if parsed.unread:
                 report.unread[document.document_id] = parsed.unread
             most = self._limits.max_chunks_per_insert - len(chunks)
-            made = await self._reader.run(chunks_of, document, parsed, chunking, vector_db, most)
+            made = await self._reader.run(
+                chunks_of, document, parsed, chunking, vector_db, bound, most
+            )
             report.chunks[document.document_id] = len(made)
             chunks += made
             self._check_chunks(len(chunks))
         if report.chunks:
             await self.retrieval.store(vector_db_id, chunks, replace_documents=list(report.chunks))
+        if said and window is not None:
+            model = vector_db.embedding_model
+            report.notes.extend(await self._reader.run(unread, chunks, window, model))
         return report
 
     async def query(

@@ -130,18 +130,19 @@ class Client:
         path = _document_path(vector_db_id, document_id)
         return _object(await self._call("DELETE", path))
 
-    async def insert(
-        self, vector_db_id: str, documents: Sequence[JSON], chunk_size_in_tokens: int
-    ) -> None:
-        """Have the RAG tool split, embed and store documents; text stays text, addresses too."""
+    async def insert(self, vector_db_id: str, documents: Sequence[JSON]) -> list[str]:
+        """Have the RAG tool split, embed and store documents, and return its notes.
+
+        They are split as the vector DB was registered. Text stays text, addresses too.
+        """
         body = {
             "documents": [
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
             "vector_db_id": vector_db_id,
-            "chunk_size_in_tokens": chunk_size_in_tokens,
         }
-        await self._call("POST", "/v1/tool-runtime/rag-tool/insert", body)
+        reply = await self._call("POST", "/v1/tool-runtime/rag-tool/insert", body)
+        return list(_object(reply).get("notes") or []) if reply else []
 
     async def ask(self, vector_db_id: str, question: str, query_config: JSON) -> JSON:
         """Ask the RAG tool and return its reply: `content` and `metadata`."""

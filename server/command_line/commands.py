@@ -307,8 +307,7 @@ def _effective(settings: RunConfig) -> JSON:
 
 
 def say_passed_over(report: Report) -> None:
-    """Print to stderr which files were skipped, by reason, and which failed, each with its own."""
-    screen = display.console(stderr=True)
+    """Print to stderr which files were skipped and which failed, each with why, and the notes."""
     screen = display.console(stderr=True)
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for name, reason in report.skipped:
@@ -319,3 +318,5 @@ def say_passed_over(report: Report) -> None:
         screen.print(display.clean(line), soft_wrap=True)
     for name, reason in report.failed:
         screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)
+    for note in dict.fromkeys(report.notes):
+        screen.print(display.clean(f"Note: {note}"), soft_wrap=True)

@@ -55,13 +55,17 @@ class SourceFile:
 
 @dataclass(slots=True)
 class Report:
-    """What an ingest did: documents stored, and (file, reason) of those skipped and failed."""
+    """What an ingest did: documents stored, and (file, reason) of those skipped and failed.
+
+    `notes` are the server's, such as that chunks are longer than the model reads.
+    """
 
     documents: int = 0
     size: int = 0
     seconds: float = 0.0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 class SkippedFileError(Exception):
@@ -230,10 +234,9 @@ async def _send(
     """Send a batch; where it is refused, each document by itself."""
     if not documents:
         return
-    chunk_size = (vector_db.get("chunking") or {}).get("chunk_size_in_tokens", 256)
     bodies = [document for _, document in documents]
     try:
-        await client.insert(vector_db["identifier"], bodies, chunk_size)
+        report.notes += await client.insert(vector_db["identifier"], bodies)
     except CommandError as error:
         if not _may_be_one_documents_fault(error, bodies):
             raise

@@ -75,6 +75,7 @@ async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> Insert
         chunks=report.chunks,
         unchanged=report.unchanged,
         unread={name: list(what) for name, what in report.unread.items()},
+        notes=report.notes,
     )
 
 

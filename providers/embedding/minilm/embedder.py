@@ -113,6 +113,8 @@ class MiniLMEmbedder(Embedder):
     in different batches gives embeddings that agree to about six digits.
     """
 
+    marks = 2
+
     def __init__(
         self, model: Model, documents: ThreadPoolExecutor, queries: ThreadPoolExecutor
     ) -> None:

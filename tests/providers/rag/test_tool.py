@@ -19,6 +19,7 @@ from corral.providers.rag.tokens import tokenizer
 from corral.providers.rag.tool import InsertReport, RagTool
 
 from .fake_library import FakeLibrary, MemoryIndex, WordEmbedder
+from .test_tokens import Words
 
 PROSE = "Cattle graze in the valley. " * 60
 
@@ -300,6 +301,43 @@ def test_a_failed_insert_leaves_the_old_version() -> None:
     with pytest.raises(Unavailable):
         insert(library, document("a", "new a"), document("b", "new b"))
     assert contents(library) == ["old a"]
+
+
+class Reading(WordEmbedder):
+    """An embedder that reads ten words of a text, two of which are its marks."""
+
+    marks = 2
+
+    def __init__(self) -> None:
+        super().__init__("words")
+        self.info = self.info.model_copy(update={"max_tokens": 10})
+        self.tokenizer = Words()
+
+
+def longest(library: FakeLibrary) -> int:
+    """Return the words of the longest chunk."""
+    return max(len(text.split()) for text in contents(library))
+
+
+def test_chunks_fit_the_model_unless_somebody_says_a_size() -> None:
+    """The default size is also bounded by the model; one that is asked for is kept, with a note.
+
+    If this fails: the end of a chunk is stored and never found by its meaning.
+    """
+    for size, registered, fits in ((None, 256, True), (40, 256, False), (None, 40, False)):
+        sizes = {"chunk_size_in_tokens": registered, "overlap_in_tokens": 0}
+        library = FakeLibrary(chunking=sizes)
+        library.embedders["words"] = Reading()
+        report = insert(library, document("a", PROSE), chunk_size_in_tokens=size)
+        assert (longest(library) <= 8) == fits
+        if fits:
+            assert report.notes == []
+        else:
+            count = len(contents(library))
+            (note,) = report.notes
+            assert note.startswith(f"{count} of {count} chunks are longer than the 8 tokens that")
+    small = insert(library, document("a", PROSE), chunk_size_in_tokens=8)
+    assert small.notes == []
 
 
 # --- query -----------------------------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from corral.providers.embedding.minilm.embedder import MiniLMEmbedder
 from corral.providers.embedding.minilm.weights import MAX_TOKENS
+from corral.providers.rag.chunking import window_of
+from corral.providers.rag.splitting import split
 from corral.providers.rag.tokens import own_tokenizer
 
 
@@ -36,3 +40,25 @@ def test_a_cut_is_within_the_limit(embedder: MiniLMEmbedder) -> None:
     assert [counter.cut("torchtune grazes", n) for n in range(5)] == [
         "", "torch", "torchtu", "torchtune", "torchtune graz",
     ]  # fmt: skip
+
+
+GERMAN = "Der morsche Weidezaun gehört ausgebessert. Rindern schmecken Löwenzahn und Klee. "
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+def test_default_chunks_are_read_whole(embedder: MiniLMEmbedder, markdown: bool) -> None:
+    """The default size is bounded by the model's own count, too: 256 without its two marks.
+
+    256 tokens of cl100k are more word pieces than that in German and in code.
+    If this fails: vector search does not know the end of a chunk.
+    """
+    window = window_of(embedder)
+    assert window is not None
+    assert window.size == 254
+    code = "\n".join(f"    self._unrelated_{n} = make_index(vector_db_id={n})" for n in range(300))
+    for text in (GERMAN * 40, code, "the cow grazes. " * 500):
+        plain = split(text, chunk_size=256, overlap=32, markdown=markdown)
+        assert text.startswith("the") or not all(window.holds(piece.text) for piece in plain)
+        bound = split(text, chunk_size=256, overlap=32, markdown=markdown, window=window)
+        assert all(window.holds(piece.text) and piece.tokens <= 256 for piece in bound)
+        assert len(embedder.tokenizer.token_ends(bound[0].text)) > 120  # type: ignore[union-attr]
