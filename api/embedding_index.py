@@ -45,6 +45,9 @@ from corral.api.hits import Candidate, Hit, QueryChunksResponse
 from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.vector_dbs import SearchMode, VectorDB
 
+NUMBERS_AT_ONCE = 50_000
+"""Numbers of embeddings from which on they are checked in a thread (about 1 ms)."""
+
 
 class EmbeddingIndex(ABC):
     """The chunks of one vector DB, searchable by vector, keyword and both.
@@ -84,12 +87,22 @@ class EmbeddingIndex(ABC):
         replaced = check_document_ids(replace_documents)
         if not chunks and not replaced:
             return
+        if len(chunks) * self.vector_db.embedding_dimension < NUMBERS_AT_ONCE:
+            latest, matrix = self._checked(chunks, embeddings)
+        else:
+            latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
+        await self._add(latest, matrix, replaced)
+
+    def _checked(
+        self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
+    ) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
+        """Return the last chunk of each id, and their embeddings."""
         matrix = check_matrix(self.vector_db, chunks, embeddings)
         latest = last_of_each(chunks)
-        if len(latest) < len(chunks):
-            rows = list(latest.values())
-            chunks, matrix = [chunks[row] for row in rows], matrix[rows]
-        await self._add(chunks, matrix, replaced)
+        if len(latest) == len(chunks):
+            return chunks, matrix
+        rows = list(latest.values())
+        return [chunks[row] for row in rows], matrix[rows]
 
     async def query(
         self,

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -101,7 +102,7 @@ def check_embeddings(
             zero vector where a direction is needed (cosine, or `normalize`).
     """
     try:
-        given = np.asarray(embeddings)
+        given = _as_array(embeddings)
         if given.dtype.kind not in "iuf":  # strings, booleans, None, complex or huge numbers
             raise TypeError(f"dtype {given.dtype}")
     except (TypeError, ValueError) as error:
@@ -121,6 +122,16 @@ def check_embeddings(
     if normalize or metric is Metric.COSINE:
         _check_directions(result, field)
     return result
+
+
+def _as_array(embeddings: ArrayLike) -> NDArray[Any]:
+    """Return embeddings as an array, of a list one row at a time.
+
+    One call would hold the interpreter until all numbers are read, and with it every other thread.
+    """
+    if isinstance(embeddings, list) and embeddings and isinstance(embeddings[0], list):
+        return np.stack([np.asarray(row) for row in embeddings])
+    return np.asarray(embeddings)
 
 
 def _check_directions(array: NDArray[np.float32], field: str) -> None:

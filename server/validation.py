@@ -37,13 +37,16 @@ class InvalidBody(InvalidRequest):
         self.details = details
 
 
-def from_pydantic(error: ValidationError, raw: bytes, model: type[BaseModel]) -> InvalidBody:
+def from_pydantic(
+    error: ValidationError, raw: bytes, model: type[BaseModel], *, first: int = 0
+) -> InvalidBody:
     """Return the refusal of a body that `model` does not accept.
 
     Args:
         error: What pydantic raised.
         raw: The body.
         model: What was expected; its schema tells the known keys.
+        first: Where `raw` is a piece of a body, the number that its list's first item has there.
     """
     if error.error_count() > MAX_FINDINGS:
         message = f"The body breaks its schema in {error.error_count()} places. See /docs."
@@ -51,10 +54,12 @@ def from_pydantic(error: ValidationError, raw: bytes, model: type[BaseModel]) ->
     findings = error.errors(include_url=False, include_context=False)
     if findings[0]["type"] == "json_invalid":
         reason = findings[0]["msg"].removeprefix("Invalid JSON: ")
+        if first:  # the place is one in the piece
+            reason = f"{reason.partition(' at line')[0]}, behind item {first} of its list"
         return _invalid([_Finding((), f"The body is not valid JSON: {reason}.", "json_invalid")])
     data = pydantic_core.from_json(raw)
     meant = _meant(findings, data)
-    told = [_finding(found, data, model) for found in meant[:MAX_DETAILS]]
+    told = [_finding(found, data, model, first) for found in meant[:MAX_DETAILS]]
     return _invalid(told, more=len(meant) - 1)
 
 
@@ -84,10 +89,12 @@ def _invalid(findings: Sequence[_Finding], more: int = 0) -> InvalidBody:
     return InvalidBody(first.message + others, field=_path(first.location) or None, details=details)
 
 
-def _finding(found: Any, data: Any, model: type[BaseModel]) -> _Finding:
-    location = tuple(_sent_location(found, data))
+def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Finding:
+    in_piece = tuple(_sent_location(found, data))
+    location = (*in_piece[:1], *(p + first if isinstance(p, int) else p for p in in_piece[1:2]))
+    location += in_piece[2:]
     if found["type"] == "extra_forbidden":
-        known = list(_known_keys(model, location[:-1], data))
+        known = list(_known_keys(model, in_piece[:-1], data))
         return _Finding(location, _unknown_key(location, known), "extra_forbidden")
     message = _sentence(location, found["type"], found["msg"], found["input"])
     return _Finding(location, message, found["type"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,8 +93,7 @@ class Retrieval:
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
         vector_db = self.library.vector_db(vector_db_id)
-        cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
-        _check_dimensions(cleaned, vector_db.embedding_dimension)
+        cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
         embeddings = await self._embeddings(vector_db, cleaned)
         index = await self.library.index(vector_db_id)
         await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
@@ -250,6 +250,13 @@ def _empty_question() -> InvalidRequest:
         hint="Send what to look for, as a question or as words.",
         field="query",
     )
+
+
+def _all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
+    """Return the chunks with cleaned texts, their embeddings checked; not on the event loop."""
+    cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
+    _check_dimensions(cleaned, dimension)
+    return cleaned
 
 
 def _cleaned(number: int, chunk: Chunk) -> Chunk:

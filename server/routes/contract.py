@@ -25,6 +25,7 @@ from corral.providers.config import Limits
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.server.bodies import Pieces, cut
 from corral.server.validation import from_pydantic
 from corral.server.wire import ErrorBody
 
@@ -75,7 +76,8 @@ class ContractRoute(APIRoute):
         async def handle(request: Request) -> Response:
             raw = await request.body()
             _check_content_type(request)
-            return await handler(_ParsedRequest(request, await _parse(raw, model)))
+            pieces = await _cut(request, raw)
+            return await handler(_ParsedRequest(request, await _parse(raw, model, pieces)))
 
         return handle
 
@@ -129,7 +131,9 @@ class _Names(BaseModel):
 async def _providers(request: Request, raw: bytes) -> frozenset[str]:
     """Return the providers that an insert waits for; none where it is going to be refused."""
     stack: Stack = request.app.state.stack
-    names = _names(raw) if len(raw) < LARGE_BODY_BYTES else await asyncio.to_thread(_names, raw)
+    pieces = await _cut(request, raw)
+    head = pieces.rest if pieces else raw
+    names = _names(head) if len(head) < LARGE_BODY_BYTES else await asyncio.to_thread(_names, head)
     found = {names.provider_id}
     in_path = request.path_params.get("vector_db_id", "")
     for vector_db_id in filter(None, (in_path, names.vector_db_id, names.target_id)):
@@ -166,19 +170,38 @@ def _check_content_type(request: Request) -> None:
         )
 
 
-async def _parse(raw: bytes, model: type[BaseModel]) -> BaseModel:
+async def _cut(request: Request, raw: bytes) -> Pieces | None:
+    """Cut up a large body, once; None where it is small or cannot be cut."""
+    if len(raw) < LARGE_BODY_BYTES:
+        return None
+    if not hasattr(request.state, "pieces"):
+        request.state.pieces = await asyncio.to_thread(cut, raw)
+    return cast(Pieces | None, request.state.pieces)
+
+
+async def _parse(raw: bytes, model: type[BaseModel], pieces: Pieces | None) -> BaseModel:
     if not raw:
         raise InvalidRequest("The body is empty.", hint="Send a JSON object.")
     if len(raw) < LARGE_BODY_BYTES:
         return _validate(raw, model)
-    return await asyncio.to_thread(_validate, raw, model)
+    if pieces is None or pieces.name not in model.model_fields:
+        return await asyncio.to_thread(_validate, raw, model)
+    return await asyncio.to_thread(_validate_pieces, raw, model, pieces)
 
 
-def _validate(raw: bytes, model: type[BaseModel]) -> BaseModel:
+def _validate_pieces(raw: bytes, model: type[BaseModel], pieces: Pieces) -> BaseModel:
+    """Read a body piece by piece; the first that is wrong is refused as the whole would be."""
+    read = [_validate(body, model, first) for first, body in pieces.bodies(raw)]
+    joined = [item for part in read for item in getattr(part, pieces.name)]
+    return read[0].model_copy(update={pieces.name: joined})
+
+
+def _validate(raw: bytes, model: type[BaseModel], first: int = 0) -> BaseModel:
+    """Read a body, or a piece of one whose list begins with the item of number `first`."""
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
-        raise from_pydantic(error, raw, model) from None
+        raise from_pydantic(error, raw, model, first=first) from None
 
 
 PathId = Annotated[
