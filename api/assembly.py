@@ -28,25 +28,26 @@ class AssemblyOptions(Strict):
     """How a context is made of the chunks that were found."""
 
     order: Order = Field(
-        "score",
+        default="score",
         description="score: best first. document: document by document, each in its own order. "
         "edges: the best at both ends.",
     )
     expand: Expand | None = Field(
-        None,
+        default=None,
         description="How many adjacent chunks of its document join a chunk, before it and behind "
         "it, 0 to 5; without repeating the overlap. null: as the vector DB was registered (0).",
     )
     deduplicate: bool = Field(
-        True, description="Whether chunks whose text is there already, but for white space, go."
+        default=True,
+        description="Whether chunks whose text is there already, but for white space, go.",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
-        None,
+        default=None,
         description="Most chunks found of one document, 1 to 1000; adjacent chunks of `expand` do "
         "not count. null: as the vector DB was registered (no bound).",
     )
     citations: bool = Field(
-        False,
+        default=False,
         description="Whether chunks begin with a marker such as `[1]` and their source, and the "
         "answer's metadata says what each marker stands for.",
     )

@@ -164,28 +164,36 @@ class ChunkMetadata(Strict):
     source: Storable | None = None
     created_timestamp: int | None = None
     updated_timestamp: int | None = None
-    chunk_window: Storable | None = Field(None, description='Token span in its document, "0-512".')
+    chunk_window: Storable | None = Field(
+        default=None, description='Token span in its document, "0-512".'
+    )
     chunk_tokenizer: Storable | None = None
     chunk_embedding_model: Storable | None = None
     chunk_embedding_dimension: int | None = None
     content_token_count: int | None = None
     metadata_token_count: int | None = None
-    position: int | None = Field(None, ge=0, description="Its number in its document, from 0.")
-    char_start: int | None = Field(None, ge=0, description="Where it begins in its document.")
-    char_end: int | None = Field(None, ge=0, description="Where it ends, exclusive.")
-    page: int | None = Field(None, ge=1, description="The page on which it begins, from 1.")
+    position: int | None = Field(
+        default=None, ge=0, description="Its number in its document, from 0."
+    )
+    char_start: int | None = Field(
+        default=None, ge=0, description="Where it begins in its document."
+    )
+    char_end: int | None = Field(default=None, ge=0, description="Where it ends, exclusive.")
+    page: int | None = Field(default=None, ge=1, description="The page on which it begins, from 1.")
     previous_chunk_id: Identifier | None = None
     next_chunk_id: Identifier | None = None
     gap_before: Storable | None = Field(
-        None,
+        default=None,
         max_length=MAX_GAP,
         description="White space between the chunk before it and itself, which is in neither.",
     )
     document_hash: str | None = Field(
-        None, max_length=64, description="Of what its document was made from."
+        default=None, max_length=64, description="Of what its document was made from."
     )
     document_origin: str | None = Field(
-        None, max_length=255, description="Tells documents of one id apart, as their sender does."
+        default=None,
+        max_length=255,
+        description="Tells documents of one id apart, as their sender does.",
     )
 
 
@@ -200,7 +208,7 @@ class Chunk(Strict):
     metadata: Metadata = Field(default_factory=dict)
     embedding: list[float] | None = None
     chunk_metadata: ChunkMetadata | None = None
-    chunk_id: Identifier = Field("", validate_default=False)
+    chunk_id: Identifier = Field(default="", validate_default=False)
 
     @model_validator(mode="before")
     @classmethod

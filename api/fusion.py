@@ -106,8 +106,8 @@ class LegWeights(Strict):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    vector: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
-    keyword: float = Field(1.0, ge=0, le=1000, allow_inf_nan=False)
+    vector: float = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
+    keyword: float = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _some(self) -> LegWeights:
@@ -124,7 +124,7 @@ class _Ranker(Strict):
     model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
 
     candidates: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=MAX_CANDIDATES,
         description="Chunks that each leg hands to fusion; when absent max(2k, 40), and max(2k, "
@@ -150,7 +150,7 @@ class RRFRanker(_Ranker):
 
     type: Literal["rrf"] = "rrf"
     rank_constant: float = Field(
-        60.0,
+        default=60.0,
         ge=0,
         le=1e6,
         allow_inf_nan=False,
@@ -173,14 +173,14 @@ class WeightedRanker(_Ranker):
 
     type: Literal["weighted"] = "weighted"
     alpha: float = Field(
-        0.4,
+        default=0.4,
         ge=0,
         le=1,
         allow_inf_nan=False,
         description="Share of the vector leg; 0.4 was best on each of four judged sets.",
     )
     normalization: Literal["raw", "min_max", "z_score"] = Field(
-        "z_score",
+        default="z_score",
         description="raw: the scores in [0, 1] as they are; min_max: each leg's candidates "
         "stretched to [0, 1]; z_score: each leg's scores in units of their standard deviation, "
         "so that a leg counts more where it tells its candidates apart.",

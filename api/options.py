@@ -37,12 +37,12 @@ class RankingOptions(Strict):
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15", "rrf", "weighted"] | None = Field(
-        None, description="none: no re-ranking. auto, default-2024-11-15: as registered."
+        default=None, description="none: no re-ranking. auto, default-2024-11-15: as registered."
     )
-    score_threshold: float | None = Field(None, ge=0, le=1)
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
     hybrid_search: HybridSearchWeights | None = None
-    alpha: float | None = Field(None, ge=0, le=1)
-    impact_factor: float | None = Field(None, ge=0, le=1e6)
+    alpha: float | None = Field(default=None, ge=0, le=1)
+    impact_factor: float | None = Field(default=None, ge=0, le=1e6)
     weights: LegWeights | None = None
 
     @model_validator(mode="after")
@@ -76,29 +76,29 @@ class RankingOptions(Strict):
 class RetrievalOptions(Strict):
     """How chunks are found and ordered; null: as the vector DB was registered."""
 
-    mode: SearchMode | None = Field(None, description="null: the registered mode.")
-    ranker: Ranker | None = Field(None, description="null: the registered ranker.")
+    mode: SearchMode | None = Field(default=None, description="null: the registered mode.")
+    ranker: Ranker | None = Field(default=None, description="null: the registered ranker.")
     ranking_options: RankingOptions | None = Field(
-        None,
+        default=None,
         description="The same in OpenAI's words, instead of `ranker` and `score_threshold`.",
     )
     rerank: Rerank | None = Field(
-        None,
+        default=None,
         description="How the best chunks are ordered anew: mmr, bm25, model or none. null: as "
         "registered.",
     )
     cutoff: Cutoff | None = Field(
-        None,
+        default=None,
         description="gap: what comes after the largest drop of the score is left out. null: as "
         "registered.",
     )
     query_syntax: QuerySyntax | None = Field(
-        None,
+        default=None,
         description='web: "quoted phrases" have to be there, words after a minus must not; '
         "plain: the text has no signs. null: as registered.",
     )
     fuzzy: bool | None = Field(
-        None,
+        default=None,
         description="Whether the keyword leg also finds words spelled nearly like those of the "
         "query, on providers with that capability. null: as registered.",
     )
@@ -108,15 +108,19 @@ class RetrievalOptions(Strict):
         description="Further phrasings of the question: each is searched, the results are fused.",
     )
     filters: dict[str, Any] | None = Field(
-        None,
+        default=None,
         description="OpenAI-shaped: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
         "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
     )
     score_threshold: float | None = Field(
-        0.0, ge=0, le=1, description="Keep final scores at or above it. null or 0: all."
+        default=0.0, ge=0, le=1, description="Keep final scores at or above it. null or 0: all."
     )
-    include_embeddings: bool = Field(False, description="Whether chunks carry their embeddings.")
-    explain: bool = Field(False, description="Whether the answer says why each chunk is there.")
+    include_embeddings: bool = Field(
+        default=False, description="Whether chunks carry their embeddings."
+    )
+    explain: bool = Field(
+        default=False, description="Whether the answer says why each chunk is there."
+    )
 
     @model_validator(mode="after")
     def _in_openais_words(self) -> Self:

@@ -108,10 +108,10 @@ class RAGDocument(Strict):
 
     document_id: Identifier
     content: InterleavedText | URL
-    mime_type: str | None = Field(None, max_length=255)
+    mime_type: str | None = Field(default=None, max_length=255)
     metadata: Metadata = Field(default_factory=dict)
     origin: str | None = Field(
-        None,
+        default=None,
         max_length=255,
         description="Any text that tells it from other documents of this id, such as a hash of a "
         "file's path; see `same_origin_only`. It is kept with the chunks and never shown.",
@@ -136,7 +136,7 @@ class DefaultQueryGenerator(Strict):
     """The question as it stands: texts of a message joined by `separator`."""
 
     type: Literal["default"] = "default"
-    separator: str = Field(" ", max_length=100)
+    separator: str = Field(default=" ", max_length=100)
 
 
 QUERY_TEMPLATE_FIELD = re.compile(r"\{\{\s*(?:query|messages)\s*\}\}|\{(?:query|messages)\}")
@@ -199,16 +199,20 @@ class RAGQueryConfig(RetrievalOptions, AssemblyOptions):
 
     query_generator_config: QueryGenerator = DefaultQueryGenerator()
     max_tokens_in_context: int = Field(
-        4096, ge=1, le=1_000_000, description="Hard bound of the assembled context, in tokens."
+        default=4096,
+        ge=1,
+        le=1_000_000,
+        description="Hard bound of the assembled context, in tokens.",
     )
     max_chunks: MaxChunks = Field(
-        5, description="Most chunks in the context; `auto`: the root of the number of chunks."
+        default=5,
+        description="Most chunks in the context; `auto`: the root of the number of chunks.",
     )
     chunk_template: Annotated[str, AfterValidator(check_template)] = Field(
-        DEFAULT_CHUNK_TEMPLATE, max_length=10_000
+        default=DEFAULT_CHUNK_TEMPLATE, max_length=10_000
     )
     tokenizer: str = Field(
-        "cl100k",
+        default="cl100k",
         json_schema_extra={"enum": ["cl100k", "o200k", "bytes", "embedder"]},
         description="Tokenizer that counts the budget; `embedder`: the embedding model's own.",
     )

@@ -21,7 +21,7 @@ class _Rerank(Strict):
     model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
 
     candidates: int = Field(
-        DEFAULT_RERANK_CANDIDATES,
+        default=DEFAULT_RERANK_CANDIDATES,
         ge=1,
         le=MAX_RERANK_CANDIDATES,
         description="Best chunks that are ordered anew; never fewer than are wanted.",
@@ -30,9 +30,9 @@ class _Rerank(Strict):
 
 class _BM25(_Rerank):
     k1: float = Field(
-        1.2, ge=0, le=100, allow_inf_nan=False, description="Saturation of term frequency."
+        default=1.2, ge=0, le=100, allow_inf_nan=False, description="Saturation of term frequency."
     )
-    b: float = Field(0.75, ge=0, le=1, description="How much long texts are discounted.")
+    b: float = Field(default=0.75, ge=0, le=1, description="How much long texts are discounted.")
 
 
 class MMRRerank(_BM25):
@@ -40,14 +40,14 @@ class MMRRerank(_BM25):
 
     type: Literal["mmr"] = "mmr"
     lambda_: float = Field(
-        0.5,
+        default=0.5,
         ge=0,
         le=1,
         alias="lambda",
         description="1: relevance alone; 0: diversity alone.",
     )
     relevance: Literal["embedding", "bm25", "both"] = Field(
-        "embedding",
+        default="embedding",
         description="embedding: the cosine to the query; bm25: of the candidate's text; both: "
         "their mean.",
     )
@@ -65,7 +65,7 @@ class ModelRerank(_Rerank):
     type: Literal["model"] = "model"
     model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
     on_error: Literal["error", "degrade"] = Field(
-        "error",
+        default="error",
         description="degrade: where the model fails the order stays as it was, and the answer "
         "says so.",
     )

@@ -100,13 +100,13 @@ class ChunkingConfig(Strict):
     """How documents are split when a request does not say it itself; sizes in tokens."""
 
     chunk_size_in_tokens: int = Field(
-        DEFAULT_CHUNK_SIZE,
+        default=DEFAULT_CHUNK_SIZE,
         ge=1,
         le=8192,
         description="Most cl100k tokens of a chunk. 256, the default, is also bounded by what the "
         "embedding model reads, counted by its own tokenizer; another size is taken as it is.",
     )
-    overlap_in_tokens: int = Field(32, ge=0, le=4096)
+    overlap_in_tokens: int = Field(default=32, ge=0, le=4096)
 
     @model_validator(mode="after")
     def _overlap(self) -> ChunkingConfig:
@@ -119,31 +119,33 @@ class SearchSettings(Strict):
     """The part of a registration that decides how chunks are indexed and searched."""
 
     search_mode: SearchMode = Field(
-        SearchMode.HYBRID, description="Mode of a query that names none."
+        default=SearchMode.HYBRID, description="Mode of a query that names none."
     )
-    ranker: Ranker = Field(DEFAULT_RANKER, description="How hybrid results are fused.")
+    ranker: Ranker = Field(default=DEFAULT_RANKER, description="How hybrid results are fused.")
     rerank: Rerank | None = Field(
-        None, description="How the best chunks are ordered anew: mmr, bm25 or model; null: not."
+        default=None,
+        description="How the best chunks are ordered anew: mmr, bm25 or model; null: not.",
     )
     cutoff: Cutoff = Field(
-        "none", description="gap: what comes after the largest drop of the score is left out."
+        default="none",
+        description="gap: what comes after the largest drop of the score is left out.",
     )
     query_syntax: QuerySyntax = Field(
-        "plain",
+        default="plain",
         description='web: "quoted phrases" have to be in a chunk, words after a minus must not.',
     )
     fuzzy: bool = Field(
-        False,
+        default=False,
         description="Whether keyword search also finds words spelled nearly like the query's, on "
         "providers with that capability.",
     )
     language: Annotated[str, AfterValidator(language_name)] = Field(
-        "english",
+        default="english",
         description="ISO code or English name; decides stemming and stop words. `simple`: neither.",
     )
     metric: Metric = Metric.COSINE
     normalize: bool = Field(
-        True, description="Store embeddings with length 1, so that all metrics score alike."
+        default=True, description="Store embeddings with length 1, so that all metrics score alike."
     )
     field_weights: Annotated[dict[str, float], AfterValidator(_check_weights)] = Field(
         default_factory=lambda: dict(DEFAULT_FIELD_WEIGHTS),
@@ -152,12 +154,12 @@ class SearchSettings(Strict):
     )
     chunking: ChunkingConfig = ChunkingConfig()
     expand: Expand = Field(
-        0,
+        default=0,
         description="How many adjacent chunks of its document join a chunk in a context, before "
         "and behind it.",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
-        None, description="Most chunks found of one document in a context; null: no bound."
+        default=None, description="Most chunks found of one document in a context; null: no bound."
     )
 
     @model_validator(mode="before")
@@ -173,15 +175,15 @@ class VectorDBRegistration(SearchSettings):
 
     vector_db_id: Identifier
     embedding_model: str = Field(min_length=1, max_length=255)
-    embedding_dimension: int | None = Field(None, ge=1, le=16_000)
+    embedding_dimension: int | None = Field(default=None, ge=1, le=16_000)
     provider_id: str | None = None
     provider_vector_db_id: str | None = Field(
-        None,
+        default=None,
         max_length=255,
         description="An attached table of remote::pgvector, by its name there. Elsewhere Corral "
         "names its own storage, and only the vector_db_id itself is accepted.",
     )
-    vector_db_name: str | None = Field(None, max_length=255)
+    vector_db_name: str | None = Field(default=None, max_length=255)
 
 
 class VectorDB(SearchSettings):
@@ -195,5 +197,7 @@ class VectorDB(SearchSettings):
     embedding_dimension: int = Field(ge=1, le=16_000)
     vector_db_name: str | None = None
     created_at: float = Field(
-        0.0, ge=0, description="Unix seconds. An id that is deleted and registered anew differs."
+        default=0.0,
+        ge=0,
+        description="Unix seconds. An id that is deleted and registered anew differs.",
     )

@@ -89,18 +89,22 @@ class Providers(_Section):
 class Limits(_Section):
     """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
 
-    max_body_mib: float = Field(64, gt=0, description="Request body.")
+    max_body_mib: float = Field(default=64, gt=0, description="Request body.")
     max_k: int = Field(
-        1000,
+        default=1000,
         ge=5,
         le=1000,
         description="Hits of one query; at least the 5 of a query that names no number.",
     )
-    max_chunks_per_insert: int = Field(10_000, ge=1, description="Chunks of one insert.")
-    max_documents_per_insert: int = Field(1000, ge=1, description="Documents of one insert.")
-    max_vector_dbs_per_query: int = Field(32, ge=1, description="Vector DBs of one RAG query.")
+    max_chunks_per_insert: int = Field(default=10_000, ge=1, description="Chunks of one insert.")
+    max_documents_per_insert: int = Field(
+        default=1000, ge=1, description="Documents of one insert."
+    )
+    max_vector_dbs_per_query: int = Field(
+        default=32, ge=1, description="Vector DBs of one RAG query."
+    )
     max_concurrent_inserts: int = Field(
-        4, ge=1, description="Inserts at work at once, of each vector_io provider."
+        default=4, ge=1, description="Inserts at work at once, of each vector_io provider."
     )
 
 
@@ -125,7 +129,7 @@ class ServerSettings(_Section):
     """Where the server listens and what it accepts."""
 
     host: str = "127.0.0.1"
-    port: int = Field(8321, ge=0, le=65535, description="0 picks a free port.")
+    port: int = Field(default=8321, ge=0, le=65535, description="0 picks a free port.")
     allowed_hosts: list[HostName] = Field(
         default_factory=list,
         description="More names that the server answers to, such as a proxy's; '*': any.",
@@ -136,14 +140,16 @@ class ServerSettings(_Section):
 class DocumentLimits(_Section):
     """What reading one document may take; beyond it the answer is a 400 that names the setting."""
 
-    max_pages: int = Field(2000, ge=1, description="Pages of a PDF.")
+    max_pages: int = Field(default=2000, ge=1, description="Pages of a PDF.")
     max_paragraphs: int = Field(
-        100_000, ge=1, description="Paragraphs and table cells of a Word file."
+        default=100_000, ge=1, description="Paragraphs and table cells of a Word file."
     )
-    max_characters: int = Field(8_000_000, ge=1, description="Characters of the text.")
-    max_seconds: float = Field(30, gt=0, description="Time to read it.")
+    max_characters: int = Field(default=8_000_000, ge=1, description="Characters of the text.")
+    max_seconds: float = Field(default=30, gt=0, description="Time to read it.")
     max_memory_mib: int = Field(
-        1024, ge=256, description="Memory to read it, where the system can bound that (Linux)."
+        default=1024,
+        ge=256,
+        description="Memory to read it, where the system can bound that (Linux).",
     )
 
 
@@ -154,18 +160,18 @@ class RagSettings(_Section):
         default_factory=list,
         description="Hosts that document URLs may name; none by default, so nothing is fetched.",
     )
-    fetch_timeout_seconds: float = Field(10, gt=0)
-    fetch_max_mib: float = Field(16, gt=0)
+    fetch_timeout_seconds: float = Field(default=10, gt=0)
+    fetch_max_mib: float = Field(default=16, gt=0)
     document_limits: DocumentLimits = DocumentLimits()
     max_concurrent_readings: int = Field(
-        2, ge=1, le=64, description="Documents read at once, each in a process of its own."
+        default=2, ge=1, le=64, description="Documents read at once, each in a process of its own."
     )
 
 
 class RunConfig(_Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
-    version: int = Field(1, ge=1, le=1)
+    version: int = Field(default=1, ge=1, le=1)
     providers: Providers = Field(default_factory=Providers)
     default_embedding_model: str = "all-MiniLM-L6-v2"
     server: ServerSettings = ServerSettings()

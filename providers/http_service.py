@@ -73,9 +73,9 @@ class ServiceConfig(ProviderConfig):
     base_url: Annotated[str, AfterValidator(_service_url)]
     api_key: Annotated[SecretStr | None, AfterValidator(_header_value)] = None
     verify_tls: bool = True
-    timeout_seconds: float = Field(60, gt=0, le=3600)
-    max_retries: int = Field(4, ge=0, le=10)
-    retry_delay_seconds: float = Field(0.5, gt=0, le=60)
+    timeout_seconds: float = Field(default=60, gt=0, le=3600)
+    max_retries: int = Field(default=4, ge=0, le=10)
+    retry_delay_seconds: float = Field(default=0.5, gt=0, le=60)
 
 
 class HttpService:

@@ -46,9 +46,9 @@ class DeletedDocument(BaseModel):
 class CountedVectorDB(VectorDB):
     """A registered vector DB, with counts where they were asked for and its backend answered."""
 
-    chunk_count: int | None = Field(None, exclude_if=lambda count: count is None)
+    chunk_count: int | None = Field(default=None, exclude_if=lambda count: count is None)
     document_count: int | None = Field(
-        None,
+        default=None,
         exclude_if=lambda count: count is None,
         description="Documents: the `document_id`s in the metadata of its chunks.",
     )

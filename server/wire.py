@@ -72,7 +72,9 @@ class Error(BaseModel):
     type: Literal["invalid_request_error", "server_error"]
     param: str | None = Field(description="The field to blame, as a dotted path.")
     code: str | None = Field(description="A stable name for programs.")
-    detail: ErrorDetails | None = Field(None, description="Only where the schema is broken.")
+    detail: ErrorDetails | None = Field(
+        default=None, description="Only where the schema is broken."
+    )
 
 
 class ErrorBody(BaseModel):
@@ -87,12 +89,17 @@ class CopyRequest(Strict):
 
     target_id: Identifier = Field(description="The copy; registered like the source.")
     provider_id: str | None = Field(
-        None, description="Where the target is, or is to be; null: the source's own provider."
+        default=None,
+        description="Where the target is, or is to be; null: the source's own provider.",
     )
     after: str = Field(
-        "", max_length=MAX_ID_LENGTH, description="`last_id` of the step before; empty: begin."
+        default="",
+        max_length=MAX_ID_LENGTH,
+        description="`last_id` of the step before; empty: begin.",
     )
-    limit: int = Field(WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through.")
+    limit: int = Field(
+        default=WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through."
+    )
 
 
 class CopyReply(BaseModel):
@@ -128,14 +135,20 @@ class InsertedChunk(Chunk):
     """A piece of text with its metadata; equal chunk_id means the same chunk."""
 
     embedding: Listed[float] | None = Field(
-        None, description="As many numbers as the model has dimensions; null: computed here."
+        default=None,
+        description="As many numbers as the model has dimensions; null: computed here.",
     )
     # Their clients send these two; what is stored and returned is the same without them.
     mime_type: str | None = Field(
-        None, max_length=255, exclude=True, description="Accepted and not stored: content is text."
+        default=None,
+        max_length=255,
+        exclude=True,
+        description="Accepted and not stored: content is text.",
     )
     stored_chunk_id: Identifier | None = Field(
-        None, exclude=True, description="`chunk_id`, as Llama Stack's clients from 0.2.13 name it."
+        default=None,
+        exclude=True,
+        description="`chunk_id`, as Llama Stack's clients from 0.2.13 name it.",
     )
 
     @model_validator(mode="before")
@@ -158,7 +171,7 @@ class InsertChunksRequest(Strict):
         "At most `server.limits.max_chunks_per_insert`."
     )
     ttl_seconds: Annotated[None, BeforeValidator(_refuse_expiry)] = Field(
-        None, description="Chunks do not expire: anything but null is refused."
+        default=None, description="Chunks do not expire: anything but null is refused."
     )
 
 
@@ -166,7 +179,7 @@ class QueryParams(RetrievalOptions):
     """How to search; what is absent or null is as the vector DB was registered."""
 
     max_chunks: MaxChunks = Field(
-        3,
+        default=3,
         description="Most chunks wanted, within `server.limits.max_k`; `auto`: the root of the "
         "number of chunks.",
     )
@@ -231,10 +244,10 @@ class InsertDocumentsRequest(Strict):
         description="At most `server.limits.max_documents_per_insert`."
     )
     chunk_size_in_tokens: int | None = Field(
-        None, ge=1, le=8192, description="null: as the vector DB was registered."
+        default=None, ge=1, le=8192, description="null: as the vector DB was registered."
     )
     overlap_in_tokens: int | None = Field(
-        None, ge=0, le=4096, description="null: as the vector DB was registered."
+        default=None, ge=0, le=4096, description="null: as the vector DB was registered."
     )
     skip_unchanged: bool = Field(
         default=False,
@@ -356,7 +369,7 @@ class ProviderInfo(BaseModel):
     config: dict[str, Any] = Field(description="Its settings, secrets masked.")
     health: ProviderHealth
     capabilities: dict[str, Any] | None = Field(
-        None, description="What a vector_io provider can do."
+        default=None, description="What a vector_io provider can do."
     )
 
 
@@ -368,7 +381,7 @@ class ProviderType(BaseModel):
     provider_type: str
     description: str
     capabilities: dict[str, Any] | None = Field(
-        None, description="What a vector_io provider can do."
+        default=None, description="What a vector_io provider can do."
     )
 
 

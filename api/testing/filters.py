@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.filters import MAX_DEPTH, MAX_NODES, MAX_VALUES, matches, parse_filter
 from corral.api.testing.indexes import PLAIN, Handle, Indexes, chunk, ids
 from corral.api.testing.suite import Suite, needs
@@ -244,7 +244,9 @@ class FilterTests(Suite):
     def test_chunks_can_be_found_by_their_document(self, indexes: Indexes) -> None:
         """document_id is metadata like any other, also when it came in the chunk's own record."""
         index = indexes.open(**PLAIN)
-        recorded = Chunk(content="word", chunk_id="b", chunk_metadata={"document_id": "d"})
+        recorded = Chunk(
+            content="word", chunk_id="b", chunk_metadata=ChunkMetadata(document_id="d")
+        )
         index.add(
             [chunk("a", "word", document_id="d"), recorded, chunk("c", "word", document_id="e")]
         )

@@ -56,8 +56,8 @@ class ShownDocument(Row):
 
     document_id: str
     relevance: int | None = None
-    rank: int | None = Field(None, ge=1)
-    baseline_rank: int | None = Field(None, ge=1)
+    rank: int | None = Field(default=None, ge=1)
+    baseline_rank: int | None = Field(default=None, ge=1)
 
 
 class QualityRow(Row):
@@ -82,7 +82,9 @@ class QualityRow(Row):
     data_set: str
     n_queries: int = Field(ge=1)
     k: int = Field(ge=1)
-    seconds: float = Field(0.0, ge=0, description="Spent on the queries, embedding excluded.")
+    seconds: float = Field(
+        default=0.0, ge=0, description="Spent on the queries, embedding excluded."
+    )
     metrics: dict[str, Estimate]
     ndcg_by_query: dict[str, float]
     run_file: str | None = None
@@ -179,8 +181,8 @@ class SpeedRow(Row):
     fusion: str | None = None
     size: int = Field(ge=1)
     selectivity: float | None = None
-    concurrency: int = Field(1, ge=1)
-    k: int = Field(10, ge=1)
+    concurrency: int = Field(default=1, ge=1)
+    k: int = Field(default=10, ge=1)
     n_queries: int = Field(ge=1)
     p50_ms: float
     p95_ms: float

@@ -13,11 +13,12 @@ class ChunkFileConfig(ProviderConfig):
     """Settings of a provider that keeps the chunks of each vector DB in one SQLite file."""
 
     folder: Path | None = Field(
-        None, description="Where the files are; a folder named by provider_id in the data folder."
+        default=None,
+        description="Where the files are; a folder named by provider_id in the data folder.",
     )
     keyword_memory_mib: float = Field(
-        64, ge=0, description="Postings of common words kept in memory, per vector DB."
+        default=64, ge=0, description="Postings of common words kept in memory, per vector DB."
     )
     busy_timeout_seconds: float = Field(
-        10, gt=0, le=600, description="How long a write waits for another process's write."
+        default=10, gt=0, le=600, description="How long a write waits for another process's write."
     )

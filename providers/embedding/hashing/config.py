@@ -15,4 +15,4 @@ class HashingConfig(ProviderConfig):
             256 keeps texts of a few hundred words apart.
     """
 
-    dimension: int = Field(256, ge=1, le=4096)
+    dimension: int = Field(default=256, ge=1, le=4096)

@@ -24,7 +24,7 @@ class OpenAIModel(ProviderConfig):
 
     model: str = Field(min_length=1)
     dimension: int = Field(ge=1)
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     send_dimensions: bool = False
     query_prefix: str = ""
     document_prefix: str = ""
@@ -47,8 +47,8 @@ class OpenAIConfig(ServiceConfig):
     """
 
     models: list[OpenAIModel] = Field(min_length=1)
-    batch_size: int = Field(32, ge=1, le=2048)
-    max_concurrency: int = Field(4, ge=1, le=64)
+    batch_size: int = Field(default=32, ge=1, le=2048)
+    max_concurrency: int = Field(default=4, ge=1, le=64)
 
     @model_validator(mode="after")
     def _unique(self) -> OpenAIConfig:

@@ -28,11 +28,11 @@ class ChatConfig(ServiceConfig):
     models: list[Annotated[str, StringConstraints(min_length=1, max_length=255)]] = Field(
         min_length=1
     )
-    max_output_tokens: int = Field(128, ge=1, le=100_000)
+    max_output_tokens: int = Field(default=128, ge=1, le=100_000)
     reasoning: bool = False
-    timeout_seconds: float = Field(30, gt=0, le=600)
-    max_retries: int = Field(1, ge=0, le=10)
-    retry_delay_seconds: float = Field(0.2, gt=0, le=60)
+    timeout_seconds: float = Field(default=30, gt=0, le=600)
+    max_retries: int = Field(default=1, ge=0, le=10)
+    retry_delay_seconds: float = Field(default=0.2, gt=0, le=60)
 
     @model_validator(mode="after")
     def _unique(self) -> ChatConfig:

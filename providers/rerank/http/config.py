@@ -39,10 +39,10 @@ class HTTPRerankConfig(ServiceConfig):
         min_length=1
     )
     score: Literal["as_is", "sigmoid", "cosine"] = "as_is"
-    batch_size: int | None = Field(None, ge=1, le=1000)
-    timeout_seconds: float = Field(10, gt=0, le=600)
-    max_retries: int = Field(1, ge=0, le=10)
-    retry_delay_seconds: float = Field(0.2, gt=0, le=60)
+    batch_size: int | None = Field(default=None, ge=1, le=1000)
+    timeout_seconds: float = Field(default=10, gt=0, le=600)
+    max_retries: int = Field(default=1, ge=0, le=10)
+    retry_delay_seconds: float = Field(default=0.2, gt=0, le=60)
 
     @model_validator(mode="after")
     def _unique(self) -> HTTPRerankConfig:

@@ -39,41 +39,54 @@ class ChromaConfig(ProviderConfig):
     """
 
     folder: Path | None = Field(
-        None,
+        default=None,
         description="Where Chroma's files and the mirrors are, for a server the mirrors alone; a "
         "folder named by provider_id in the data folder.",
     )
     keyword_memory_mib: float = Field(
-        64, ge=0, description="Postings of common words kept in memory, per vector DB."
+        default=64, ge=0, description="Postings of common words kept in memory, per vector DB."
     )
     ef_search: int = Field(
-        200, ge=10, le=10_000, description="Candidates looked at by a search; more find more."
+        default=200,
+        ge=10,
+        le=10_000,
+        description="Candidates looked at by a search; more find more.",
     )
     ef_construction: int = Field(
-        200, ge=10, le=10_000, description="Candidates looked at when a chunk is added."
+        default=200, ge=10, le=10_000, description="Candidates looked at when a chunk is added."
     )
-    max_neighbors: int = Field(16, ge=4, le=256, description="Edges of a chunk in the graph.")
+    max_neighbors: int = Field(
+        default=16, ge=4, le=256, description="Edges of a chunk in the graph."
+    )
 
 
 class RemoteChromaConfig(ChromaConfig):
     """Settings of remote::chroma, those of inline::chroma among them."""
 
     url: Annotated[str, AfterValidator(_server_url)] = Field(
-        "http://127.0.0.1:8000", description="The server, without /api."
+        default="http://127.0.0.1:8000", description="The server, without /api."
     )
-    tenant: str = Field("default_tenant", min_length=1)
-    database: str = Field("default_database", min_length=1)
+    tenant: str = Field(default="default_tenant", min_length=1)
+    database: str = Field(default="default_database", min_length=1)
     headers: Annotated[dict[str, SecretStr], AfterValidator(_header_values)] = Field(
         default_factory=dict,
         description="Sent with every request, such as the key that a proxy before Chroma wants.",
     )
     timeout_seconds: float = Field(
-        30, gt=0, le=3600, description="Bound of one request to the server, retries included."
+        default=30,
+        gt=0,
+        le=3600,
+        description="Bound of one request to the server, retries included.",
     )
     max_retries: int = Field(
-        3, ge=0, le=10, description="Further attempts where the connection fails."
+        default=3, ge=0, le=10, description="Further attempts where the connection fails."
     )
     retry_delay_seconds: float = Field(
-        0.1, gt=0, le=10, description="Pause before the first of them; it doubles each time."
+        default=0.1,
+        gt=0,
+        le=10,
+        description="Pause before the first of them; it doubles each time.",
     )
-    max_connections: int = Field(16, ge=1, le=256, description="Connections kept to the server.")
+    max_connections: int = Field(
+        default=16, ge=1, le=256, description="Connections kept to the server."
+    )

@@ -13,7 +13,7 @@ class MemoryConfig(ProviderConfig):
     """Settings of inline::memory."""
 
     keyword: Literal["bm25", "fuzzy"] = Field(
-        "bm25",
+        default="bm25",
         description="bm25 finds the words of the query; fuzzy also words that differ by a typo, in "
         "every query.",
     )

@@ -24,7 +24,8 @@ class MilvusConfig(ProviderConfig):
     """Settings of inline::milvus."""
 
     folder: Path | None = Field(
-        None, description="Where the files are; a folder named by provider_id in the data folder."
+        default=None,
+        description="Where the files are; a folder named by provider_id in the data folder.",
     )
 
 
@@ -32,28 +33,34 @@ class RemoteMilvusConfig(ProviderConfig):
     """Settings of remote::milvus."""
 
     uri: Annotated[str, AfterValidator(_server_uri)] = Field(
-        "http://127.0.0.1:19530", description="The server; https for TLS."
+        default="http://127.0.0.1:19530", description="The server; https for TLS."
     )
-    token: SecretStr = Field(SecretStr(""), description="user:password, or an API key.")
-    database: str = Field("", description="Milvus database; empty for the default one.")
+    token: SecretStr = Field(default=SecretStr(""), description="user:password, or an API key.")
+    database: str = Field(default="", description="Milvus database; empty for the default one.")
     collection_prefix: str = Field(
-        "corral_",
+        default="corral_",
         pattern="^[A-Za-z_][A-Za-z0-9_]{0,31}$",
         description="What the names of Corral's collections begin with.",
     )
     certificate: Path | None = Field(
-        None, description="PEM file of the authority that signed the server's certificate."
+        default=None, description="PEM file of the authority that signed the server's certificate."
     )
     timeout_seconds: float = Field(
-        10, gt=0, le=3600, description="Bound of one request to the server, retries included."
+        default=10,
+        gt=0,
+        le=3600,
+        description="Bound of one request to the server, retries included.",
     )
     index: Literal["HNSW", "FLAT"] = Field(
-        "HNSW", description="FLAT is exact and reads every embedding. For new vector DBs."
+        default="HNSW", description="FLAT is exact and reads every embedding. For new vector DBs."
     )
-    hnsw_m: int = Field(16, ge=2, le=2048, description="Edges of a chunk in the graph.")
+    hnsw_m: int = Field(default=16, ge=2, le=2048, description="Edges of a chunk in the graph.")
     hnsw_ef_construction: int = Field(
-        200, ge=8, le=10_000, description="Candidates looked at when a chunk is added."
+        default=200, ge=8, le=10_000, description="Candidates looked at when a chunk is added."
     )
     hnsw_ef_search: int = Field(
-        128, ge=8, le=16_384, description="Candidates looked at by a search; more find more."
+        default=128,
+        ge=8,
+        le=16_384,
+        description="Candidates looked at by a search; more find more.",
     )

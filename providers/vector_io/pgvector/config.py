@@ -16,15 +16,15 @@ class Attachment(ProviderConfig):
     """A table that exists already, and what its columns are; it is only read."""
 
     table: str = Field(min_length=1, max_length=63)
-    schema_name: str = Field("public", min_length=1, max_length=63)
-    id_column: str = Field("id", min_length=1, max_length=63)
-    content_column: str = Field("content", min_length=1, max_length=63)
-    embedding_column: str = Field("embedding", min_length=1, max_length=63)
+    schema_name: str = Field(default="public", min_length=1, max_length=63)
+    id_column: str = Field(default="id", min_length=1, max_length=63)
+    content_column: str = Field(default="content", min_length=1, max_length=63)
+    embedding_column: str = Field(default="embedding", min_length=1, max_length=63)
     metadata_column: str | None = Field(
-        None, min_length=1, max_length=63, description="Of type jsonb or json; for filters."
+        default=None, min_length=1, max_length=63, description="Of type jsonb or json; for filters."
     )
     words_column: str | None = Field(
-        None,
+        default=None,
         min_length=1,
         max_length=63,
         description="A tsvector; without one, keyword search reads all texts.",
@@ -53,60 +53,66 @@ class PgvectorConfig(ProviderConfig):
     """Where the database is and how it is used; RFC 0009 says why."""
 
     dsn: SecretStr | None = Field(
-        None,
+        default=None,
         description="Connection string or URL as libpq takes it, instead of host, port, database, "
         "user, password and the ssl settings.",
     )
-    host: str = Field("127.0.0.1", min_length=1)
-    port: int = Field(5432, ge=1, le=65535)
-    database: str = Field("corral", min_length=1)
-    user: str = Field("corral", min_length=1)
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=5432, ge=1, le=65535)
+    database: str = Field(default="corral", min_length=1)
+    user: str = Field(default="corral", min_length=1)
     password: SecretStr | None = None
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
-        "prefer", description="`verify-full` over a network that is not yours."
+        default="prefer", description="`verify-full` over a network that is not yours."
     )
     ssl_root_certificate: Path | None = Field(
-        None, description="Certificates that verify-ca and verify-full trust."
+        default=None, description="Certificates that verify-ca and verify-full trust."
     )
     schema_name: str = Field(
-        "corral",
+        default="corral",
         pattern=r"^[^%\x00]{1,63}$",
         description="Schema of the tables; made where it is absent and the role may.",
     )
     max_connections: int = Field(
-        10, ge=1, le=1000, description="Most connections of this process; opened as needed."
+        default=10, ge=1, le=1000, description="Most connections of this process; opened as needed."
     )
     connect_timeout_seconds: float = Field(
-        5, gt=0, le=600, description="How long a request waits for a connection."
+        default=5, gt=0, le=600, description="How long a request waits for a connection."
     )
     statement_timeout_seconds: float = Field(
-        60, gt=0, le=86_400, description="How long one statement may take; index builds excepted."
+        default=60,
+        gt=0,
+        le=86_400,
+        description="How long one statement may take; index builds excepted.",
     )
     keyword: Literal["bm25", "ts_rank_cd"] = Field(
-        "bm25",
+        default="bm25",
         description="bm25: Corral's terms and scores, as on every backend. ts_rank_cd: "
         "PostgreSQL's full text search, title A, categories B, content C.",
     )
     text_search_configuration: str | None = Field(
-        None,
+        default=None,
         max_length=63,
         description="For ts_rank_cd; by default the one of the vector DB's language, or `simple`.",
     )
     exact_below_rows: int = Field(
-        5000,
+        default=5000,
         ge=0,
         description="Up to this many chunks, or chunks that pass the filter, the search is exact; "
         "beyond it uses the HNSW index, which is built when a vector DB reaches the number.",
     )
-    hnsw_m: int = Field(16, ge=2, le=100, description="Links of a node; for new indexes.")
+    hnsw_m: int = Field(default=16, ge=2, le=100, description="Links of a node; for new indexes.")
     hnsw_ef_construction: int = Field(
-        64, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
+        default=64, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
     )
     hnsw_ef_search: int = Field(
-        100, ge=1, le=1000, description="Candidates of a search: more is slower and more exact."
+        default=100,
+        ge=1,
+        le=1000,
+        description="Candidates of a search: more is slower and more exact.",
     )
     hnsw_max_scan_tuples: int = Field(
-        20_000, ge=1, description="Where a filtered search of the HNSW index ends."
+        default=20_000, ge=1, description="Where a filtered search of the HNSW index ends."
     )
     attach: dict[str, Attachment] = Field(
         default_factory=dict,

@@ -15,10 +15,11 @@ class QdrantEdgeConfig(ProviderConfig):
     """Settings of inline::qdrant; every default suits a laptop."""
 
     folder: Path | None = Field(
-        None, description="Where the folders are; one named by provider_id in the data folder."
+        default=None,
+        description="Where the folders are; one named by provider_id in the data folder.",
     )
     flush_each_write: bool = Field(
-        False,
+        default=False,
         description="Whether a write that returned also outlives a loss of power; costs 50 ms a "
         "write. A killed process loses nothing either way.",
     )
@@ -37,39 +38,50 @@ class QdrantConfig(ProviderConfig):
     """Settings of remote::qdrant."""
 
     url: Annotated[str, AfterValidator(_http_url)] = Field(
-        "http://127.0.0.1:6333",
+        default="http://127.0.0.1:6333",
         description="The server's REST address; https:// switches TLS on, for gRPC as well.",
     )
-    api_key: SecretStr | None = Field(None, description="Sent with each request. Use TLS with it.")
-    transport: Literal["rest", "grpc"] = Field(
-        "rest", description="gRPC is the faster one for large embeddings."
+    api_key: SecretStr | None = Field(
+        default=None, description="Sent with each request. Use TLS with it."
     )
-    grpc_port: int = Field(6334, ge=1, le=65535)
+    transport: Literal["rest", "grpc"] = Field(
+        default="rest", description="gRPC is the faster one for large embeddings."
+    )
+    grpc_port: int = Field(default=6334, ge=1, le=65535)
     timeout_seconds: int = Field(
-        10, ge=1, le=600, description="How long one request to the server may take."
+        default=10, ge=1, le=600, description="How long one request to the server may take."
     )
     retries: int = Field(
-        2,
+        default=2,
         ge=0,
         le=10,
         description="How often a request is sent again when the server cannot be reached, after "
         "0.1 seconds at first, then twice as long each time.",
     )
-    max_connections: int = Field(32, ge=1, le=1024, description="Of one process to the server.")
+    max_connections: int = Field(
+        default=32, ge=1, le=1024, description="Of one process to the server."
+    )
     collection_prefix: str = Field(
-        "corral-",
+        default="corral-",
         pattern="^[A-Za-z0-9_-]{0,64}$",
         description="How the names of Corral's collections begin.",
     )
     exact: bool = Field(
-        False, description="Whether to compare with every vector instead of asking the HNSW graph."
+        default=False,
+        description="Whether to compare with every vector instead of asking the HNSW graph.",
     )
     hnsw_ef: int = Field(
-        128, ge=1, le=10_000, description="Candidates that a search of the HNSW graph keeps."
+        default=128,
+        ge=1,
+        le=10_000,
+        description="Candidates that a search of the HNSW graph keeps.",
     )
     shards: int | None = Field(
-        None, ge=1, le=1000, description="Shards of a new collection; None leaves it to the server."
+        default=None,
+        ge=1,
+        le=1000,
+        description="Shards of a new collection; None leaves it to the server.",
     )
     replicas: int | None = Field(
-        None, ge=1, le=100, description="Copies of each shard of a new collection."
+        default=None, ge=1, le=100, description="Copies of each shard of a new collection."
     )

@@ -11,7 +11,7 @@ class SqliteConfig(ChunkFileConfig):
     """Settings of inline::sqlite; every default suits a laptop."""
 
     vector_memory_mib: float = Field(
-        1024,
+        default=1024,
         ge=0,
         description="A vector DB whose embeddings fit is searched in a memory copy; a larger one "
         "by sqlite-vec in the file, exactly too but more slowly. 100,000 x 384 take 147 MiB.",

@@ -25,39 +25,48 @@ class WeaviateConfig(ProviderConfig):
     """Settings of remote::weaviate."""
 
     url: Annotated[str, AfterValidator(_http_url)] = Field(
-        "http://127.0.0.1:8080",
+        default="http://127.0.0.1:8080",
         description="The server's REST address; https switches TLS on, for gRPC as well.",
     )
     grpc_host: str = Field(
-        "", description="Host of gRPC; empty for that of url. Weaviate Cloud has one of its own."
+        default="",
+        description="Host of gRPC; empty for that of url. Weaviate Cloud has one of its own.",
     )
-    grpc_port: int = Field(50051, ge=1, le=65535, description="443 at Weaviate Cloud.")
-    api_key: SecretStr | None = Field(None, description="Sent with each request. Use TLS with it.")
+    grpc_port: int = Field(default=50051, ge=1, le=65535, description="443 at Weaviate Cloud.")
+    api_key: SecretStr | None = Field(
+        default=None, description="Sent with each request. Use TLS with it."
+    )
     timeout_seconds: float = Field(
-        10, gt=0, le=600, description="Bound of one request to the server, retries included."
+        default=10,
+        gt=0,
+        le=600,
+        description="Bound of one request to the server, retries included.",
     )
     trust_environment: bool = Field(
-        False, description="Whether HTTP_PROXY, GRPC_PROXY and SSL_CERT_FILE are followed."
+        default=False, description="Whether HTTP_PROXY, GRPC_PROXY and SSL_CERT_FILE are followed."
     )
     collection_prefix: str = Field(
-        "Corral_",
+        default="Corral_",
         pattern="^[A-Z][A-Za-z0-9_]{0,63}$",
         description="How the names of Corral's collections begin.",
     )
     index: Literal["hnsw", "flat"] = Field(
-        "hnsw", description="flat compares with every embedding. For new vector DBs."
+        default="hnsw", description="flat compares with every embedding. For new vector DBs."
     )
     hnsw_max_connections: int = Field(
-        32, ge=4, le=2047, description="Edges of a chunk in the graph. For new vector DBs."
+        default=32, ge=4, le=2047, description="Edges of a chunk in the graph. For new vector DBs."
     )
     hnsw_ef_construction: int = Field(
-        128, ge=4, le=10_000, description="Candidates looked at when a chunk is added."
+        default=128, ge=4, le=10_000, description="Candidates looked at when a chunk is added."
     )
     hnsw_ef: int = Field(
-        128, ge=1, le=10_000, description="Candidates looked at by a search; more find more."
+        default=128,
+        ge=1,
+        le=10_000,
+        description="Candidates looked at by a search; more find more.",
     )
     replicas: int | None = Field(
-        None,
+        default=None,
         ge=1,
         le=100,
         description="Copies of a new vector DB in a cluster; default: the server's number. A write "
