@@ -121,7 +121,7 @@ class EmbeddedChroma(Engine):
 
     def names(self) -> list[str]:
         """Return the names of all collections."""
-        with _driver_errors(self._name):
+        with self.at_work():
             return [collection.name for collection in self._client.list_collections()]
 
     def drop(self, name: str) -> None:

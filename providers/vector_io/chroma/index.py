@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
@@ -119,9 +121,11 @@ class ChromaIndex(EmbeddingIndex):
         await self.close()
 
     async def close(self) -> None:
-        """Release the mirror's connections and this index's hold on Chroma."""
+        """Fold this process's markers, and release the mirror's connections and Chroma."""
         if not self._closed:
             self._closed = True
+            with suppress(CorralError):  # where Chroma is away, somebody else folds them
+                await self._threads.run(self._fold)
             await asyncio.to_thread(self._mirror.close)
             await asyncio.to_thread(self._release)
 
@@ -153,10 +157,15 @@ class ChromaIndex(EmbeddingIndex):
             rows.delete(self._collection, chunk_ids)
             self._mirror.follow()
 
+    def _fold(self) -> None:
+        with self._write_lock:
+            self._writer.close()
+
     def _drop_everything(self) -> None:
         with self._write_lock:
             self._drop_collection()
             self._mirror.drop()
+            self._writer = Writer(self._collection)  # which has nothing to fold
 
     # --- reading -----------------------------------------------------------------------------
 

@@ -10,6 +10,11 @@ both. So the markers and the number of rows are a version of the collection:
 
 A writer deletes its older markers once a newer one is acknowledged, and only those that were: what
 it does not know to be written may still arrive, and then has to be seen.
+
+A writer that ends folds all markers, its own and those of others, into one row, the *ledger*; who
+opens a collection with many does the same. A ledger lists the markers that it stands for, and a
+reader takes them as if they were there. It is written before they are deleted: a kill, or two
+processes at once, leave too many and never too few.
 """
 
 from __future__ import annotations
@@ -17,13 +22,20 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from corral.api.chunks import MAX_ID_LENGTH
-from corral.providers.vector_io.chroma.engine import Collection, Upsert
+from corral.providers.vector_io.chroma.engine import (
+    Collection,
+    Rows,
+    UnknownIds,
+    Upsert,
+    repeated,
+)
 
 KEPT_MARKERS = 16
 """Markers of one writer that may lie in a collection; few, since a search can meet them."""
@@ -32,51 +44,89 @@ RETIRED_SECONDS = 30 * 86_400
 anew, so that clocks may differ by days."""
 
 _MARK: dict[str, str | int] = {"marker": "corral"}
+_LEDGER = "ledger"
+
+
+_Mark = tuple[str, int]
+"""A marker: its writer and its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A version of a collection: its markers' ids, and how many chunks it holds."""
+    """A version of a collection: the ids of its markers and ledgers, and how many chunks it holds.
+
+    Attributes:
+        folded: What the ledgers stand for; it follows from their ids.
+    """
 
     markers: frozenset[str]
     count: int
+    folded: frozenset[_Mark] = field(default=frozenset(), compare=False)
 
     def dump(self) -> str:
-        """Return it as text; equal heads have equal texts."""
-        return json.dumps([self.count, *sorted(self.markers)])
+        """Return it as text."""
+        return json.dumps([self.count, *sorted(self.markers), *sorted(self.folded)])
 
     @classmethod
     def load(cls, text: str) -> Head:
         """Return what `dump` made a text of."""
-        count, *markers = json.loads(text)
-        return cls(frozenset(markers), count)
+        count, *rest = json.loads(text)
+        markers = frozenset(one for one in rest if isinstance(one, str))
+        folded = frozenset((one[0], one[1]) for one in rest if isinstance(one, list))
+        return cls(markers, count, folded)
+
+    def marks(self) -> frozenset[_Mark]:
+        """Return all markers, those that ledgers stand for too."""
+        return self.folded.union(_parse(one) for one in self.markers if not _is_ledger(one))
 
 
 def read_head(collection: Collection) -> Head:
-    """Return the version of a collection. The markers come first: what they tell of is counted."""
+    """Return the version of a collection, ledgers unread.
+
+    The markers come first: what they tell of is counted.
+    """
     markers = frozenset(collection.get(where=_MARK).ids)
     return Head(markers, collection.count() - len(markers))
 
 
+def read_news(collection: Collection, known: Head) -> Head:
+    """Return the version of a collection, with its ledgers read unless all are known.
+
+    Raises:
+        UnknownIds: Ledgers were folded while they were read, each time.
+    """
+    return repeated(partial(_read_news, collection, known))
+
+
+def _read_news(collection: Collection, known: Head) -> Head:
+    head = read_head(collection)
+    ledgers = [one for one in head.markers if _is_ledger(one)]
+    if known.markers.issuperset(ledgers):
+        return replace(head, folded=known.folded)
+    found = collection.get(ledgers, include=("metadatas",))
+    if len(found.ids) < len(ledgers):
+        raise UnknownIds("A ledger is gone.")
+    return replace(head, folded=_folded(found))
+
+
 def is_marker(row_id: str) -> bool:
-    """Say whether a row is a marker: its id is longer than a chunk's may be."""
+    """Say whether a row is a marker or a ledger: its id is longer than a chunk's may be."""
     return len(row_id) > MAX_ID_LENGTH
 
 
-def written_since(collection: Collection, seen: Iterable[str], head: Head) -> Iterator[list[str]]:
+def written_since(collection: Collection, seen: Head, head: Head) -> Iterator[list[str]]:
     """Yield the ids of rows that were written after what a reader has seen.
 
     Args:
         collection: Where to look.
-        seen: The markers that the reader knew.
-        head: The version that it wants to reach.
+        seen: The version that the reader knows.
+        head: The version that it wants to reach, of `read_news`.
     """
-    seen = frozenset(seen)
-    reached = _last_of_each(seen)
-    for writer, last in sorted(_last_of_each(head.markers - seen).items()):
+    reached, news = _last_of_each(seen.marks()), head.marks() - seen.marks()
+    for writer, last in sorted(_last_of_each(news).items()):
         if last > reached.get(writer, 0):
             yield _written(collection, writer, {"$gt": reached.get(writer, 0)})
-    for writer, number in sorted(map(_parse, head.markers - seen)):
+    for writer, number in sorted(news):
         if number < reached.get(writer, 0):  # it arrived late, after a timeout
             yield _written(collection, writer, {"$eq": number})
 
@@ -86,12 +136,41 @@ def _written(collection: Collection, writer: str, numbers: dict[str, int]) -> li
     return [row_id for row_id in collection.get(where=where).ids if not is_marker(row_id)]
 
 
-def _last_of_each(markers: Iterable[str]) -> dict[str, int]:
+def _last_of_each(marks: Iterable[_Mark]) -> dict[str, int]:
     """Return the largest number of each writer."""
     last: dict[str, int] = {}
-    for writer, number in map(_parse, markers):
+    for writer, number in marks:
         last[writer] = max(number, last.get(writer, 0))
     return last
+
+
+def fold(collection: Collection, most: int, own: str = "", needed: Container[int] = ()) -> None:
+    """Put one ledger in the place of all markers and ledgers, where there are more than so many.
+
+    Args:
+        collection: Where they lie.
+        most: How many may.
+        own: The caller's writer.
+        needed: Those of its numbers that a reader may still have to learn of.
+    """
+    if len(collection.get(where=_MARK).ids) <= most:
+        return
+    found = repeated(partial(collection.get, where=_MARK, include=("metadatas", "embeddings")))
+    if found.embeddings is None or not found.ids:
+        return
+    oldest = time.time_ns() - RETIRED_SECONDS * 10**9
+    marks = _folded(found) | {_parse(one) for one in found.ids if not _is_ledger(one)}
+    kept = [(w, n) for w, n in sorted(marks) if n >= oldest and (w != own or n in needed)]
+    ledger = _row_id(uuid.uuid4().hex, time.time_ns(), _LEDGER)
+    metadata = {**_MARK, "folded": json.dumps(kept, separators=(",", ":"))}
+    collection.upsert(Upsert([ledger], [metadata], found.embeddings[:1]))
+    collection.delete(found.ids)
+
+
+def _folded(found: Rows) -> frozenset[_Mark]:
+    """Return what the ledgers among some rows stand for."""
+    texts = [one["folded"] for one in found.metadatas if "folded" in one]
+    return frozenset((writer, number) for text in texts for writer, number in json.loads(text))
 
 
 class Writer:
@@ -106,14 +185,16 @@ class Writer:
         self._id = uuid.uuid4().hex
         self._number = 0
         self._acknowledged: list[str] = []
+        self._unsure: set[int] = set()  # of writes that failed, and may have been carried out
 
     def upsert(self, rows: Upsert) -> None:
         """Write rows in one request, one fewer than the collection's `batch_rows` at most."""
         self._number = max(self._number + 1, time.time_ns())
         stamp: dict[str, str | int] = {"writer": self._id, "number": self._number}
-        marker = f"corral:{self._id}:{self._number}:".ljust(MAX_ID_LENGTH + 45, ".")
+        marker = _row_id(self._id, self._number)
         direction = np.zeros((1, rows.embeddings.shape[1]), dtype=np.float32)
         direction[0, 0] = 1.0  # not zero, which has no cosine
+        self._unsure.add(self._number)
         self._collection.upsert(
             Upsert(
                 [*rows.ids, marker],
@@ -121,9 +202,16 @@ class Writer:
                 np.concatenate([rows.embeddings, direction]),
             )
         )
+        self._unsure.discard(self._number)
         self._acknowledged.append(marker)
         if len(self._acknowledged) > KEPT_MARKERS:
             self._retire()
+
+    def close(self) -> None:
+        """Fold the markers, if there is one of this writer's."""
+        if self._acknowledged or self._unsure:
+            last = {_parse(one)[1] for one in self._acknowledged[-1:]}
+            fold(self._collection, 1, self._id, last | self._unsure)
 
     def _retire(self) -> None:
         """Delete this writer's markers but the last, and all that are old enough."""
@@ -135,6 +223,14 @@ class Writer:
         self._acknowledged = [last]
 
 
-def _parse(marker: str) -> tuple[str, int]:
+def _row_id(writer: str, number: int, kind: str = "") -> str:
+    return f"corral:{writer}:{number}:{kind}".ljust(MAX_ID_LENGTH + 45, ".")
+
+
+def _is_ledger(row_id: str) -> bool:
+    return row_id.split(":")[3].startswith(_LEDGER)
+
+
+def _parse(marker: str) -> _Mark:
     _, writer, number, _ = marker.split(":")
     return writer, int(number)

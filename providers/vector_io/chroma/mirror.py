@@ -27,6 +27,7 @@ from corral.providers.vector_io.chroma.journal import (
     Head,
     is_marker,
     read_head,
+    read_news,
     written_since,
 )
 from corral.providers.vector_io.chroma.mirror_file import MirrorFile
@@ -94,16 +95,17 @@ class Mirror:
         if age < FRESH_SECONDS and read_head(self._collection) == known:
             return
         with self._following, self._file.writing() as connection:
-            head = read_head(self._collection)
             if _age_seconds(connection) > RETIRED_SECONDS / 2:
                 self._file.clear(connection)
-            if head != _head(connection):  # no other thread or process was faster
-                self._catch_up(connection, head)
+            known = _head(connection)
+            head = read_news(self._collection, known)
+            if head != known:  # no other thread or process was faster
+                self._catch_up(connection, known, head)
             _reach(connection, head)
 
-    def _catch_up(self, connection: apsw.Connection, head: Head) -> None:
+    def _catch_up(self, connection: apsw.Connection, known: Head, head: Head) -> None:
         """Apply what was written since, and where the number of chunks differs what was deleted."""
-        for ids in written_since(self._collection, _head(connection).markers, head):
+        for ids in written_since(self._collection, known, head):
             self._fetch(connection, ids)
         if self.count(connection) != head.count:
             stored = {row_id for row_id in self._collection.get().ids if not is_marker(row_id)}

@@ -14,7 +14,7 @@ from corral.providers.vector_io.chunk_file import state
 from corral.providers.vector_io.lexical import LEXICAL_VERSION, LexicalIndex
 from corral.providers.wal import use_wal
 
-LAYOUT = 1
+LAYOUT = 2
 """Changes with the tables; a file of another layout is made anew."""
 BUSY_SECONDS = 60
 """How long a process waits for another one that brings the file up to date."""

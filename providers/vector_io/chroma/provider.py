@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from corral.api.errors import CorralError, NotFound
+from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.engine import Collection, Engine
 from corral.providers.vector_io.chroma.index import ChromaIndex
+from corral.providers.vector_io.chroma.journal import KEPT_MARKERS, fold
 from corral.providers.vector_io.chroma.mirror import Mirror
 from corral.providers.vector_io.chroma.rest import ChromaServer
 from corral.providers.vector_io.chunk_provider import file_name, folder_of
@@ -68,6 +70,8 @@ class ChromaProvider(VectorIOProvider):
                 self._config.keyword_memory_mib,
             )
             mirror.prepare()
+            with suppress(ProviderError):  # housekeeping that the next one can do
+                fold(collection, KEPT_MARKERS)
         except BaseException:
             engine.release()
             raise

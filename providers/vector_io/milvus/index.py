@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from heapq import nsmallest
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import ProviderError
+from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
@@ -68,6 +69,8 @@ class MilvusIndex(EmbeddingIndex):
         self._store.load()
         if not is_new:
             self._store.tidy()
+            if not self._store.engine.embedded:
+                self._store.writers.fold()
             if self._store.analyzer_version() != ANALYZER_VERSION:
                 self._analyze_anew()
         self._store.sign()
@@ -120,6 +123,8 @@ class MilvusIndex(EmbeddingIndex):
         """Let go of the connection; an embedded Milvus is closed with its last index."""
         if self._open:
             self._open = False
+            with suppress(CorralError):  # where Milvus is away, somebody else does it in a week
+                await self._threads.run(self._fold)
             await asyncio.to_thread(self._store.engine.leave)
 
     # --- reading -----------------------------------------------------------------------------
@@ -195,7 +200,7 @@ class MilvusIndex(EmbeddingIndex):
         with self._store.engine.alone():
             version = None  # nobody else writes to an embedded Milvus
             if not self._store.engine.embedded:
-                version = frozenset(self._store.other_writers().items())
+                version = frozenset(self._store.writers.others().items())
             known = self._pages.following(after, limit, version)
             if known is not None:
                 return known
@@ -250,6 +255,10 @@ class MilvusIndex(EmbeddingIndex):
         finally:
             self._pages.forget()
         self._keywords.follow(gone=gone, come=come)
+
+    def _fold(self) -> None:
+        with self._writing:
+            self._store.writers.close()
 
     def _drop_collection(self) -> None:
         with self._store.engine.using():

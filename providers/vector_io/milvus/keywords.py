@@ -110,7 +110,7 @@ class Keywords:
                 return read(self._tally)
 
     def _other_writers(self) -> dict[str, str]:
-        return {} if self._store.engine.embedded else self._store.other_writers()
+        return {} if self._store.engine.embedded else self._store.writers.others()
 
     async def _counts(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
         """Return the statistics, and for each term key how many chunks hold it."""

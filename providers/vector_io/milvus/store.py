@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.milvus.engine import MOST_ROWS, Engine
+from corral.providers.vector_io.milvus.engine import Engine
 from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
 from corral.providers.vector_io.milvus.rows import (
     Entry,
@@ -35,6 +34,7 @@ from corral.providers.vector_io.milvus.schema import (
     indexes,
     stored_dimension,
 )
+from corral.providers.vector_io.milvus.writers import Writers
 from corral.providers.vector_io.text import ANALYZER_VERSION
 from corral.providers.vector_io.undo import undone_on_failure
 
@@ -57,6 +57,7 @@ class Store:
         vectors: The index of the embeddings, for a collection that is made.
 
     Attributes:
+        writers: The processes that write to it; not of an embedded Milvus.
         is_lite: Whether Milvus Lite answers, in this process or as a server: it has no index of
             arrays, so term keys are counted here, and it is told when to flush.
     """
@@ -69,8 +70,7 @@ class Store:
         self.maker = RowMaker(layout, stored_dimension(vector_db))
         self._name = name
         self._vector_db = vector_db
-        self._writer = f"writer-{uuid.uuid4().hex}"
-        self._written = 0
+        self.writers = Writers(self._call, self.maker)
         self._unflushed = 0
 
     # --- the collection ----------------------------------------------------------------------
@@ -216,14 +216,6 @@ class Store:
         found = self._call("query", filter=expression, output_fields=["count(*)"])
         return int(found[0]["count(*)"])
 
-    def other_writers(self) -> dict[str, str]:
-        """Return how often each other process has written, as text, by its row's key."""
-        writers = f"kind == {Kind.WRITER:d}"
-        found = self._call(
-            "query", filter=writers, output_fields=["pk", "payload"], limit=MOST_ROWS
-        )
-        return {row["pk"]: row["payload"] for row in found if row["pk"] != self._writer}
-
     # --- writing -----------------------------------------------------------------------------
 
     def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
@@ -241,9 +233,8 @@ class Store:
         """
         marked = [*rows, *(self.maker.blank(pk, Kind.DEAD) for pk in gone)] if rows else []
         if self.layout.arrays:
-            self._written += 1
             marked = marked or [self.maker.blank(pk, Kind.DEAD) for pk in gone]
-            marked.append(self.maker.blank(self._writer, Kind.WRITER, str(self._written)))
+            marked.append(self.writers.announcement())
         requests = list(self._requests(marked))
         if len(requests) > 1 and self.engine.embedded:
             raise InvalidRequest(

@@ -1,0 +1,98 @@
+"""What processes leave in a collection beside its chunks does not grow with their number."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
+from corral.providers.vector_io.chroma.index import ChromaIndex
+from corral.providers.vector_io.chroma.journal import KEPT_MARKERS, read_head
+from corral.providers.vector_io.chroma.provider import ChromaProvider, create, create_remote
+
+PROCESSES = KEPT_MARKERS + 4
+Make = Callable[[Path], ChromaProvider]
+
+
+@pytest.fixture(params=["inline", "remote"])
+def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Return what makes a provider as another process would, with a mirror of its own."""
+    if request.param == "inline":
+        return lambda mirrors: create("pet", ChromaConfig(folder=tmp_path), mirrors)
+    url = request.getfixturevalue("chroma_server").url
+    return lambda mirrors: create_remote(
+        "pet", RemoteChromaConfig(url=url, folder=mirrors), mirrors
+    )
+
+
+def registered() -> VectorDB:
+    """Return a registration of its own."""
+    return VectorDB.model_validate(
+        {
+            "identifier": "db",
+            "provider_id": "pet",
+            "provider_resource_id": "db",
+            "embedding_model": "none",
+            "embedding_dimension": 2,
+            "language": "simple",
+            "created_at": time.time(),
+        }
+    )
+
+
+def left(index: ChromaIndex) -> int:
+    """Return how many rows of bookkeeping lie in the collection."""
+    return len(read_head(index._collection).markers)
+
+
+async def write(index: ChromaIndex, number: int) -> None:
+    """Write a chunk that was there and one that was not."""
+    chunks = [Chunk(chunk_id=i, content=f"zebra n{number}") for i in ("same", f"c{number}")]
+    await index.add_chunks(chunks, [[1, 0]] * 2)
+
+
+async def seen(index: ChromaIndex, text: str) -> set[str]:
+    """Return what a keyword search finds."""
+    found = await index.query(None, text, k=99, mode="keyword")
+    return {chunk.chunk_id for chunk in found.chunks}
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_bookkeeping_does_not_grow_with_processes(provider: Make, tmp_path: Path, how: str) -> None:
+    """Twenty processes open a vector DB and write, one after the other; one that has looked before
+    finds what each has written. Closed, they leave one row beside the chunks; killed, the next
+    process that opens the vector DB makes one row of theirs.
+
+    If this fails: every search reads a row more for every command that was ever run.
+    """
+
+    async def run() -> None:
+        vector_db = registered()
+        watcher = await provider(tmp_path / "watcher").open_index(vector_db, create=True)
+        killed: list[Any] = []
+        for number in range(PROCESSES):
+            index = await provider(tmp_path / "writers").open_index(vector_db)
+            await write(index, number)
+            if how == "closed":
+                await index.close()
+                assert left(watcher) == 1
+            else:
+                killed.append(index)
+                assert left(watcher) <= KEPT_MARKERS + 1
+            if number % 7 == 0:
+                assert await seen(watcher, f"n{number}") == {"same", f"c{number}"}
+        last = PROCESSES - 1
+        assert await seen(watcher, f"n{last}") == {"same", f"c{last}"}
+        assert await watcher.count() == PROCESSES + 1
+        await watcher.delete()
+        for index in killed:
+            await index.close()
+
+    asyncio.run(run())
