@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -143,6 +144,40 @@ def test_markdown_is_split_at_headings() -> None:
     text = "# One\n\nfirst\n\n# Two\n\nsecond\n\n# Three\n\nthird"
     sections = [piece.text for piece in split(text, chunk_size=8, overlap=0, markdown=True)]
     assert sections == ["# One\n\nfirst", "# Two\n\nsecond", "# Three\n\nthird"]
+
+
+@pytest.mark.parametrize("overlap", [0, 8])
+@pytest.mark.parametrize("size", [30, 60, 256])
+def test_headings_and_fences_lead_what_follows(size: int, overlap: int) -> None:
+    """No chunk is a heading or a fence alone, however long the section or the code block is.
+
+    If this fails: a chunk of three words, all of them in the question, wins the query and says
+    nothing.
+    """
+    code = "\n".join(f"value_{n} = make({n})" for n in range(80))
+    text = (
+        f"# Guide\n\n## Cattle\n\n{prose(600)}\n\n### Code\n\n```python\n{code}\n```\n\n"
+        f"## Table\n\n<!-- begins -->\n\n{prose(40)}\n\n```\n{code}\n```\n\n## End\n\n{prose(300)}"
+    )
+    pieces = split(text, chunk_size=size, overlap=overlap, markdown=True)
+    check(text, pieces, size)
+    bare = r"\s*(#+ .*|```\w*|<!--.*)"
+    alone = [
+        piece.text
+        for piece in pieces
+        if all(re.fullmatch(bare, line) for line in piece.text.split("\n") if line.strip())
+    ]
+    assert alone == []
+    assert re.match("# Guide\\n\\n## Cattle\\n\\n[a-z]", pieces[0].text)
+
+
+def test_headings_without_a_body_stay() -> None:
+    """At the end of a text, or as long as a chunk: nothing is lost, and it ends."""
+    long = "# " + "very " * 40 + "long"
+    for text in ("# One", "text\n\n# End", f"{long}\n\ntext", "# a\n\n" * 3000, "```\n" * 3000):
+        pieces = split(text, chunk_size=16, overlap=4, markdown=True)
+        check(text, pieces, 16)
+    assert [p.text for p in split("# One", chunk_size=16, overlap=0, markdown=True)] == ["# One"]
 
 
 def test_token_spans_follow_the_document() -> None:
