@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from corral.api.calls import Calls
 from corral.api.checks import (
     MAX_IDS,
     AnyRanker,
@@ -53,6 +54,8 @@ class EmbeddingIndex(ABC):
     """The chunks of one vector DB, searchable by vector, keyword and both.
 
     Safe to call from many tasks at once. A write that has returned is seen by every later query.
+    `delete` and `close` wait for the calls at work, up to `DRAIN_SECONDS`, so that no hook runs in
+    an index that is gone. A call that comes later raises NotFound.
 
     Args:
         vector_db: The registration that the index serves.
@@ -60,6 +63,7 @@ class EmbeddingIndex(ABC):
 
     def __init__(self, vector_db: VectorDB) -> None:
         self.vector_db = vector_db
+        self._calls = Calls(vector_db.identifier)
 
     # --- the public road ---------------------------------------------------------------------
 
@@ -91,7 +95,8 @@ class EmbeddingIndex(ABC):
             latest, matrix = self._checked(chunks, embeddings)
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
-        await self._add(latest, matrix, replaced)
+        with self._calls:
+            await self._add(latest, matrix, replaced)
 
     def _checked(
         self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
@@ -148,25 +153,31 @@ class EmbeddingIndex(ABC):
             if search is SearchMode.KEYWORD
             else check_query_embedding(self.vector_db, embedding)
         )
-        ranked, found = await self._search(vector, text, k, search, passing, fusion, fuzzy=fuzzy)
-        kept = [hit for hit in ranked if hit.score >= threshold]
-        return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
+        with self._calls:
+            ranked, found = await self._search(
+                vector, text, k, search, passing, fusion, fuzzy=fuzzy
+            )
+            kept = [hit for hit in ranked if hit.score >= threshold]
+            return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
 
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
     ) -> list[Chunk]:
         """Return the chunks of these ids that exist, in the order of the ids."""
-        found = {c.chunk_id: c for c in await self._get(chunk_ids, include_embeddings)}
+        with self._calls:
+            found = {c.chunk_id: c for c in await self._get(chunk_ids, include_embeddings)}
         return [found[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in found]
 
     async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         """Delete the chunks of these ids, all or none; unknown ids are ignored."""
         if chunk_ids:
-            await self._delete_chunks(chunk_ids)
+            with self._calls:
+                await self._delete_chunks(chunk_ids)
 
     async def count(self) -> int:
         """Return the number of chunks stored."""
-        return await self._count()
+        with self._calls:
+            return await self._count()
 
     async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
@@ -187,7 +198,8 @@ class EmbeddingIndex(ABC):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
-        ids = list(await self._chunk_ids(start, size))
+        with self._calls:
+            ids = list(await self._chunk_ids(start, size))
         if len(ids) > size or any(one >= other for one, other in pairwise([start, *ids])):
             raise ContractViolation(
                 f"{self.vector_db.provider_id}: chunk ids are too many or not in ascending order."
@@ -210,7 +222,8 @@ class EmbeddingIndex(ABC):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
-        found = list(await self._documents(start, size))
+        with self._calls:
+            found = list(await self._documents(start, size))
         ids = [start, *(document.document_id for document in found)]
         if len(found) > size or any(one >= other for one, other in pairwise(ids)):
             raise ContractViolation(
@@ -223,14 +236,27 @@ class EmbeddingIndex(ABC):
 
         `add_chunks([], replace_documents=[document_id])` removes the document.
         """
-        return sorted(await self._document_chunk_ids(document_id))
+        with self._calls:
+            return sorted(await self._document_chunk_ids(document_id))
 
     async def delete(self) -> None:
-        """Drop the whole index with everything in it; the index must not be used afterwards."""
-        await self._drop()
+        """Drop the whole index with everything in it, once the calls at work have ended.
 
-    async def close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
-        """Release connections and memory; the stored data stays."""
+        Raises:
+            Unavailable: Some still run after `DRAIN_SECONDS`; nothing was dropped.
+            ProviderError: The backend failed; the index can still be used.
+        """
+        async with self._calls.ended():
+            await self._drop()
+
+    async def close(self) -> None:
+        """Release connections and memory, once the calls at work have ended; the data stays."""
+        await self._calls.drained()
+        await self._close()
+
+    def reopen(self) -> None:
+        """Accept calls again after `close`, for a provider that keeps an index and returns it."""
+        self._calls.accept()
 
     # --- what a provider writes --------------------------------------------------------------
 
@@ -273,7 +299,10 @@ class EmbeddingIndex(ABC):
 
     @abstractmethod
     async def _drop(self) -> None:
-        """Delete the index itself and release what it holds."""
+        """Delete the index itself and release what it holds. No other hook runs meanwhile."""
+
+    async def _close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
+        """Release connections and memory; the stored data stays."""
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -397,7 +426,7 @@ class EmbeddingIndex(ABC):
         chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
         missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
         if missing:
-            fetched = await self.get_chunks(missing, include_embeddings=include_embeddings)
+            fetched = await self._get(missing, include_embeddings)
             chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
         return [
             Hit(chunk, hit.score, _with_terms(hit.explanation, found[hit.chunk_id].matched_terms))

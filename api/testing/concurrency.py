@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
+import pytest
+
+from corral.api.errors import NotFound
 from corral.api.testing.hybrid import filled
-from corral.api.testing.indexes import PLAIN, Indexes, chunk, ids
+from corral.api.testing.indexes import PLAIN, Handle, Indexes, chunk, ids
 from corral.api.testing.suite import Suite
+
+WORDS = dict.fromkeys("abc", "zebra")
 
 
 class ConcurrencyTests(Suite):
@@ -72,6 +78,32 @@ class ConcurrencyTests(Suite):
         indexes.together(write(), *[read(mode) for mode in self.capabilities.modes * 2])
         assert index.count() == 80
 
+    @pytest.mark.parametrize("others", [0, 1])
+    def test_dropping_under_queries(self, indexes: Indexes, others: int) -> None:
+        """A query of a vector DB that is dropped answers in full or with NotFound, 20 times of 20.
+
+        So do those of another one that stays.
+
+        If this fails: a connection that indexes share is closed with the first or the last of them,
+        while calls use it; or the index lets go of something before its last call has ended.
+        """
+        left = [_filled_with(indexes.open(f"other{n}", **PLAIN), WORDS) for n in range(others)]
+        for number in range(20):
+            index = _filled_with(indexes.open(f"db{number}", **PLAIN), WORDS)
+            asked = [
+                _Asked(each, mode) for each in (index, *left) for mode in self.capabilities.modes
+            ]
+
+            async def drop(index: Handle = index, asked: Sequence[_Asked] = asked) -> None:
+                await asyncio.gather(*(one.first.wait() for one in asked))
+                await indexes.dropped(index)
+                for one in asked:
+                    one.last = True
+
+            indexes.together(drop(), *[one.ask() for one in asked * 2])
+        for index in left:
+            assert index.count() == len(WORDS)
+
     def test_a_write_is_seen_by_the_next_query(self, indexes: Indexes) -> None:
         """Once add_chunks or delete_chunks has returned, the next answer knows it, every time."""
         index = indexes.open(**PLAIN)
@@ -83,3 +115,28 @@ class ConcurrencyTests(Suite):
             index.remove(f"c{number:02}")
             for mode in self.capabilities.modes:
                 assert len(index.search(mode, [1, 0], "zebra", k=100).hits) == 19 - number
+
+
+class _Asked:
+    """An index that is asked until it is told to stop, or there is none any more."""
+
+    def __init__(self, handle: Handle, mode: str) -> None:
+        self._handle, self._mode = handle, mode
+        self.first = asyncio.Event()
+        self.last = False
+
+    async def ask(self) -> None:
+        while not self.last:
+            try:
+                response = await self._handle.index.query([1, 0], "zebra", mode=self._mode)
+            except NotFound:
+                assert self.first.is_set()
+                return
+            assert ids(response) == list(WORDS)
+            self.first.set()
+            await asyncio.sleep(0)
+
+
+def _filled_with(handle: Handle, texts: Mapping[str, str]) -> Handle:
+    handle.add_texts(texts)
+    return handle

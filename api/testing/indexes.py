@@ -224,7 +224,11 @@ class Indexes:
 
     def drop(self, handle: Handle) -> None:
         """Delete an index with everything in it."""
-        self.run(handle.index.delete())
+        self.run(self.dropped(handle))
+
+    async def dropped(self, handle: Handle) -> None:
+        """Delete an index with everything in it, beside other work of the event loop."""
+        await handle.index.delete()
         del self._open[handle.vector_db.identifier]
 
     def recreate(self, handle: Handle) -> Handle:

@@ -163,10 +163,10 @@ class ChunkFileIndex(EmbeddingIndex):
         return await asyncio.to_thread(self._ids_of_document, document_id)
 
     async def _drop(self) -> None:
-        await self.close()
+        await self._close()
         await asyncio.to_thread(self._unlink)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Close the connections."""
         while True:
             try:

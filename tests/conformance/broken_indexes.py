@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from toy_index import Entries, Entry, ToyIndex
 
 from corral.api.chunks import Chunk
+from corral.api.errors import ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
@@ -291,6 +292,24 @@ class StaleIdMap(ToyIndex):
         await super()._delete_chunks(chunk_ids)
         left = zip(self._load().items(), rows, strict=False)
         self._save({i: Entry(e.chunk, row, e.frequency, e.length) for (i, e), row in left})
+
+
+@caught_by("test_dropping_under_queries[1]")
+class SharedConnection(ToyIndex):
+    connected: ClassVar[bool] = True
+
+    async def _query_vector(self, embedding: Row, k: int, filters: Filter | None) -> Any:
+        found = await super()._query_vector(embedding, k, filters)
+        await asyncio.sleep(0)
+        if not self.connected:
+            raise ProviderError("The connection is closed.")
+        return found
+
+    async def _drop(self) -> None:
+        type(self).connected = False
+        await asyncio.sleep(0.01)
+        await super()._drop()
+        type(self).connected = True
 
 
 @caught_by("test_concurrent_adds_are_all_kept")

@@ -118,9 +118,9 @@ class ChromaIndex(EmbeddingIndex):
 
     async def _drop(self) -> None:
         await self._threads.run(self._drop_everything)
-        await self.close()
+        await self._close()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Fold this process's markers, and release the mirror's connections and Chroma."""
         if not self._closed:
             self._closed = True

@@ -49,10 +49,10 @@ class FaissIndex(ChunkFileIndex):
         with self._reading() as connection:
             self.vectors.build_if_due(connection)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Stop building, and close the connections."""
         await asyncio.to_thread(self.vectors.close)
-        await super().close()
+        await super()._close()
 
     def _unlink(self) -> None:
         super()._unlink()

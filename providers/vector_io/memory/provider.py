@@ -35,6 +35,7 @@ class MemoryProvider(VectorIOProvider):
                     )
                 fuzzy = self._config.keyword == "fuzzy"
                 self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, forget=self._forget)
+            self._indexes[key].reopen()
             return self._indexes[key]
 
     async def health(self) -> Health:

@@ -119,7 +119,7 @@ class MilvusIndex(EmbeddingIndex):
     async def _drop(self) -> None:
         await self._threads.run(self._drop_collection)
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Let go of the connection; an embedded Milvus is closed with its last index."""
         if self._open:
             self._open = False

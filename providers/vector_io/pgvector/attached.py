@@ -175,9 +175,9 @@ class AttachedIndex(EmbeddingIndex):
 
     async def _drop(self) -> None:
         """Forget the table, which stays as it is."""
-        await self.close()
+        await self._close()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Give the connections back."""
         if not self._closed:
             self._closed = True

@@ -170,9 +170,9 @@ class PgvectorIndex(EmbeddingIndex):
             )
 
         await self._database.run(work)
-        await self.close()
+        await self._close()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Give the connections back; the last index closes them."""
         if not self._closed:
             self._closed = True

@@ -149,7 +149,7 @@ class QdrantIndex(EmbeddingIndex):
     async def _drop(self) -> None:
         await self._collection.drop()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Release what the index holds."""
         await self._collection.close()
 

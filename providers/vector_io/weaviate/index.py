@@ -184,7 +184,7 @@ class WeaviateIndex(EmbeddingIndex):
         await self._collection.drop()
         await self._collection.leave()
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         """Let go of the connection."""
         await self._collection.leave()
 

@@ -144,13 +144,13 @@ def test_neighbors_are_fetched_once_a_step() -> None:
     insert(library, guide=GUIDE)
     index = library.indexes["db"]
     asked: list[list[str]] = []
-    get = index.get_chunks
+    get = index._get
 
-    async def watched(chunk_ids: Sequence[str], **options: Any) -> list[Chunk]:
+    async def watched(chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         asked.append(list(chunk_ids))
-        return await get(chunk_ids, **options)
+        return await get(chunk_ids, include_embeddings)
 
-    index.get_chunks = watched  # type: ignore[method-assign]
+    index._get = watched  # type: ignore[method-assign]
     ask(library, "hay eggs", expand=3)
     texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
     assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [
