@@ -144,7 +144,7 @@ class Provider(ABC):
         """Release what the provider holds."""
 
 
-Registered: TypeAlias = Callable[[], Collection[VectorDB]]
+Registered: TypeAlias = Callable[[], Awaitable[Collection[VectorDB]]]
 """Returns the registered vector DBs, of every provider, and those that are being registered."""
 
 

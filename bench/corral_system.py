@@ -99,7 +99,7 @@ class CorralSystem(System):
         if self._stack is None:
             return
         try:
-            if any(v.identifier == self.vector_db_id for v in self._stack.vector_dbs()):
+            if any(v.identifier == self.vector_db_id for v in await self._stack.vector_dbs()):
                 await self._stack.unregister(self.vector_db_id)
         finally:
             await self._stack.close()
@@ -112,8 +112,8 @@ class _Library:
         self._stack = stack
         self._embedder = _Given(dimension)
 
-    def vector_db(self, vector_db_id: str) -> VectorDB:
-        return self._stack.vector_db(vector_db_id)
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
+        return await self._stack.vector_db(vector_db_id)
 
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         return await self._stack.index(vector_db_id)

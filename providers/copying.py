@@ -183,7 +183,7 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
         Conflict: They differ; the message says in what.
         ProviderError: A backend failed.
     """
-    vector_dbs = stack.vector_db(source_id), stack.vector_db(target_id)
+    vector_dbs = await stack.vector_db(source_id), await stack.vector_db(target_id)
     _check_settings(*vector_dbs, None)
     source, target = await stack.index(source_id), await stack.index(target_id)
     able = [_capabilities(stack, one) for one in vector_dbs]
@@ -210,9 +210,9 @@ async def _target(
     stack: Stack, source_id: str, target_id: str, provider_id: str | None, *, register: bool
 ) -> None:
     """See that the target is there, registered like the source."""
-    source = stack.vector_db(source_id)
+    source = await stack.vector_db(source_id)
     try:
-        target = stack.vector_db(target_id)
+        target = await stack.vector_db(target_id)
     except NotFound:
         if not register:
             raise

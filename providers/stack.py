@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +40,7 @@ from corral.api.provider import (
 from corral.api.reranker import ModelRerank, Rerank, Reranker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import ProviderEntry, RunConfig
+from corral.providers.open_indexes import OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
     check_resource,
@@ -92,52 +92,52 @@ class Stack:
         self._providers: dict[tuple[Api, str], Provider] = {}
         self._check_default_model()
         self._vector_dbs = VectorDBStore(home / "registry.db")
-        self._indexes: dict[str, tuple[VectorDB, EmbeddingIndex]] = {}
         self._made: dict[str, VectorDB] = {}
-        # A lock for each vector DB: a backend that is slow to open holds up nobody else's.
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._open = OpenIndexes(self._vector_dbs, self._spec, self._vector_io)
 
     # --- vector DBs --------------------------------------------------------------------------
 
-    def vector_dbs(self) -> list[VectorDB]:
+    async def vector_dbs(self) -> list[VectorDB]:
         """Return the registered vector DBs, by identifier."""
-        return self._vector_dbs.all()
+        return await self._open.registered()
 
-    def vector_db(self, vector_db_id: str) -> VectorDB:
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
         """Return a registered vector DB.
 
         Raises:
             NotFound: There is none of that id.
         """
-        return self._vector_dbs.get(vector_db_id)
+        found = await self._vector_dbs.get(vector_db_id)
+        self._open.notice_changes()
+        return found
+
+    async def registered(self, vector_db_ids: Iterable[str]) -> set[str]:
+        """Return those of some ids under which a vector DB is registered."""
+        return await self._vector_dbs.known(vector_db_ids)
 
     async def register(self, registration: VectorDBRegistration) -> VectorDB:
         """Register a vector DB, make its index, and return what was stored.
 
-        Registering the same thing again returns the stored one. A refused registration leaves
-        nothing behind.
+        Registering the same thing again returns the stored one, and makes it usable where its data
+        is gone: it is empty then. A refused registration leaves nothing behind.
 
         Raises:
             UnknownProvider: No such provider; the message names the nearest.
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
             Conflict: The id is taken by a registration that differs; the message names where.
+            ProviderError: The backend failed, or another process has the registry locked.
         """
         vector_db = self._resolve(registration)
-        async with self._locks[vector_db.identifier]:
-            stored = self._vector_dbs.find(vector_db.identifier)
-            if stored is not None:
-                return same_registration(stored, vector_db)
-            with self._making(vector_db):
-                provider = self._vector_io(vector_db.provider_id)
-                index = await provider.open_index(vector_db, create=True)
-                try:
-                    self._vector_dbs.add(vector_db)
-                except Conflict:  # another process was faster
-                    await index.delete()  # our own, which nobody has seen
-                    return same_registration(self._vector_dbs.get(vector_db.identifier), vector_db)
-            self._indexes[vector_db.identifier] = (vector_db, index)
-        return vector_db
+        async with self._open.lock[vector_db.identifier]:
+            stored = await self._vector_dbs.find(vector_db.identifier)
+            if stored is None:
+                with self._making(vector_db):
+                    stored = await self._make(vector_db)
+            if stored is not vector_db:
+                same_registration(stored, vector_db)
+                await self._open.usable(stored)
+        return stored
 
     async def change_search(self, vector_db_id: str, settings: Mapping[str, Any]) -> VectorDB:
         """Change how a vector DB is searched; what is stored in it stays as it is.
@@ -150,26 +150,43 @@ class Stack:
             NotFound: There is none of that id.
             InvalidRequest: A setting is none of `QUERY_SETTINGS`, malformed, or beyond the
                 provider; nothing is changed.
+            Conflict: Another process changed it at the same time.
         """
-        changed = with_search(self.vector_db(vector_db_id), settings)
-        check_capabilities(changed, self._spec(changed.provider_id).capabilities)
-        self._check_reranker(changed.rerank)
-        self._vector_dbs.replace(changed)
+        async with self._open.lock[vector_db_id]:
+            stored = await self.vector_db(vector_db_id)
+            changed = with_search(stored, settings)
+            check_capabilities(changed, self._spec(changed.provider_id).capabilities)
+            self._check_reranker(changed.rerank)
+            await self._vector_dbs.replace(stored, changed)
         return changed
 
-    async def unregister(self, vector_db_id: str) -> None:
-        """Delete a vector DB with all its chunks.
+    async def unregister(self, vector_db_id: str) -> str:
+        """Delete a vector DB with all its chunks, once the requests that use it have ended.
+
+        What is registered under the id when this is called is deleted, never a successor.
+
+        Returns:
+            What stays behind, in a sentence; "" where nothing does.
 
         Raises:
             NotFound: There is none of that id.
             ProviderError: The backend failed; the vector DB is still registered.
         """
-        self.vector_db(vector_db_id)
-        with suppress(NotFound):  # an earlier deletion ended half-way, or another's was faster
-            await (await self.index(vector_db_id)).delete()
-        async with self._locks[vector_db_id]:
-            self._vector_dbs.remove(vector_db_id)
-            self._indexes.pop(vector_db_id, None)
+        asked = await self.vector_db(vector_db_id)
+        if (Api.VECTOR_IO, asked.provider_id) not in self._entries:
+            await self._vector_dbs.remove(asked)
+            return (
+                f"Its provider {asked.provider_id!r} is not in run.yaml any more: the registration "
+                f"is deleted, the chunks stay where that provider keeps them."
+            )
+        async with self._open.lock[vector_db_id]:
+            stored = await self._vector_dbs.find(vector_db_id)
+            if stored is not None and stored.created_at == asked.created_at:
+                with suppress(NotFound):  # an earlier deletion ended half-way
+                    await (await self._open.index(stored)).delete()
+                self._open.forget(vector_db_id)
+                await self._vector_dbs.remove(stored)
+        return ""
 
     async def orphans(self, provider_id: str) -> list[Orphan]:
         """Return what a vector_io provider holds for no registration; see its contract.
@@ -178,8 +195,12 @@ class Stack:
             UnknownProvider: There is no such provider.
             ProviderError: It cannot be asked.
         """
-        provider = self._vector_io(provider_id)
-        return await provider.orphans(lambda: [*self._made.values(), *self._vector_dbs.all()])
+
+        async def registered() -> list[VectorDB]:
+            made = list(self._made.values())  # first: those that are done meanwhile are registered
+            return [*made, *await self._vector_dbs.all()]
+
+        return await self._vector_io(provider_id).orphans(registered)
 
     @contextmanager
     def _making(self, vector_db: VectorDB) -> Iterator[None]:
@@ -193,24 +214,18 @@ class Stack:
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         """Return the index of a registered vector DB, opening it at the first call.
 
+        Its calls raise NotFound once the vector DB is deleted, by whomever.
+
         Raises:
             NotFound: There is none of that id, or its data is gone from the backend.
             ProviderError: The backend cannot be reached.
         """
-        vector_db = self._vector_dbs.get(vector_db_id)
-        held = self._indexes.get(vector_db_id)
-        if held is not None and held[0] == vector_db:
-            return held[1]
-        async with self._locks[vector_db_id]:
-            held = self._indexes.pop(vector_db_id, None)
-            if held is not None and held[0] != vector_db:  # registered anew by another process
-                await held[1].close()
-                held = None
-            if held is None:
-                provider = self._vector_io(vector_db.provider_id)
-                held = (vector_db, await provider.open_index(vector_db))
-            self._indexes[vector_db_id] = held
-        return held[1]
+        vector_db = await self.vector_db(vector_db_id)
+        held = self._open.get(vector_db)
+        if held is not None:
+            return held
+        async with self._open.lock[vector_db_id]:
+            return await self._open.index(await self._vector_dbs.get(vector_db_id))
 
     # --- models and providers ----------------------------------------------------------------
 
@@ -270,13 +285,25 @@ class Stack:
 
     async def close(self) -> None:
         """Close every index and provider."""
-        for _, index in self._indexes.values():
-            await index.close()
+        await self._open.close()
         for provider in self._providers.values():
             await provider.close()
-        self._vector_dbs.close()
+        await self._vector_dbs.close()
 
     # --- inside ------------------------------------------------------------------------------
+
+    async def _make(self, vector_db: VectorDB) -> VectorDB:
+        """Make the index of a new vector DB, register it, and return what is registered now."""
+        index = await self._vector_io(vector_db.provider_id).open_index(vector_db, create=True)
+        try:
+            await self._vector_dbs.add(vector_db)
+        except BaseException as error:
+            await index.delete()  # our own, which nobody has seen
+            if isinstance(error, Conflict):  # another process was faster
+                return await self._vector_dbs.get(vector_db.identifier)
+            raise
+        self._open.keep(index)
+        return vector_db
 
     def _resolve(self, registration: VectorDBRegistration) -> VectorDB:
         provider_id = registration.provider_id or self.config.providers.vector_io[0].provider_id

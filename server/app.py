@@ -25,6 +25,7 @@ from corral.server.errors import install
 from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.routes import ROUTERS
+from corral.server.routes.documents import RegisteredIds
 from corral.server.routes.inspect import DISTRIBUTION
 
 GRACE_SECONDS = 10
@@ -88,6 +89,7 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     app.state.limits = settings.server.limits
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
+    app.add_middleware(RegisteredIds)
     app.add_middleware(BodyLimit, limits=settings.server.limits)
     app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope)  # added last, so it is the outermost

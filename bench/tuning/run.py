@@ -98,7 +98,7 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
         CorralError: The embedder or the backend failed.
     """
     async with _opened(plan) as (stack, vector_db_id, questions):
-        vector_db = stack.vector_db(vector_db_id)
+        vector_db = await stack.vector_db(vector_db_id)
         with watch(len(questions.texts)) as advance:
             answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
         _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
@@ -120,7 +120,7 @@ async def _opened(plan: TunePlan) -> AsyncIterator[tuple[Stack, str, Questions]]
         vector_db_id = str(plan.db)
         if plan.queries is not None:
             questions = read_questions(plan.queries)
-            stack.vector_db(vector_db_id)
+            await stack.vector_db(vector_db_id)
         else:
             index = await stack.index(vector_db_id)
             questions = await generate(index, plan.generate or 0, plan.seed)

@@ -32,9 +32,6 @@ Search: TypeAlias = Callable[[int], Awaitable[Retrieved]]
 class Library(Protocol):
     """Where vector DBs, their indexes and embedders are found."""
 
-    def vector_db(self, vector_db_id: str) -> VectorDB:
-        """Return a registered vector DB, or raise NotFound naming the id."""
-
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         """Return the index of a registered vector DB."""
 
@@ -47,21 +44,20 @@ class Assembly:
 
     Args:
         library: Where the vector DBs are.
-        vector_db_ids: Those of the request.
+        vector_dbs: Those of the request.
         config: The request's options.
 
     Raises:
-        NotFound: One of the vector DBs does not exist.
         InvalidRequest: `vector_db_weights` names a vector DB that is not among them.
     """
 
     def __init__(
-        self, library: Library, vector_db_ids: Sequence[str], config: RAGQueryConfig
+        self, library: Library, vector_dbs: Sequence[VectorDB], config: RAGQueryConfig
     ) -> None:
         self._library = library
         self._config = config
-        self._vector_dbs = [library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
-        _check_weights(config.vector_db_weights, vector_db_ids)
+        self._vector_dbs = list(vector_dbs)
+        _check_weights(config.vector_db_weights, [each.identifier for each in vector_dbs])
         capped, wide = config.max_chunks_per_document, config.expand
         self._caps = {
             each.identifier: each.max_chunks_per_document if capped is None else capped

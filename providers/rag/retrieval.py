@@ -51,7 +51,7 @@ class Retrieved:
 class Library(Protocol):
     """Where vector DBs, their indexes and embedders are found; `Stack` is one."""
 
-    def vector_db(self, vector_db_id: str) -> VectorDB:
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
         """Return a registered vector DB, or raise NotFound naming the id."""
 
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
@@ -92,7 +92,7 @@ class Retrieval:
             InvalidEmbedding: An embedding has the wrong dimension, or is refused by the index.
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
-        vector_db = self.library.vector_db(vector_db_id)
+        vector_db = await self.library.vector_db(vector_db_id)
         cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
         embeddings = await self._embeddings(vector_db, cleaned)
         index = await self.library.index(vector_db_id)
@@ -152,7 +152,7 @@ class Retrieval:
         """
         if not vector_db_ids:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
-        vector_dbs = [self.library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
+        vector_dbs = await registered(self.library, vector_db_ids)
         chosen = _chosen(options, given)
         passing = parse_filter(chosen.filters if filters is None else filters)
         most = await self.most(vector_db_ids, k)
@@ -221,6 +221,15 @@ class Retrieval:
             return made
         rows = iter(made)
         return [next(rows) if chunk.embedding is None else chunk.embedding for chunk in chunks]
+
+
+async def registered(library: Library, vector_db_ids: Sequence[str]) -> list[VectorDB]:
+    """Return the vector DBs of these ids, each once.
+
+    Raises:
+        NotFound: One of them does not exist; the first is named.
+    """
+    return [await library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
 
 
 async def embed(library: Library, vector_db: VectorDB, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -26,7 +26,7 @@ from corral.providers.rag.parsing import (
 )
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.reading import Reader
-from corral.providers.rag.retrieval import Library, Retrieval, Retrieved
+from corral.providers.rag.retrieval import Library, Retrieval, Retrieved, registered
 from corral.providers.rag.stored import document_hash, unchanged
 
 
@@ -110,7 +110,7 @@ class RagTool:
             MissingDependency: The package that reads a document is not installed.
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
-        vector_db = self.library.vector_db(vector_db_id)
+        vector_db = await self.library.vector_db(vector_db_id)
         chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
         self._check_documents(documents)
         report = InsertReport()
@@ -165,7 +165,8 @@ class RagTool:
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
-        assembly = Assembly(self.library, vector_db_ids, config)
+        vector_dbs = await registered(self.library, vector_db_ids)
+        assembly = Assembly(self.library, vector_dbs, config)
         counter = await assembly.tokenizer()
         question = await generate_query(content, config, self.library)
 

@@ -52,12 +52,12 @@ class ChunkFileProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the files that no registration holds; see the contract."""
-        found = await asyncio.to_thread(self._strays, registered)
+        names = await asyncio.to_thread(self._names)
+        found = await strays(names, registered, lambda db: Path(file_name(db)).stem)
         return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
 
-    def _strays(self, registered: Registered) -> list[str]:
-        names = [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
-        return strays(names, registered, lambda vector_db: Path(file_name(vector_db)).stem)
+    def _names(self) -> list[str]:
+        return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
 
     def _remove(self, name: str) -> None:
         for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it

@@ -9,7 +9,7 @@ from corral.api.provider import Registered
 from corral.api.vector_dbs import VectorDB
 
 
-def strays(
+async def strays(
     names: Iterable[str],
     registered: Registered,
     name_of: Callable[[VectorDB], str],
@@ -25,5 +25,5 @@ def strays(
         prefix: What the names of this provider begin with.
     """
     made = re.compile(re.escape(prefix) + "[0-9a-f]{40}")
-    held = {name_of(vector_db) for vector_db in registered()}
+    held = {name_of(vector_db) for vector_db in await registered()}
     return sorted({name for name in names if made.fullmatch(name)} - held)

@@ -138,7 +138,7 @@ async def _providers(request: Request, raw: bytes) -> frozenset[str]:
     in_path = request.path_params.get("vector_db_id", "")
     for vector_db_id in filter(None, (in_path, names.vector_db_id, names.target_id)):
         with suppress(NotFound):
-            found.add(stack.vector_db(vector_db_id).provider_id)
+            found.add((await stack.vector_db(vector_db_id)).provider_id)
     return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & found
 
 

@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, unquote
 
 from fastapi import APIRouter, Query
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.chunks import MAX_ID_LENGTH
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import Conflict, NotFound, ProviderError
 from corral.providers.documents import Page, delete_document, list_documents, read_document
 from corral.providers.stack import Stack
 from corral.server.documents_wire import DeletedDocument, Document, DocumentList, DocumentSummary
@@ -20,6 +20,7 @@ from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
 
 PREFIX = "/v1/vector-dbs/"
 MARKER = "documents"
+REGISTERED = "corral.registered"
 MAX_DOCUMENTS = 10_000
 MAX_CHUNKS = 1000
 
@@ -51,15 +52,14 @@ def _located(scope: Scope) -> tuple[str, str | None] | None:
     Raises:
         Conflict: To delete it could mean a document or a whole vector DB.
     """
-    raw = scope.get("raw_path") or scope["path"].encode()
-    tail = raw.decode("ascii", "replace").partition("?")[0].partition(PREFIX)[2]
+    tail = _tail(scope)
     splits = list(_splits(tail))
     if not splits:
         return None
-    stack: Stack = scope["app"].state.stack
-    chosen = next((split for split in splits if _is_registered(stack, split[0])), None)
+    registered = scope[REGISTERED]
+    chosen = next((split for split in splits if split[0] in registered), None)
     whole = unquote(tail)
-    if _is_registered(stack, whole) and not _asks_for_a_page(scope):
+    if whole in registered and not _asks_for_a_page(scope):
         if scope["method"] == "DELETE" and chosen is not None and chosen[1] is not None:
             raise Conflict(
                 f"This is a document of {chosen[0]!r} and the vector DB {whole!r}.",
@@ -70,10 +70,33 @@ def _located(scope: Scope) -> tuple[str, str | None] | None:
     return chosen or splits[0]
 
 
-def _is_registered(stack: Stack, vector_db_id: str) -> bool:
-    with suppress(NotFound):
-        return bool(stack.vector_db(vector_db_id))
-    return False
+class RegisteredIds:
+    """ASGI middleware that looks up which of the ids that a path may name are registered.
+
+    Routes are matched without waiting, so this happens before.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Look up the ids and pass the request on."""
+        if scope["type"] == "http" and MARKER in scope["path"]:
+            scope[REGISTERED] = await self._registered(scope)
+        await self._app(scope, receive, send)
+
+    async def _registered(self, scope: Scope) -> set[str]:
+        stack: Stack = scope["app"].state.stack
+        tail = _tail(scope)
+        named = {unquote(tail), *(vector_db_id for vector_db_id, _ in _splits(tail))}
+        with suppress(ProviderError):  # which the route will meet, too, and tell
+            return await stack.registered(named)
+        return set()
+
+
+def _tail(scope: Scope) -> str:
+    raw = scope.get("raw_path") or scope["path"].encode()
+    return str(raw.decode("ascii", "replace").partition("?")[0].partition(PREFIX)[2])
 
 
 def _splits(tail: str) -> Iterator[tuple[str, str | None]]:

@@ -59,7 +59,7 @@ Counts = Annotated[
 @router.get("", summary="List the vector DBs")
 async def list_vector_dbs(stack: StackOf, counts: Counts = False) -> VectorDBList:
     """Return every registered vector DB, by identifier."""
-    vector_dbs = stack.vector_dbs()
+    vector_dbs = await stack.vector_dbs()
     return VectorDBList(
         data=await asyncio.gather(*(_shown(stack, each, counts=counts) for each in vector_dbs))
     )
@@ -68,7 +68,7 @@ async def list_vector_dbs(stack: StackOf, counts: Counts = False) -> VectorDBLis
 @router.get("/{vector_db_id:id}", summary="Show a vector DB")
 async def retrieve(vector_db_id: PathId, stack: StackOf, counts: Counts = False) -> CountedVectorDB:
     """Return a registered vector DB with all its settings."""
-    return await _shown(stack, stack.vector_db(vector_db_id), counts=counts)
+    return await _shown(stack, await stack.vector_db(vector_db_id), counts=counts)
 
 
 async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedVectorDB:

@@ -172,7 +172,7 @@ def test_what_was_stored_is_gone_in_the_end(tmp_path: Path) -> None:
             assert isinstance(system, CorralSystem)
             seen.append(system.vector_db_id)
             await system.add(chunks(3), rows(3))
-            assert [v.identifier for v in system.stack.vector_dbs()] == seen[-1:]
+            assert [v.identifier for v in await system.stack.vector_dbs()] == seen[-1:]
             assert await (await system.index()).count() == 3
             if fail:
                 raise KeyError

@@ -185,13 +185,13 @@ def test_the_registration_is_the_sources(tmp_path: Path) -> None:
     async def work(stack: Stack) -> None:
         await filled(stack, **settings)
         await copy_vector_db(stack, "source", "target", provider_id="memory")
-        source, target = stack.vector_db("source"), stack.vector_db("target")
+        source, target = await stack.vector_db("source"), await stack.vector_db("target")
         own = {"identifier", "provider_id", "provider_resource_id", "created_at"}
         assert target.model_dump(exclude=own) == source.model_dump(exclude=own)
         assert target.model_dump(include=set(settings)) == source.model_dump(include=set(settings))
         assert (target.identifier, target.provider_id) == ("target", "memory")
         await copy_vector_db(stack, "source", "beside it")
-        assert stack.vector_db("beside it").provider_id == "sqlite"
+        assert (await stack.vector_db("beside it")).provider_id == "sqlite"
 
     run(tmp_path, work)
 
@@ -577,6 +577,6 @@ def test_a_bad_request_is_refused(
         with pytest.raises(error) as raised:
             await copy_batch(stack, *arguments, **options)
         assert raised.value.field == field  # type: ignore[attr-defined]
-        assert [one.identifier for one in stack.vector_dbs()] == ["source"]
+        assert [one.identifier for one in await stack.vector_dbs()] == ["source"]
 
     run(tmp_path, work)

@@ -78,7 +78,7 @@ def test_a_registration_lasts(tmp_path: Path) -> None:
     assert stored.embedding_dimension == 256
 
     async def work(stack: Stack) -> VectorDB:
-        return stack.vector_db("db")
+        return await stack.vector_db("db")
 
     assert run(tmp_path, work) == stored
 
@@ -94,7 +94,7 @@ def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path:
             await stack.register(registration(search_mode="vector"))
         with pytest.raises(Conflict, match="another provider_id"):
             await stack.register(registration(provider_id="second"))
-        assert stack.vector_dbs() == [first]
+        assert await stack.vector_dbs() == [first]
 
     run(tmp_path, work)
 
@@ -115,7 +115,7 @@ def test_a_refused_registration_leaves_nothing(
     async def work(stack: Stack) -> None:
         with pytest.raises(error, match=message):
             await stack.register(registration(**settings))
-        assert stack.vector_dbs() == []
+        assert await stack.vector_dbs() == []
 
     run(tmp_path, work)
     assert files(tmp_path) == []
@@ -203,7 +203,7 @@ def test_a_vector_db_whose_file_is_gone_can_be_deleted(tmp_path: Path) -> None:
         with pytest.raises(NotFound, match="is gone"):
             await stack.index("db")
         await stack.unregister("db")
-        assert stack.vector_dbs() == []
+        assert await stack.vector_dbs() == []
 
     run(tmp_path, work)
 
@@ -239,7 +239,7 @@ def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
             await one.unregister("db")
             await one.register(registration(search_mode="keyword"))
             assert await (await two.index("db")).count() == 0
-            assert two.vector_db("db").search_mode == "keyword"
+            assert (await two.vector_db("db")).search_mode == "keyword"
 
     asyncio.run(scenario())
 

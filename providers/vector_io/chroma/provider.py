@@ -106,17 +106,17 @@ class ChromaProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections and mirrors that no registration holds; see the contract."""
-        found = await self._threads.run(self._strays, registered)
+        names = await self._threads.run(self._names)
+        found = await strays(names, registered, collection_name, PREFIX)
         return [Orphan(name, partial(self._threads.run, self._remove, name)) for name in found]
 
-    def _strays(self, registered: Registered) -> list[str]:
+    def _names(self) -> list[str]:
         names = [path.stem for path in self._mirrors.glob("*.db")]
         engine = self._hold()
         try:
-            names += engine.names()
+            return names + list(engine.names())
         finally:
             engine.release()
-        return strays(names, registered, collection_name, PREFIX)
 
     def _remove(self, name: str) -> None:
         engine = self._hold()

@@ -93,7 +93,7 @@ class MilvusProvider(VectorIOProvider):
         """Return the collections that no registration holds; see the contract."""
         run = self._engine.threads.run
         name_of = partial(collection_name, self._prefix)
-        found = strays(await run(self._names), registered, name_of, self._prefix)
+        found = await strays(await run(self._names), registered, name_of, self._prefix)
         return [Orphan(name, partial(run, self._drop, name)) for name in found]
 
     def _names(self) -> list[str]:

@@ -62,7 +62,7 @@ class PgvectorProvider(VectorIOProvider):
             held = await self._database.run(partial(stored_tables, schema=schema))
         finally:
             await self._database.release()
-        found = strays(held, registered, lambda db: Tables(db, schema).name, PREFIX)
+        found = await strays(held, registered, lambda db: Tables(db, schema).name, PREFIX)
         return [Orphan(name, partial(self._drop, name), held[name]) for name in found]
 
     async def _drop(self, name: str) -> None:

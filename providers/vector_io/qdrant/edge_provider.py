@@ -45,15 +45,14 @@ class QdrantEdgeProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the folders that no registration holds; see the contract."""
-        found = await asyncio.to_thread(self._strays, registered)
+        found = await strays(await asyncio.to_thread(self._names), registered, collection_name)
         return [Orphan(name, partial(self._remove, name)) for name in found]
 
     async def _remove(self, name: str) -> None:
         await asyncio.to_thread(shutil.rmtree, self._folder / name)
 
-    def _strays(self, registered: Registered) -> list[str]:
-        names = [path.name for path in self._folder.glob("*") if path.is_dir()]
-        return strays(names, registered, collection_name)
+    def _names(self) -> list[str]:
+        return [path.name for path in self._folder.glob("*") if path.is_dir()]
 
     async def health(self) -> Health:
         """Say whether the folder, or the one it will be made in, can be written to."""

@@ -49,7 +49,7 @@ class QdrantProvider(VectorIOProvider):
         found = await self._server.call(self._server.client.get_collections)
         names = [one.name for one in found.collections]
         prefix = self._server.config.collection_prefix
-        lost = strays(names, registered, self._name, prefix)
+        lost = await strays(names, registered, self._name, prefix)
         return [Orphan(name, partial(self._drop, name)) for name in lost]
 
     def _name(self, vector_db: VectorDB) -> str:

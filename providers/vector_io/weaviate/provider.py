@@ -46,7 +46,7 @@ class WeaviateProvider(VectorIOProvider):
         """Return the collections that no registration holds; see the contract."""
         names = await self._connection.call(lambda client: client.collections.list_all())
         prefix = self._config.collection_prefix
-        found = strays(names, registered, partial(collection_name, prefix=prefix), prefix)
+        found = await strays(names, registered, partial(collection_name, prefix=prefix), prefix)
         return [Orphan(name, partial(self._drop, name)) for name in found]
 
     async def _drop(self, name: str) -> None:

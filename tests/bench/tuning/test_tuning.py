@@ -65,7 +65,7 @@ def stored(home: Path) -> Any:
 
     async def work() -> Any:
         stack = Stack(CONFIG, home)
-        found = stack.vector_db("db")
+        found = await stack.vector_db("db")
         await stack.close()
         return found
 

@@ -141,7 +141,7 @@ class FakeLibrary:
         self.indexes[name] = MemoryIndex(self.vector_dbs[name])
         return self.indexes[name]
 
-    def vector_db(self, vector_db_id: str) -> VectorDB:
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
         if vector_db_id not in self.vector_dbs:
             raise NotFound(f"There is no vector DB {vector_db_id!r}.", field="vector_db_id")
         return self.vector_dbs[vector_db_id]

@@ -124,7 +124,7 @@ def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch)
 def test_what_an_address_answers_is_never_known() -> None:
     """It may have changed, so it has no hash; a data: URI holds what it says."""
     library = FakeLibrary()
-    vector_db = library.vector_db("db")
+    vector_db = library.vector_dbs["db"]
     far, here = URL(uri="https://example.org/"), URL(uri="data:,hay")
     assert stored.document_hash(document(text=far), vector_db.chunking, vector_db) is None
     assert stored.document_hash(document(text=here), vector_db.chunking, vector_db)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from corral.api.chunks import Chunk
-from corral.api.provider import VectorIOProvider
+from corral.api.provider import Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 
 from .inline_backends import add, vector_db
@@ -16,6 +17,15 @@ def named(identifier: str) -> VectorDB:
     return vector_db(identifier=identifier, created_at=time.time())
 
 
+def registered(*vector_dbs: VectorDB) -> Registered:
+    """Return what answers that these are registered."""
+
+    async def answer() -> Sequence[VectorDB]:
+        return vector_dbs
+
+    return answer
+
+
 async def check_orphans(provider: VectorIOProvider) -> None:
     """Make two vector DBs and register one: the other is found, named, and can be removed.
 
@@ -23,21 +33,21 @@ async def check_orphans(provider: VectorIOProvider) -> None:
         AssertionError: More or less is found, or the registered one loses anything.
     """
     kept, lost = named("kept"), named("lost")
-    before = {orphan.name for orphan in await provider.orphans(lambda: [])}
+    before = {orphan.name for orphan in await provider.orphans(registered())}
     for one in (kept, lost):
         index = await provider.open_index(one, create=True)
         await add(index, [Chunk(content=f"in {one.identifier}", chunk_id="c")])
         await index.close()
 
-    found = {o.name: o for o in await provider.orphans(lambda: [kept]) if o.name not in before}
+    found = {o.name: o for o in await provider.orphans(registered(kept)) if o.name not in before}
     assert len(found) == 1
     [orphan] = found.values()
     assert orphan.vector_db_id in (None, "lost")
-    assert {o.name for o in await provider.orphans(lambda: [kept, lost])} == before
+    assert {o.name for o in await provider.orphans(registered(kept, lost))} == before
 
     await orphan.drop()
-    assert {o.name for o in await provider.orphans(lambda: [kept])} == before
+    assert {o.name for o in await provider.orphans(registered(kept))} == before
     index = await provider.open_index(kept)
     assert [chunk.content for chunk in await index.get_chunks(["c"])] == ["in kept"]
     await index.delete()
-    assert {o.name for o in await provider.orphans(lambda: [])} == before
+    assert {o.name for o in await provider.orphans(registered())} == before

@@ -11,7 +11,7 @@ from corral.api.provider import VectorIOProvider
 from corral.providers.vector_io.strays import strays
 
 from .inline_backends import MAKERS, vector_db
-from .orphan_checks import check_orphans, named
+from .orphan_checks import check_orphans, named, registered
 
 PERSISTENT = sorted(set(MAKERS) - {"memory"})
 
@@ -25,7 +25,7 @@ def test_an_orphan_is_found_and_removed(tmp_path: Path, backend: str) -> None:
 
     async def scenario() -> None:
         provider = MAKERS[backend](tmp_path)
-        assert await provider.orphans(lambda: []) == []
+        assert await provider.orphans(registered()) == []
         await check_orphans(provider)
         await provider.close()
 
@@ -50,7 +50,7 @@ def test_what_is_not_corrals_is_left_alone(tmp_path: Path, backend: str) -> None
         index = await provider.open_index(named("one"), create=True)
         await index.close()
         theirs = leave_something_in(tmp_path)
-        [orphan] = await provider.orphans(lambda: [])
+        [orphan] = await provider.orphans(registered())
         await orphan.drop()
         assert all((folder / "notes.db").read_text() == "theirs" for folder in theirs)
         assert all((folder / "theirs").is_dir() for folder in theirs)
@@ -63,6 +63,6 @@ def test_names_of_another_form_are_never_strays() -> None:
     """The prefix and 40 hex digits, whole: anything else is someone else's."""
     mine, digits = "corral-" + "a" * 40, "b" * 40
     others = [digits, "corral-" + "a" * 39, "corral-" + "g" * 40, f"x{mine}", f"{mine}x", "corral-"]
-    assert strays([mine, *others], lambda: [], str, "corral-") == [mine]
+    assert asyncio.run(strays([mine, *others], registered(), str, "corral-")) == [mine]
     held = vector_db()
-    assert strays([mine], lambda: [held], lambda _: mine, "corral-") == []
+    assert asyncio.run(strays([mine], registered(held), lambda _: mine, "corral-")) == []

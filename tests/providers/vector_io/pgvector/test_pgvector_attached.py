@@ -128,7 +128,7 @@ def test_provider_vector_db_id_names_the_attached_table(server: Server, tmp_path
         with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
             await stack.register(asked.model_copy(update=wrong))
         assert caught.value.field == "provider_vector_db_id"
-        assert stack.vector_dbs() == [stored]
+        assert await stack.vector_dbs() == [stored]
         await stack.close()
 
     asyncio.run(scenario())
