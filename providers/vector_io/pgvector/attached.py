@@ -25,7 +25,7 @@ from corral.providers.vector_io.pgvector.schema import check_database
 from corral.providers.vector_io.pgvector.vectors import MARGIN, METRICS
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
-# Metadata that is no JSON object is none.
+# An array or a scalar is no metadata, and neither is a json with U+0000, which jsonb cannot hold.
 _CHUNKS = """
 (SELECT {id}::text COLLATE "C" AS chunk_id, {content}::text AS content, {embedding} AS embedding,
     coalesce({object}, '{{}}')::json AS metadata, {words} AS words, (
@@ -34,7 +34,10 @@ _CHUNKS = """
         FROM jsonb_each(({object})::jsonb)) AS attributes
 FROM {table} WHERE {content} IS NOT NULL) c
 """
-_OBJECT = sql.SQL("CASE json_typeof({metadata}::json) WHEN 'object' THEN {metadata} END")
+_OBJECT = sql.SQL(
+    "CASE WHEN json_typeof({metadata}::json) = 'object'"
+    " AND strpos({metadata}::text, '\\u0000') = 0 THEN {metadata} END"
+)
 
 _NEAREST = """
 SELECT * FROM (

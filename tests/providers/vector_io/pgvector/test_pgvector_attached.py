@@ -164,13 +164,16 @@ def test_filters_equal_the_reference(server: Server) -> None:
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("kind", ["jsonb", "json", "text"])
 def test_metadata_that_is_no_object_is_none(server: Server, kind: str) -> None:
-    """A row whose metadata is a JSON array, null, string, number or boolean has no metadata: it is
-    found without a filter, passes what a chunk without the key passes, and hides no other row.
+    """A row whose metadata is a JSON array, null, string, number or boolean, or holds a U+0000 that
+    PostgreSQL cannot compare, has no metadata: it is found without a filter, passes what a chunk
+    without the key passes, and hides no other row.
 
     If this fails: one odd row breaks every filtered query, or its metadata is no dictionary.
     """
     ask(server, f'ALTER TABLE theirs."Their Docs" ALTER meta TYPE {kind} USING meta::{kind}')
     odd = ['["a", {"n": 1}]', "null", '"n"', "7", "true", "[]"]
+    if kind != "jsonb":  # which cannot hold it
+        odd.append('{"n": "\\u0000"}')
     for key, meta in enumerate(odd, start=11):
         row = (key, "an odd zebra", "[1,0,0]", meta)
         ask(server, 'INSERT INTO theirs."Their Docs" VALUES (%s, %s, %s, %s)', *row)
