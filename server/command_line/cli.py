@@ -25,8 +25,10 @@ from corral.api.errors import (
 )
 from corral.server.command_line.bench import bench
 from corral.server.command_line.documents import documents
+from corral.server.command_line.files import Taking
 from corral.server.command_line.options import (
     as_json_option,
+    encoding_of,
     field_weight,
     named_option,
     number_or_auto,
@@ -158,15 +160,45 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 @click.argument("db")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
 @click.option("--create", is_flag=True, help="Register DB with the defaults where it is missing.")
+@click.option("--replace", is_flag=True, help="Replace documents of the same id from other places.")
+@click.option(
+    "--as-text",
+    multiple=True,
+    metavar="PATTERN",
+    help="Take files whose name matches as plain text too, as '*.log'; repeatable.",
+)
+@click.option(
+    "--encoding",
+    help="Encoding of text files. [default: UTF-8, UTF-16 where it shows, else Windows-1252]",
+)
 @as_json_option
 @click.pass_obj
-def ingest(target: Target, db: str, paths: tuple[Path, ...], create: bool, as_json: bool) -> None:
+def ingest(
+    target: Target,
+    db: str,
+    paths: tuple[Path, ...],
+    create: bool,
+    replace: bool,
+    as_text: tuple[str, ...],
+    encoding: str | None,
+    as_json: bool,
+) -> None:
     """Put files and folders into a vector DB.
 
-    Takes .md .markdown .txt .rst .html .pdf .docx, folders recursively. The same files again
-    replace themselves. The document id is a file's path relative to the folder that was named.
+    Takes .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, folders
+    recursively, without hidden files and links that lead out of them. A file's document id is its
+    path relative to the folder that was named. The same files again replace themselves; unchanged
+    ones are skipped. A file that is too large is refused before anything is sent
+    (rag.document_limits and server.limits of the server's run.yaml).
+
+    Text is stored without characters that a reader cannot see, and with \\n for every other line
+    or page break (\\r, \\v, \\f).
     """
-    _run(target, "ingest", db, paths, create=create, as_json=as_json)
+    taking = Taking(as_text, encoding_of(encoding))
+    _run(
+        target, "ingest", db, paths,
+        create=create, as_json=as_json, replace=replace, taking=taking,
+    )  # fmt: skip
 
 
 @main.command()

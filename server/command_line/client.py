@@ -130,19 +130,33 @@ class Client:
         path = _document_path(vector_db_id, document_id)
         return _object(await self._call("DELETE", path))
 
-    async def insert(self, vector_db_id: str, documents: Sequence[JSON]) -> list[str]:
-        """Have the RAG tool split, embed and store documents, and return its notes.
+    async def insert(
+        self, vector_db_id: str, documents: Sequence[JSON], *, replace_others: bool = False
+    ) -> JSON:
+        """Have the RAG tool split, embed and store documents, and return what it did.
 
-        They are split as the vector DB was registered. Text stays text, addresses too.
+        They are split as the vector DB was registered. Text stays text, addresses too. Unchanged
+        documents are left alone.
+
+        Args:
+            vector_db_id: Where to.
+            documents: As the wire has them.
+            replace_others: Whether stored documents of another origin are replaced.
         """
         body = {
             "documents": [
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
             "vector_db_id": vector_db_id,
+            "skip_unchanged": True,
+            "same_origin_only": not replace_others,
         }
         reply = await self._call("POST", "/v1/tool-runtime/rag-tool/insert", body)
-        return list(_object(reply).get("notes") or []) if reply else []
+        return reply if isinstance(reply, dict) else {}  # a like server answers null
+
+    async def limits(self) -> JSON:
+        """Return what the operator allows: `server` of a request, `document` of a document."""
+        return _object(await self._call("GET", "/v1/limits"))
 
     async def ask(self, vector_db_id: str, question: str, query_config: JSON) -> JSON:
         """Ask the RAG tool and return its reply: `content` and `metadata`."""

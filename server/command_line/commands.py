@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from corral.providers.copying import WRITTEN_AT_ONCE, batch_size
 from corral.providers.registry import check_config
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, connect
-from corral.server.command_line.ingest import Report, collect
+from corral.server.command_line.files import Report, Taking, collect, within_limits
 from corral.server.command_line.ingest import ingest as ingest_files
 from corral.server.command_line.progress import progress
 
@@ -79,7 +79,14 @@ def serve(config: Path | None, home: Path | None, host: str | None, port: int | 
 
 
 async def ingest(
-    client: Client, db: str, paths: Sequence[Path], *, create: bool, as_json: bool
+    client: Client,
+    db: str,
+    paths: Sequence[Path],
+    *,
+    create: bool,
+    as_json: bool,
+    replace: bool,
+    taking: Taking,
 ) -> None:
     """Put files into a vector DB and say what happened."""
     vector_db = await client.find_vector_db(db)
@@ -90,17 +97,28 @@ async def ingest(
             exit_code=BAD_INPUT,
         )
     report = Report()
-    files = collect(paths, report)
+    limits = await client.limits()
+    taking = dataclasses.replace(
+        taking,
+        max_characters=limits["document"]["max_characters"],
+        max_body_mib=limits["server"]["max_body_mib"],
+    )
+    files = within_limits(collect(paths, report, taking), report, taking)
+    said = say_passed_over(report)
     if not files and not report.failed:
-        say_passed_over(report)
         raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
     if vector_db is None:
         vector_db = await client.register(db, {})
-    with progress(len(files), sum(file.size for file in files)) as advance:
-        await ingest_files(client, vector_db, files, report, advance)
-    say_passed_over(report)
+    with (
+        _says_what_is_stored(report),
+        progress(len(files), sum(file.size for file in files)) as advance,
+    ):
+        await ingest_files(
+            client, vector_db, files, report, advance, taking=taking, replace=replace
+        )
+    say_passed_over(report, said)
     if as_json:
-        display.show_json({"vector_db_id": db, **asdict(report)})
+        display.show_json({"vector_db_id": db, **dataclasses.asdict(report)})
     else:
         display.show(display.clean(f"{db}: ingested {summary(report)}"))
     if report.failed:
@@ -110,7 +128,22 @@ async def ingest(
 def summary(report: Report) -> str:
     """Return what an ingest stored and how long it took."""
     size = f"{report.size / 1024:,.0f} KiB"
-    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s"
+    rest = f"; {report.unchanged} unchanged" if report.unchanged else ""
+    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s{rest}"
+
+
+@contextmanager
+def _says_what_is_stored(report: Report) -> Iterator[None]:
+    """Say, when an ingest is interrupted, what is stored and how it goes on."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        display.console(stderr=True).print(
+            f"Interrupted. Stored: {report.documents} documents, {report.unchanged} unchanged; "
+            "those on their way are stored whole or not at all. The same command again goes on.",
+            soft_wrap=True,
+        )
+        raise
 
 
 async def query(
@@ -306,17 +339,26 @@ def _effective(settings: RunConfig) -> JSON:
     return dumped
 
 
-def say_passed_over(report: Report) -> None:
-    """Print to stderr which files were skipped and which failed, each with why, and the notes."""
+def say_passed_over(report: Report, said: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Print to stderr which files were skipped and which failed, each with why, and the notes.
+
+    Args:
+        report: What there is to say.
+        said: How many skipped and failed files have been named already.
+
+    Returns:
+        `said` of the next time.
+    """
     screen = display.console(stderr=True)
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
-    for name, reason in report.skipped:
+    for name, reason in report.skipped[said[0] :]:
         by_reason[reason].append(name)
     for reason, names in sorted(by_reason.items()):
         more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
         line = f"Skipped ({reason}): {', '.join(sorted(names)[:NAMES_SHOWN])}{more}"
         screen.print(display.clean(line), soft_wrap=True)
-    for name, reason in report.failed:
+    for name, reason in report.failed[said[1] :]:
         screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)
     for note in dict.fromkeys(report.notes):
         screen.print(display.clean(f"Note: {note}"), soft_wrap=True)
+    return len(report.skipped), len(report.failed)

@@ -20,7 +20,8 @@ from corral.providers.config import RunConfig, load_config
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
 from corral.server.command_line.commands import describe, say_passed_over, show_reply, summary
-from corral.server.command_line.ingest import Report, SourceFile, collect, ingest
+from corral.server.command_line.files import Report, SourceFile, collect
+from corral.server.command_line.ingest import ingest
 from corral.server.command_line.progress import progress
 
 CHECKOUT = Path(__file__).resolve().parents[2]

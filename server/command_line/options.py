@@ -34,6 +34,18 @@ def number_or_auto(given: str) -> int | str:
         raise click.UsageError(f"--k is {given!r}; it takes a number or auto.") from None
 
 
+def encoding_of(given: str | None) -> str | None:
+    """Return the name of an encoding of text; None for None."""
+    try:
+        if given is not None:
+            "".encode(given)
+    except LookupError:
+        raise click.UsageError(
+            f"--encoding is {given!r}; it takes a name such as latin-1 or utf-16."
+        ) from None
+    return given
+
+
 def typed(given: str) -> Any:
     """Return `{"type": NAME}` for a name, and what JSON says for JSON."""
     return json.loads(given) if _is_json(given) else {"type": given}

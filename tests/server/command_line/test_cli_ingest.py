@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import docx
 import pytest
 from click.testing import Result
 
-from corral.server.command_line.ingest import BINARY_TYPES, Report, collect, read_document
+from corral.server.command_line.client import Client
+from corral.server.command_line.files import BINARY_TYPES, Report, collect, read_document
 
 Corral = Callable[..., Result]
 
@@ -84,7 +89,7 @@ def test_a_file_named_itself_is_taken(corral: Corral, documents: Path) -> None:
 
 def test_a_bad_file_is_reported_and_the_rest_goes_on(corral: Corral, documents: Path) -> None:
     """Unreadable files and files that the server refuses are named; exit code 1; the rest is in."""
-    (documents / "latin.txt").write_bytes("blåbær".encode("latin-1"))
+    (documents / "broken.txt").write_bytes(b"bl\x81b\x8dr")
     long = documents / ("d" * 120) / ("e" * 120)
     long.mkdir(parents=True)
     (long / f"{'f' * 30}.txt").write_text("an id of more than 255 characters")
@@ -93,7 +98,7 @@ def test_a_bad_file_is_reported_and_the_rest_goes_on(corral: Corral, documents: 
     assert done.exit_code == 1
     failed = [line for line in done.stderr.splitlines() if line.startswith("Failed: ")]
     assert len(failed) == 3
-    assert any("latin.txt: not UTF-8" in line for line in failed)
+    assert any("broken.txt: not text in windows-1252" in line for line in failed)
     assert any("255" in line for line in failed)
     assert any("dangling.md: is no file" in line for line in failed)
     assert "Files that were not ingested: 3." in done.stderr
@@ -128,6 +133,175 @@ def test_two_files_of_one_id_are_refused(corral: Corral, documents: Path, tmp_pa
     assert refused.exit_code == 2
     assert "'fences.md'" in refused.stderr
     assert corral("dbs", "list").stdout.startswith("No vector DB")
+
+
+def test_another_folder_does_not_overwrite(corral: Corral, documents: Path, tmp_path: Path) -> None:
+    """A document of the same relative path from elsewhere is a failure; --replace replaces it.
+
+    The rest goes in, and the folder that holds both keeps them apart.
+
+    If this fails: `ingest farm a` and `ingest farm b` lose a's documents without a word.
+    """
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "fences.md").write_text("# Another\n\nA ditch keeps the water out.")
+    (other / "ditch.md").write_text("# Ditch\n\nIt is deep.")
+    corral("ingest", "farm", documents, "--create")
+    refused = corral("ingest", "farm", other)
+    assert refused.exit_code == 1
+    assert "fences.md' is stored already, from another place" in refused.stderr
+    assert "--replace" in refused.stderr
+    texts = "".join(map(str, stored(corral)["chunks"]))
+    assert "keeps the cattle in" in texts
+    assert "It is deep" in texts
+    assert corral("ingest", "farm", documents).exit_code == 0
+    assert corral("ingest", "farm", other, "--replace").exit_code == 0
+    texts = "".join(map(str, stored(corral)["chunks"]))
+    assert "keeps the water out" in texts
+    assert "keeps the cattle in" not in texts
+
+
+def test_unchanged_files_are_skipped(corral: Corral, documents: Path) -> None:
+    """They are neither embedded nor stored again, and the summary counts them."""
+    corral("ingest", "farm", documents, "--create")
+    (documents / "fences.md").write_text("# Fences\n\nPosts stand four meters apart.")
+    again = corral("ingest", "farm", documents)
+    assert again.stdout.startswith("farm: ingested 1 documents (")
+    assert again.stdout.rstrip().endswith("; 4 unchanged")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "noted"),
+    [("utf-8-sig", None), ("utf-16", None), ("utf-16-le", "utf-16-le"), ("utf-16-be", "utf-16-be"),
+     ("latin-1", "windows-1252"), ("windows-1252", "windows-1252")],
+)  # fmt: skip
+def test_text_in_other_encodings_goes_in(
+    corral: Corral, tmp_path: Path, encoding: str, noted: str | None
+) -> None:
+    """What is not certain is noted."""
+    (tmp_path / "bær.txt").write_bytes("Blåbær vokser i skogen.\n".encode(encoding))
+    done = corral("ingest", "farm", tmp_path / "bær.txt", "--create")
+    assert done.exit_code == 0, done.output
+    assert ("read as" in done.stderr) == (noted is not None)
+    assert f"read as {noted or ''}" in done.stderr or noted is None
+    assert "Blåbær vokser" in str(stored(corral)["chunks"])
+
+
+def test_the_encoding_can_be_named(corral: Corral, tmp_path: Path) -> None:
+    """On the command line, or by an HTML page itself."""
+    (tmp_path / "cow.txt").write_bytes("Корова ест траву.".encode("koi8-r"))
+    page = '<html><head><meta charset="koi8-r"></head><body><p>Овца ест сено.</p></body></html>'
+    (tmp_path / "sheep.htm").write_bytes(page.encode("koi8-r"))
+    corral("ingest", "farm", tmp_path / "sheep.htm", "--create")
+    done = corral("ingest", "farm", tmp_path / "cow.txt", "--encoding", "koi8-r")
+    assert "read as" not in done.stderr
+    texts = str(stored(corral)["chunks"])
+    assert "Корова ест траву" in texts
+    assert "Овца ест сено" in texts
+    assert corral("ingest", "farm", tmp_path, "--encoding", "rot13").exit_code == 2
+
+
+def test_more_types_go_in_and_others_can_be_insisted_on(corral: Corral, tmp_path: Path) -> None:
+    """Code and data are text; --as-text takes what the table of types does not have."""
+    folder = tmp_path / "farm"
+    folder.mkdir()
+    known = ["a.htm", "a.py", "a.csv", "a.json", "a.yaml"]
+    for name in [*known, "a.log", "NOTES", "a.bin"]:
+        (folder / name).write_text(f"grass and {name}")
+    corral("ingest", "farm", folder, "--create")
+    assert set(stored(corral)["document_ids"]) == set(known)
+    corral("ingest", "farm", folder, "--as-text", "*.log", "--as-text", "NOTES")
+    assert set(stored(corral)["document_ids"]) == {*known, "a.log", "NOTES"}
+
+
+def test_links_that_lead_out_are_not_followed(
+    corral: Corral, documents: Path, tmp_path: Path
+) -> None:
+    """Neither to files nor to folders, and both are said; a link that is named itself is taken.
+
+    If this fails: a link in a folder puts any file of this machine into the vector DB.
+    """
+    secret, other = tmp_path / "secret.txt", tmp_path / "other"
+    secret.write_text("the secret of the barn")
+    other.mkdir()
+    (other / "more.txt").write_text("more secrets")
+    (documents / "link.txt").symlink_to(secret)
+    (documents / "folder").symlink_to(other)
+    (documents / "inside.md").symlink_to(documents / ".hidden.md")
+    done = corral("ingest", "farm", documents, "--create")
+    assert done.exit_code == 0, done.output
+    assert sorted(map(str, stored(corral)["document_ids"])) == sorted([*IDS, "inside.md"])
+    for reason, name in {
+        "link out of the folder": "link.txt",
+        "link to a folder": "folder/",
+    }.items():
+        line = next(line for line in done.stderr.splitlines() if f"({reason})" in line)
+        assert name in line
+    corral("ingest", "farm", documents / "link.txt")
+    assert "link.txt" in stored(corral)["document_ids"]
+
+
+def test_too_large_files_are_refused_first(
+    corral: Corral, home: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is sent, with the setting that says so; the rest goes in."""
+    with (home / "run.yaml").open("a") as config:
+        config.write("rag: {document_limits: {max_characters: 1000}}\n")
+        config.write("server: {limits: {max_body_mib: 0.1}}\n")
+    (documents / "long.txt").write_text("hay " * 300)
+    (documents / "heavy.pdf").write_bytes(b"%PDF" + b"x" * 90_000)
+    (documents / "short.txt").write_text("å" * 600)
+    sent: list[str] = []
+    insert = Client.insert
+
+    async def watched(self: Client, db: str, bodies: Any, *rest: Any, **more: Any) -> Any:
+        sent.extend(body["document_id"] for body in bodies)
+        return await insert(self, db, bodies, *rest, **more)
+
+    monkeypatch.setattr(Client, "insert", watched)
+    done = corral("ingest", "farm", documents, "--create")
+    assert done.exit_code == 1
+    assert "long.txt: its 1,200 characters" in done.stderr
+    assert "rag.document_limits.max_characters is 1,000" in done.stderr
+    assert "heavy.pdf: its 0.1 MiB" in done.stderr
+    assert "server.limits.max_body_mib is 0.1" in done.stderr
+    assert sorted(sent) == sorted([*IDS, "short.txt"])
+
+
+def test_an_interruption_says_what_is_stored(
+    corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in the middle: how many documents are in, and how it goes on."""
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"document number {number}")
+    insert = Client.insert
+    batches = 0
+
+    async def interrupted(self: Client, *given: Any, **more: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        return await insert(self, *given, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Client, "insert", interrupted)
+        done = corral("ingest", "farm", tmp_path, "--as-text", "none", "--create")
+    assert done.exit_code != 0
+    assert "Interrupted. Stored: 32 documents" in done.stderr
+    assert "; 32 unchanged" in corral("ingest", "farm", tmp_path).stdout
+
+
+def test_what_a_file_holds_beside_text_is_noted(corral: Corral, tmp_path: Path) -> None:
+    """Comments of a Word file are not read, and that is said."""
+    document = docx.Document()
+    runs = [document.add_paragraph("The gate is green.").runs[0]]
+    document.add_comment(runs, text="Is it?", author="Ada")
+    document.save(str(tmp_path / "gate.docx"))
+    done = corral("ingest", "farm", tmp_path / "gate.docx", "--create")
+    assert done.exit_code == 0, done.output
+    assert "gate.docx: not read: comments" in done.stderr
 
 
 def test_the_same_file_named_twice_is_one(corral: Corral, documents: Path) -> None:

@@ -1,0 +1,304 @@
+"""Files on disk as documents: which are taken, under which ids, and how their text is decoded."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
+
+TEXT_TYPES = {
+    ".md": "text/markdown",
+    ".markdown": "text/markdown",
+    ".txt": "text/plain",
+    ".rst": "text/x-rst",
+    ".html": "text/html",
+    ".htm": "text/html",
+    ".py": "text/x-python",
+    ".csv": "text/csv",
+    ".tsv": "text/tab-separated-values",
+    ".json": "application/json",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+    ".xml": "application/xml",
+}
+BINARY_TYPES = {
+    ".pdf": "application/pdf",
+    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+}
+"""MIME type by suffix. Binary formats travel as `data:` URIs, which the server parses."""
+
+_TITLED = {".md", ".markdown", ".html", ".htm"}
+"""Formats with headings: the server takes the title from there. Others get their file's name."""
+
+MIB = 1024 * 1024
+_MARKS = (("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe"), ("utf-16", b"\xfe\xff"))
+_DECLARED = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w-]{1,40})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to ingest.
+
+    Attributes:
+        path: Where it is.
+        document_id: Its path relative to the folder that was named, in POSIX form: the same
+            tomorrow and on another machine, so that a second run replaces instead of adding.
+        source: Its path as it was named.
+        size: Bytes.
+    """
+
+    path: Path
+    document_id: str
+    source: str
+    size: int
+
+    @property
+    def origin(self) -> str:
+        """What tells it from files of the same document id elsewhere; says nothing to others."""
+        return hashlib.sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """How files are taken.
+
+    Attributes:
+        as_text: Patterns of names that are plain text, whatever their suffix.
+        encoding: Of all text files; None finds it out.
+        max_characters: Of one document, as the server says; None where it does not.
+        max_body_mib: Of one request, as the server says; None where it does not.
+    """
+
+    as_text: tuple[str, ...] = ()
+    encoding: str | None = None
+    max_characters: int | None = None
+    max_body_mib: float | None = None
+
+    def mime_type(self, path: Path) -> str | None:
+        """Return the type of a file by its name; None where it is not taken."""
+        if any(fnmatch(path.name, pattern) for pattern in self.as_text):
+            return "text/plain"
+        suffix = path.suffix.lower()
+        return TEXT_TYPES.get(suffix) or BINARY_TYPES.get(suffix)
+
+
+AS_BY_DEFAULT = Taking()
+
+
+@dataclass(slots=True)
+class Report:
+    """What an ingest did: documents stored and unchanged, and (file, reason) of all others.
+
+    `notes` say what of a file could not be read or was guessed, and what the server has to say.
+    """
+
+    documents: int = 0
+    unchanged: int = 0
+    size: int = 0
+    seconds: float = 0.0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class SkippedFileError(Exception):
+    """A file that is passed over by intention; the message says why."""
+
+
+class BadFileError(Exception):
+    """A file that should have gone in and cannot; the message says why."""
+
+
+def collect(
+    paths: Sequence[Path], report: Report, taking: Taking = AS_BY_DEFAULT
+) -> list[SourceFile]:
+    """Return the files under some paths, by document id; what is passed over goes to the report.
+
+    Folders are searched recursively, without hidden files, other types of file, and links that lead
+    to folders or out of the one that was named. A file that is named itself is taken even when it
+    is hidden or a link.
+
+    Raises:
+        CommandError: A path does not exist, or two files would get the same document id.
+    """
+    found: dict[str, SourceFile] = {}
+    for given in paths:
+        for file in _files_of(given, report, taking):
+            other = found.setdefault(file.document_id, file)
+            if os.path.realpath(other.path) != os.path.realpath(file.path):
+                raise CommandError(
+                    f"{other.source} and {file.source} would both be document "
+                    f"{file.document_id!r}.",
+                    hint="Name the folder that holds both.",
+                    exit_code=BAD_INPUT,
+                )
+    return sorted(found.values(), key=lambda file: file.document_id)
+
+
+def within_limits(files: Sequence[SourceFile], report: Report, taking: Taking) -> list[SourceFile]:
+    """Return the files that a server takes; those that are too large are failures in the report.
+
+    Only files that may be too large are read.
+    """
+    kept = []
+    for file in files:
+        try:
+            if file.size > min(taking.max_characters or file.size, _most_bytes(taking, file)):
+                read_document(file, taking)
+        except SkippedFileError:
+            pass  # said when its turn comes
+        except BadFileError as reason:
+            report.failed.append((file.source, str(reason)))
+            continue
+        kept.append(file)
+    return kept
+
+
+def read_document(
+    file: SourceFile, taking: Taking = AS_BY_DEFAULT, report: Report | None = None
+) -> JSON:
+    """Return a file as the wire's RAGDocument; what is guessed about it is noted in the report.
+
+    Raises:
+        SkippedFileError: It is empty, or binary in spite of its name.
+        BadFileError: It cannot be read or decoded, or is larger than the server takes.
+    """
+    mime_type = taking.mime_type(file.path) or "text/plain"
+    if file.size > _most_bytes(taking, file):
+        raise BadFileError(
+            f"its {file.size / MIB:,.1f} MiB are more than a request may have "
+            f"(server.limits.max_body_mib is {taking.max_body_mib:g})"
+        )
+    try:
+        data = file.path.read_bytes()
+    except OSError as error:
+        raise BadFileError(f"cannot be read: {error.strerror}") from None
+    if not data.strip():
+        raise SkippedFileError("empty")
+    metadata = {"source": file.source}
+    if file.path.suffix.lower() not in _TITLED:
+        metadata["title"] = file.path.stem
+    content: str | JSON
+    if mime_type in BINARY_TYPES.values():
+        content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
+    else:
+        content = _text(file, data, taking, report)
+    return {
+        "document_id": file.document_id,
+        "content": content,
+        "mime_type": mime_type,
+        "metadata": metadata,
+        "origin": file.origin,
+    }
+
+
+def _files_of(given: Path, report: Report, taking: Taking) -> Iterator[SourceFile]:
+    if not given.exists():
+        raise CommandError(f"There is no file or folder {given}.", exit_code=BAD_INPUT)
+    if given.is_file():
+        yield from _wanted(given, given.name, report, taking, named=True)
+        return
+
+    def unreadable(error: OSError) -> None:
+        report.failed.append((str(error.filename), f"cannot be read: {error.strerror}"))
+
+    root = os.path.realpath(given)
+    for folder, subfolders, names in os.walk(given, onerror=unreadable):
+        here = Path(folder)
+        for name in list(subfolders):
+            reason = _why_not_entered(here / name)
+            if reason:
+                subfolders.remove(name)
+                report.skipped.append(((here / name).as_posix() + "/", reason))
+        for name in names:
+            path = here / name
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+                report.skipped.append((path.as_posix(), "link out of the folder"))
+                continue
+            document_id = path.relative_to(given).as_posix()
+            yield from _wanted(path, document_id, report, taking, named=False)
+
+
+def _why_not_entered(folder: Path) -> str | None:
+    if folder.name.startswith("."):
+        return "hidden"
+    return "link to a folder" if folder.is_symlink() else None
+
+
+def _wanted(
+    path: Path, document_id: str, report: Report, taking: Taking, *, named: bool
+) -> Iterator[SourceFile]:
+    """Yield the file if it is to be ingested, else say in the report why not."""
+    known = taking.mime_type(path) is not None
+    if path.name.startswith(".") and not named:
+        report.skipped.append((path.as_posix(), "hidden"))
+    elif known and not path.is_file():  # a broken link, a pipe
+        report.failed.append((path.as_posix(), "is no file"))
+    elif known:
+        yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size)
+    elif named:
+        types = " ".join([*TEXT_TYPES, *BINARY_TYPES])
+        reason = f"unknown type; known: {types}. If it is text: --as-text {path.name!r}"
+        report.failed.append((path.as_posix(), reason))
+    else:
+        report.skipped.append((path.as_posix(), f"type {path.suffix or 'without suffix'}"))
+
+
+def _most_bytes(taking: Taking, file: SourceFile) -> float:
+    """Return how large a file can be and still fit into a request."""
+    if taking.max_body_mib is None:
+        return float("inf")
+    binary = taking.mime_type(file.path) in BINARY_TYPES.values()
+    return taking.max_body_mib * MIB * (0.75 if binary else 1)  # base64 makes four bytes of three
+
+
+def _text(file: SourceFile, data: bytes, taking: Taking, report: Report | None) -> str:
+    encoding, certain = (taking.encoding, True) if taking.encoding else _encoding(data, file)
+    try:
+        text = data.decode(encoding).removeprefix("\ufeff")
+    except (UnicodeDecodeError, LookupError):
+        raise BadFileError(f"not text in {encoding}; name its encoding with --encoding") from None
+    most = taking.max_characters
+    if most is not None and len(text) > most:
+        raise BadFileError(
+            f"its {len(text):,} characters are more than one document may have "
+            f"(rag.document_limits.max_characters is {most:,})"
+        )
+    if report is not None and not certain:
+        report.notes.append(f"{file.source}: read as {encoding}; --encoding names another")
+    return text
+
+
+def _encoding(data: bytes, file: SourceFile) -> tuple[str, bool]:
+    """Return the encoding of a text, and whether that is certain.
+
+    By its mark, as UTF-8, as UTF-16 of which half the bytes are zero, as its HTML declares, and
+    otherwise Windows-1252, as browsers do. Detectors that guess by frequencies took a short Latin-1
+    text for Chinese when they were tried, and are surer of it than they should be.
+    """
+    for name, mark in _MARKS:
+        if data.startswith(mark):
+            return name, True
+    if b"\0" in data:
+        return _wide(data), False
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        declared = _DECLARED.search(data[:2048]) if file.path.suffix.lower() in _TITLED else None
+        return (declared[1].decode("ascii"), True) if declared else ("windows-1252", False)
+    return "utf-8", True
+
+
+def _wide(data: bytes) -> str:
+    """Return which UTF-16 a text with zeros is."""
+    zeros = data[::2].count(0), data[1::2].count(0)
+    if len(data) % 2 == 0 and min(zeros) == 0 and max(zeros) * 6 > len(data):
+        return "utf-16-be" if zeros[0] else "utf-16-le"
+    raise SkippedFileError("binary")
