@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
 
 
 class CorralError(Exception):
@@ -47,17 +46,6 @@ class CorralError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how to make it again in another process, whatever its class is made from."""
-        return _restored, (type(self), self.args, self.__dict__)
-
-
-def _restored(kind: type[CorralError], args: tuple[Any, ...], state: dict[str, Any]) -> CorralError:
-    error = kind.__new__(kind)
-    error.args = args
-    error.__dict__.update(state)
-    return error
 
 
 class InvalidRequest(CorralError):

@@ -5,14 +5,17 @@ readers hold the interpreter's lock, and a broken file can crash any of them. So
 is not a short text is read in a child process. A watchdog in it ends it when a document's time is
 over (also when this process is gone), and the system bounds its memory. A child reads one document
 at a time, as PDFium demands, and is started when the first one comes.
+
+What goes through the pipes is a line of JSON and then the document or its text: nothing that a
+document could make of a reader can run code in this process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -20,9 +23,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import IO, Any, TypeVar, cast
 
-from corral.api.errors import CorralError, InvalidRequest
+from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.config import DocumentLimits, RagSettings
 from corral.providers.rag.bounds import beyond
 from corral.providers.rag.parsing import (
@@ -37,6 +41,10 @@ SHORT_TEXT = 1 << 18
 """Characters of plain text that this process reads itself, in a few milliseconds."""
 
 MIB = 1 << 20
+
+_ERRORS: dict[str, type[CorralError]] = {
+    kind.__name__: kind for kind in (InvalidRequest, MissingDependency)
+}
 
 T = TypeVar("T")
 
@@ -66,22 +74,22 @@ class Reader:
         """
         if isinstance(content, str) and len(content) <= SHORT_TEXT and is_plain_text(mime_type):
             return await self.run(parse, content, mime_type, self._limits)
-        return await self.run(self._in_child, parse, content, mime_type)
+        return await self.run(self._in_child, content, mime_type)
 
     async def read_data_uri(self, uri: str, mime_type: str | None) -> ParsedDocument:
         """Return the text of the document in a `data:` URI, as `read` does."""
-        return await self.run(self._in_child, parse_data_uri, uri, mime_type)
+        return await self.run(self._in_child, uri, mime_type, True)
 
     def _in_child(
-        self, work: Callable[..., ParsedDocument], content: str | bytes, mime_type: str | None
+        self, content: str | bytes, mime_type: str | None, is_data_uri: bool = False
     ) -> ParsedDocument:
         child = self._child()
         try:
-            answer = child.call(work, content, mime_type)
-        except (EOFError, OSError, pickle.UnpicklingError):
+            answer = child.call(content, mime_type, is_data_uri)
+        except (EOFError, OSError, ValueError):
             raise child.cause_of_death() from None
         self._idle.append(child)
-        if isinstance(answer, Exception):
+        if isinstance(answer, CorralError):
             raise answer
         return answer
 
@@ -118,19 +126,23 @@ class _Child:
         return self._process.poll() is None
 
     def call(
-        self, work: Callable[..., ParsedDocument], *arguments: Any
-    ) -> ParsedDocument | Exception:
-        """Return what `work` returns or raises in the process.
+        self, content: str | bytes, mime_type: str | None, is_data_uri: bool
+    ) -> ParsedDocument | CorralError:
+        """Return what the process made of a document.
 
         Raises:
-            EOFError, OSError: The process ended.
+            EOFError, OSError, ValueError: The process ended.
         """
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
-        pickle.dump((work, arguments, self._limits), questions)
-        questions.flush()
-        answer: ParsedDocument | Exception = pickle.load(answers)  # noqa: S301 - of this module
-        return answer
+        limits = self._limits.model_dump()
+        asked = {"mime_type": mime_type, "is_data_uri": is_data_uri, "limits": limits}
+        _send(questions, asked, content)
+        said, text = _receive(answers)
+        if "error" in said:
+            return _error(said["error"], said["state"])
+        starts, unread = tuple(said["page_starts"]), tuple(said["unread"])
+        return ParsedDocument(str(text), said["markdown"], said["title"], starts, unread)
 
     def cause_of_death(self) -> InvalidRequest:
         """Return why the process ended, after its end."""
@@ -157,35 +169,65 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
+def _send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
+    is_text = isinstance(body, str)
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    pipe.write(json.dumps({**head, "size": len(data), "is_text": is_text}).encode() + b"\n")
+    pipe.write(data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
+    """Return what `_send` sent; raise EOFError where the other side has ended."""
+    line = pipe.readline()
+    if not line:
+        raise EOFError
+    head = json.loads(line)
+    data = pipe.read(head["size"])
+    if len(data) < head["size"]:
+        raise EOFError
+    return head, data.decode("utf-8", "surrogatepass") if head["is_text"] else data
+
+
+def _error(kind: str, state: dict[str, Any]) -> CorralError:
+    """Return an error of the other process, whatever its class is made from."""
+    error = _ERRORS[kind].__new__(_ERRORS[kind])
+    error.args = (state["message"],)
+    error.__dict__.update(state)
+    return error
+
+
 def serve() -> None:
     """Read documents from standard input and write their texts to standard output until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a package prints is no answer
     bounded = False
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
         while True:
-            try:
-                work, arguments, limits = pickle.load(sys.stdin.buffer)  # noqa: S301 - our parent
-            except EOFError:
-                return
+            asked, content = _receive(sys.stdin.buffer)
+            limits = DocumentLimits.model_validate(asked["limits"])
             bounded = bounded or _bound_memory(limits)
             faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
-            answer = _answer(work, arguments, limits)
+            head, text = _answer(content, asked, limits)
             faulthandler.cancel_dump_traceback_later()
-            pickle.dump(answer, answers)
-            answers.flush()
+            _send(answers, head, text)
 
 
 def _answer(
-    work: Callable[..., ParsedDocument], arguments: tuple[Any, ...], limits: DocumentLimits
-) -> ParsedDocument | CorralError:
+    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
+) -> tuple[dict[str, Any], str]:
+    """Return what to say of a document, and its text."""
+    read = cast("Callable[..., ParsedDocument]", parse_data_uri if asked["is_data_uri"] else parse)
     try:
-        return work(*arguments, limits)
+        parsed = read(content, asked["mime_type"], limits)
     except MemoryError:
-        return beyond("MiB of memory to read", limits.max_memory_mib, "max_memory_mib")
-    except CorralError as error:
-        return error.with_traceback(None)
+        error: CorralError = beyond("MiB to read", limits.max_memory_mib, "max_memory_mib")
+    except (InvalidRequest, MissingDependency) as refusal:
+        error = refusal
+    else:
+        return {**asdict(parsed), "text": None}, parsed.text
+    return {"error": type(error).__name__, "state": vars(error)}, ""
 
 
 def _bound_memory(limits: DocumentLimits) -> bool:

@@ -25,7 +25,6 @@ from corral.api.errors import (
 )
 from corral.server.command_line.bench import bench
 from corral.server.command_line.documents import documents
-from corral.server.command_line.files import Taking
 from corral.server.command_line.options import (
     as_json_option,
     encoding_of,
@@ -194,6 +193,8 @@ def ingest(
     Text is stored without characters that a reader cannot see, and with \\n for every other line
     or page break (\\r, \\v, \\f).
     """
+    from corral.server.command_line.files import Taking  # noqa: PLC0415 - start-up time
+
     taking = Taking(as_text, encoding_of(encoding))
     _run(
         target, "ingest", db, paths,

@@ -19,7 +19,8 @@ import pytest
 from click.testing import Result
 
 from corral.server.command_line.client import Client, CommandError
-from corral.server.command_line.ingest import BATCH_BYTES, BATCH_DOCUMENTS, Report, collect, ingest
+from corral.server.command_line.files import Report, collect
+from corral.server.command_line.ingest import BATCH_BYTES, BATCH_DOCUMENTS, ingest
 
 Corral = Callable[..., Result]
 
