@@ -180,6 +180,9 @@ class ChunkMetadata(Strict):
     )
     char_end: int | None = Field(default=None, ge=0, description="Where it ends, exclusive.")
     page: int | None = Field(default=None, ge=1, description="The page on which it begins, from 1.")
+    page_end: int | None = Field(
+        default=None, ge=1, description="The page on which it ends, where that is another."
+    )
     previous_chunk_id: Identifier | None = None
     next_chunk_id: Identifier | None = None
     gap_before: Storable | None = Field(

@@ -135,13 +135,19 @@ def _places(
             "position": n,
             "char_start": piece.start,
             "char_end": piece.end,
-            "page": parsed.page(piece.start),
+            **_pages(parsed, piece),
             "previous_chunk_id": ids[n - 1] if n else None,
             "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,
             "gap_before": _gap(parsed.text[ends[n] : piece.start]) if n else None,
         }
         for n, (chunk_id, piece) in enumerate(zip(ids, pieces, strict=True))
     ]
+
+
+def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:
+    """Return the page on which a piece begins, and the one on which it ends if that is another."""
+    first, last = parsed.page(piece.start), parsed.page(piece.end - 1)
+    return {"page": first, "page_end": None if last == first else last}
 
 
 def _gap(text: str) -> str | None:

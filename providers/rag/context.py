@@ -233,8 +233,9 @@ class _Assembly:
     def _source(self, passage: Passage) -> str:
         if not self.config.citations:
             return ""
-        page = place(passage).get("page")
-        return self.template.cite(source_of(passage) or _UNKNOWN, page)
+        known = place(passage)
+        source = source_of(passage) or _UNKNOWN
+        return self.template.cite(source, known.get("page"), known.get("page_end"))
 
     def _framed(self, items: Sequence[list[str]]) -> list[list[str]]:
         return [[header(len(items))], *items, [FOOTER], [self.closing]]

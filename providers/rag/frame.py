@@ -128,11 +128,13 @@ class ItemTemplate:
         ]
         return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
 
-    def cite(self, source: str, page: int | None) -> str:
+    def cite(self, source: str, page: int | None, page_end: int | None = None) -> str:
         """Return what the line of a citation says of an item: one line, shortened."""
         line = self.quote(one_line(source))
         line = line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
-        return line if page is None else f"{line}, page {page}"
+        if page is None:
+            return line
+        return f"{line}, page {page}" if page_end is None else f"{line}, pages {page}-{page_end}"
 
     def quote(self, text: str) -> str:
         """Return a text without invisible characters, lines that imitate the frame quoted."""

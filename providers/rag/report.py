@@ -48,7 +48,8 @@ def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[st
     """Return what each marker stands for, in their order; only what is known.
 
     `char_start` and `char_end` are the characters of the parsed document that the item shows,
-    `page` is where they begin, `chunk_ids` are in the order of the document.
+    `page` is where they begin and `page_end` where they end, if that is another and nothing was
+    cut; `chunk_ids` are in the order of the document.
     """
     return [
         {
@@ -70,13 +71,21 @@ def place(passage: Passage, content: str | None = None) -> dict[str, int]:
         content: The part of its text that is shown, where that is not all.
     """
     first, last = span(passage.chunks[0]), span(passage.chunks[-1])
-    record = passage.chunks[0].chunk_metadata
-    page = record.page if record else None
-    if first is None or last is None:
-        return _known(page=page)
     cut = content is not None and len(content) < len(passage.text)
+    page, page_end = _pages(passage)
+    page_end = None if cut else page_end
+    if first is None or last is None:
+        return _known(page=page, page_end=page_end)
     end = first.start + len(content or "") if cut else last.end
-    return _known(char_start=first.start, char_end=end, page=page)
+    return _known(char_start=first.start, char_end=end, page=page, page_end=page_end)
+
+
+def _pages(passage: Passage) -> tuple[int | None, int | None]:
+    """Return the page on which a passage begins, and the one on which it ends if that differs."""
+    begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
+    first = begins.page if begins else None
+    last = (ends.page_end or ends.page) if ends else None
+    return first, None if last == first else last
 
 
 def source_of(passage: Passage) -> str | None:

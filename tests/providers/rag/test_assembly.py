@@ -294,6 +294,26 @@ def test_a_pdf_is_cited_by_page_and_characters() -> None:
     ]  # fmt: skip
 
 
+def test_a_chunk_over_several_pages_is_cited_by_all_of_them() -> None:
+    """From the page on which it begins to the one on which it ends, neighbors included.
+
+    If this fails: a sentence of page 3 is looked for on page 1.
+    """
+    data = base64.b64encode(pdf("Cattle graze.", "Hay is dry.", "Foxes steal eggs.")).decode()
+    uri = URL(uri=f"data:application/pdf;base64,{data}")
+    whole, split = library_of(size=100), library_of()
+    for library, expand in ((whole, 0), (split, 2)):
+        insert(library, guide=uri)
+        result = ask(library, "foxes", citations=True, expand=expand)
+        assert result.content is not None
+        assert result.content[1].text.startswith("[1] Source: guide, pages 1-3\n")
+        (cited,) = result.metadata["citations"]
+        assert (cited["page"], cited["page_end"]) == (1, 3)
+    only = ask(split, "foxes", citations=True).metadata["citations"][0]
+    assert only["page"] == 3
+    assert "page_end" not in only
+
+
 def test_a_passage_is_cited_as_a_whole() -> None:
     """Its chunks in their order and the characters from the first to the last."""
     library = library_of()
