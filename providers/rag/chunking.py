@@ -76,8 +76,8 @@ def chunks_of(
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
-    into the `window`, where one is given. Where there are
-    more than `most`, splitting ends there and one more is returned.
+    into the `window`, where one is given. Where there are more than `most`, splitting ends there
+    and one more is returned.
     """
     pieces = split(
         parsed.text,
@@ -93,7 +93,7 @@ def chunks_of(
     metadata["document_id"] = document.document_id
     printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
     cost = tokenizer().count(printed)
-    hashed = document_hash(document, chunking, vector_db)
+    hashed = document_hash(document, chunking, vector_db, window)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
     return [
         Chunk(

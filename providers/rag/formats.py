@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -22,16 +24,18 @@ MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 
 INSTALL = "pip install 'corral-rag[documents]'"
 
+_BLOCKS = "./*[self::p or self::div or self::ul or self::ol or self::table or self::dt or self::dd]"
 _T = TypeVar("_T")
 _PDFIUM_WANTS_A_PASSWORD = 4
 _COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Word file begins, and one of Word 2003 and before."""
 
 
-def html_text(html: str) -> str:
+def html_text(html: str) -> tuple[str, str | None]:
     """Return the main content of a page as Markdown, or all its text where none stands out.
 
-    Navigation, scripts, styles, comments and hidden elements are left out.
+    Navigation, scripts, styles, comments and hidden elements are left out. What is preformatted
+    keeps its lines, as a block of code. The second is what the page says that its title is.
 
     Raises:
         MissingDependency: trafilatura is not installed.
@@ -39,7 +43,7 @@ def html_text(html: str) -> str:
     """
     trafilatura = _package("trafilatura", "trafilatura", "HTML")
     lxml = _package("lxml.html", "lxml", "HTML")
-    return _reading("HTML", lambda: _main_text(trafilatura, html) or _all_text(lxml, html))
+    return _reading("HTML", lambda: _html(trafilatura, lxml, html))
 
 
 def pdf_pages(data: bytes, limits: DocumentLimits) -> list[str]:
@@ -86,6 +90,33 @@ def _reading(kind: str, read: Callable[[], _T]) -> _T:
             hint="It is broken or of another kind: check that it opens elsewhere.",
             field="content",
         ) from error
+
+
+def _html(trafilatura: Any, lxml: Any, html: str) -> tuple[str, str | None]:
+    page = lxml.document_fromstring(html.encode(), parser=lxml.HTMLParser(encoding="utf-8"))
+    title = " ".join((page.findtext(".//title") or "").split()) or None
+    name = next(n for n in map("preformatted{}n".format, itertools.count()) if n not in html)
+    blocks = _set_aside(lxml, page, name)
+    for element in page.xpath("//dl | //dt | //dd"):  # trafilatura drops terms at times
+        element.tag = "div" if element.xpath(_BLOCKS) else "p"
+    marked = lxml.tostring(page, encoding="unicode")
+    text = _main_text(trafilatura, marked) or _all_text(lxml, marked)
+    return re.sub(f"{name}([0-9]+)x", lambda match: blocks[int(match[1])], text), title
+
+
+def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
+    """Put a mark in the place of each preformatted element; return them as blocks of code."""
+    blocks: list[str] = []
+    for element in page.xpath("//pre[not(ancestor::pre)]"):
+        for line_break in element.xpath(".//br"):
+            line_break.tail = "\n" + (line_break.tail or "")
+        code = element.text_content().strip("\n")
+        fence = max(re.findall("`{3,}", code), default="``") + "`"
+        mark = lxml.Element("p")
+        mark.text, mark.tail = f"{name}{len(blocks)}x", element.tail
+        element.getparent().replace(element, mark)
+        blocks.append(f"{fence}\n{code}\n{fence}" if code.strip() else "")
+    return blocks
 
 
 def _main_text(trafilatura: Any, html: str) -> str:

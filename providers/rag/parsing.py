@@ -67,7 +67,8 @@ class ParsedDocument:
         text: Without invisible characters, white space at line ends, or more than one blank line
             in a row; never blank.
         markdown: Whether it is Markdown (as HTML becomes, too).
-        title: Its first heading of level 1, where it is Markdown and has one.
+        title: Its first heading of level 1, where it is Markdown and has one; else what an HTML
+            page says that its title is.
         page_starts: Where each page begins in the text, in characters, never decreasing; empty
             where pages are not known. A page without text begins where the next one does.
         unread: What the document holds that was not read: "2 pictures", "comments".
@@ -106,6 +107,7 @@ def parse(
     kind = kind or "text/plain"
     starts: list[int] = []
     unread: tuple[str, ...] = ()
+    named: str | None = None
     if kind == PDF:
         text, starts = _paged(pdf_pages(_binary(content, kind), limits))
     elif kind == DOCX:
@@ -113,7 +115,9 @@ def parse(
         text = _tidy(text)
     elif _is_textual(kind):
         text = content if isinstance(content, str) else decode(content, charset)
-        text = _tidy(html_text(text) if kind == HTML else text)
+        if kind == HTML:
+            text, named = html_text(text)
+        text = _tidy(text)
     else:
         known = ", ".join(["text/*", "application/json", *_BINARY])
         raise InvalidRequest(
@@ -131,6 +135,7 @@ def parse(
         )
     markdown = kind in {MARKDOWN, HTML}
     title = _title(text) if markdown else None
+    title = title or (clean_text(named)[:MAX_TITLE_LENGTH] if named else None)
     return ParsedDocument(text, markdown, title, tuple(starts), unread)
 
 

@@ -21,6 +21,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDB
+from corral.providers.rag.splitting import Window
 
 _READ_AT_ONCE = 500
 
@@ -41,7 +42,10 @@ class Known:
 
 
 def document_hash(
-    document: RAGDocument, chunking: ChunkingConfig, vector_db: VectorDB
+    document: RAGDocument,
+    chunking: ChunkingConfig,
+    vector_db: VectorDB,
+    window: Window | None = None,
 ) -> str | None:
     """Return a hash of all that decides on a document's chunks; None where a URL answers with it.
 
@@ -53,7 +57,7 @@ def document_hash(
     rest = [
         _version(), isinstance(document.content, URL), document.document_id, document.mime_type,
         document.metadata, document.origin, chunking.model_dump(mode="json"),
-        vector_db.embedding_model, vector_db.embedding_dimension,
+        vector_db.embedding_model, vector_db.embedding_dimension, window and window.size,
     ]  # fmt: skip
     made = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     made.update(content.encode("utf-8", "surrogatepass"))

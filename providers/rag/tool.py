@@ -27,6 +27,7 @@ from corral.providers.rag.parsing import (
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.reading import Reader
 from corral.providers.rag.retrieval import Library, Retrieval, Retrieved, registered
+from corral.providers.rag.splitting import Window
 from corral.providers.rag.stored import document_hash, unchanged
 
 
@@ -114,13 +115,13 @@ class RagTool:
         chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
         self._check_documents(documents)
         report = InsertReport()
-        if skip_unchanged or same_origin_only:
-            origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
-            same = await self._unchanged(documents, chunking, vector_db, origins)
-            report.unchanged.extend(sorted(same) if skip_unchanged else [])
         window = window_of(await self.library.embedder(vector_db.embedding_model))
         said = chunk_size_in_tokens or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
         bound = None if said else window
+        if skip_unchanged or same_origin_only:
+            origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
+            same = await self._unchanged(documents, chunking, vector_db, bound, origins)
+            report.unchanged.extend(sorted(same) if skip_unchanged else [])
         chunks: list[Chunk] = []
         for number, document in enumerate(documents):
             if document.document_id in report.unchanged:
@@ -193,10 +194,13 @@ class RagTool:
         documents: Sequence[RAGDocument],
         chunking: ChunkingConfig,
         vector_db: VectorDB,
+        window: Window | None,
         origins: dict[str, str | None],
     ) -> set[str]:
         hashes = {
-            each.document_id: await self._reader.run(document_hash, each, chunking, vector_db)
+            each.document_id: await self._reader.run(
+                document_hash, each, chunking, vector_db, window
+            )
             for each in documents
         }
         return await unchanged(await self.library.index(vector_db.identifier), hashes, origins)

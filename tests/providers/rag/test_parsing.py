@@ -193,6 +193,40 @@ def test_a_page_without_a_word_is_refused(page: str) -> None:
         parse(page, HTML)
 
 
+def test_preformatted_text_keeps_its_lines() -> None:
+    """It becomes a block of code, indented as it was, with markup inside or without.
+
+    If this fails: a program in a page is one line, which nobody can read.
+    """
+    some = "<p>Cattle graze in the valley from spring to autumn, while grass grows there.</p>"
+    code = "def gate():\n    return 1\n\ngate()"
+    for inside in (code, f"<code>{code}</code>", f"<span>{code[:3]}</span>{code[3:]}"):
+        text = parse(f"<main>{some}<pre>\n{inside}\n</pre>{some}</main>", HTML).text
+        assert f"\n\n```\n{code}\n```\n\n" in text
+    alone = parse(f"<body><pre>{code}</pre></body>", HTML).text
+    assert alone == f"```\n{code}\n```"
+    assert "````\n```\nx\n````" in parse("<pre>```\nx</pre>", HTML).text
+
+
+def test_definitions_keep_their_terms() -> None:
+    """Also terms of markup, as Sphinx writes them."""
+    some = "<p>Cattle graze in the valley from spring to autumn, while grass grows there.</p>"
+    term = '<dt class="sig"><span class="pre">open_gate</span><em>(n)</em></dt>'
+    page = (
+        f"<main>{some}<dl>{term}<dd><p>Open a gate.</p></dd><dt>Hay</dt><dd>Dry.</dd></dl></main>"
+    )
+    text = parse(page, HTML).text
+    for word in ("open_gate", "Open a gate.", "Hay", "Dry."):
+        assert word in text
+
+
+def test_a_page_without_a_heading_has_its_title() -> None:
+    """A heading of level 1 comes first."""
+    assert parse("<title> The\n ranch </title><p>hay</p>", HTML).title == "The ranch"
+    assert parse("<title>x</title><h1>Ranch</h1><p>Cattle graze here.</p>", HTML).title != ""
+    assert parse("<p>hay</p>", HTML).title is None
+
+
 def test_a_pdf_gives_the_text_of_its_pages() -> None:
     """Pages are separated by an empty line."""
     assert parse(pdf("Cattle graze.", "Hay is dry."), PDF).text == "Cattle graze.\n\nHay is dry."
