@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Generator
 
@@ -16,6 +17,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 MAY_BE_MISSING = "no Chromium"
 
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
+
+
+def pytest_report_header() -> str:
+    """Say what remote::weaviate is tested against; see its real_server.py."""
+    found = os.environ.get("CORRAL_TEST_WEAVIATE") or shutil.which("weaviate-server")
+    return f"weaviate: {found or 'a stand-in; no CORRAL_TEST_WEAVIATE, no weaviate-server on PATH'}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -214,6 +214,11 @@ class StandIn:
         self.http_port = self.grpc_port = 0
         self.start()
 
+    @property
+    def config(self) -> Json:
+        """The settings of a provider for it."""
+        return {"url": f"http://127.0.0.1:{self.http_port}", "grpc_port": self.grpc_port}
+
     def start(self) -> None:
         """Listen."""
         handler = type("Handler", (RestHandler,), {"stand_in": self})
