@@ -102,6 +102,12 @@ class CopyRequest(Strict):
     )
 
 
+class UnregisterReply(BaseModel):
+    """What a deletion could not reach."""
+
+    note: str = Field(description="What stays behind, and where.")
+
+
 class CopyReply(BaseModel):
     """What a step did, and where the next one begins."""
 

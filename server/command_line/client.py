@@ -85,9 +85,10 @@ class Client:
         body = {**settings, "vector_db_id": vector_db_id, "embedding_model": model}
         return _object(await self._call("POST", "/v1/vector-dbs", body))
 
-    async def unregister(self, vector_db_id: str) -> None:
-        """Delete a vector DB with everything in it."""
-        await self._call("DELETE", _vector_db_path(vector_db_id))
+    async def unregister(self, vector_db_id: str) -> str:
+        """Delete a vector DB with everything in it; return what stays behind, "" for nothing."""
+        reply = await self._call("DELETE", _vector_db_path(vector_db_id))
+        return str(_object(reply).get("note") or "") if reply else ""
 
     async def orphans(self) -> JSON:
         """Return the data that no registration holds: `data` and `failures`."""

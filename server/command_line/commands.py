@@ -291,8 +291,8 @@ async def delete_db(client: Client, db: str, *, ask: bool) -> None:
     await client.vector_db(db)
     if ask:
         click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
-    await client.unregister(db)
-    display.show(f"{display.clean(db)} is deleted.")
+    note = await client.unregister(db)
+    display.show(display.clean(f"{db} is deleted. {note}".strip()))
 
 
 async def show_providers(client: Client, *, as_json: bool) -> None:

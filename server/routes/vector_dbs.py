@@ -25,6 +25,7 @@ from corral.server.routes.contract import (
 from corral.server.wire import (
     CopyReply,
     CopyRequest,
+    UnregisterReply,
     VerifyCopyReply,
     VerifyCopyRequest,
 )
@@ -115,6 +116,11 @@ async def verify(
 
 
 @router.delete("/{vector_db_id:id}", summary="Unregister a vector DB")
-async def unregister(vector_db_id: PathId, stack: StackOf) -> None:
-    """Delete a vector DB with all its chunks."""
-    await stack.unregister(vector_db_id)
+async def unregister(vector_db_id: PathId, stack: StackOf) -> UnregisterReply | None:
+    """Delete a vector DB with all its chunks, once the requests that use it have ended.
+
+    Where its provider has left run.yaml, only the registration goes, and a note says so; otherwise
+    the reply is null. A request that still runs after 30 s makes it a 503, and nothing is deleted.
+    """
+    note = await stack.unregister(vector_db_id)
+    return UnregisterReply(note=note) if note else None

@@ -29,8 +29,8 @@ class MemoryProvider(VectorIOProvider):
                 if not create:
                     raise NotFound(
                         f"Vector DB {vector_db.identifier!r} was in memory and is gone.",
-                        hint="Delete the vector DB and register it anew; inline::sqlite keeps its "
-                        "chunks.",
+                        hint="To go on with an empty one, register it anew with the same settings; "
+                        "inline::sqlite keeps its chunks.",
                         field="vector_db_id",
                     )
                 fuzzy = self._config.keyword == "fuzzy"
