@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corral.api.vector_dbs import VectorDB
@@ -37,6 +38,29 @@ def collection_name(vector_db: VectorDB) -> str:
     """
     key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(key).hexdigest()[:40]
+
+
+_SIGNED = re.compile(r"version_([0-9]+)")
+_OF_A_KEY = re.compile(r"[nt]_[0-9a-f]{16}(_[0-9])?")
+
+
+def signature(version: int) -> str:
+    """Return the field whose index, of no values, says what version has written a collection.
+
+    An index is the one thing that every release and both engines keep beside the points: a point
+    would be found and counted.
+    """
+    return f"version_{version}"
+
+
+def signatures(fields: Iterable[str]) -> list[int]:
+    """Return the versions that have signed a collection with these indexes, ascending."""
+    return sorted(int(found[1]) for field in fields if (found := _SIGNED.fullmatch(field)))
+
+
+def obsolete(fields: Iterable[str]) -> list[str]:
+    """Return the fields whose indexes no version needs now: the first layout ordered each key."""
+    return sorted(field for field in fields if _OF_A_KEY.fullmatch(field))
 
 
 class Collection(ABC):
@@ -80,11 +104,17 @@ class Collection(ABC):
 
     @abstractmethod
     async def counts(self, filters: Sequence[Json]) -> list[int]:
-        """Return the exact number of points that pass, for each filter."""
+        """Return the number of points that pass, for each filter of one condition.
+
+        At a cost that does not grow with the collection, where the engine can.
+        """
 
     @abstractmethod
     async def facet(self, name: str) -> Mapping[int, int]:
-        """Return the exact number of points by value of a field with an integer index."""
+        """Return the number of points by value of a field with an integer index.
+
+        At a cost that grows with the number of values, not of points.
+        """
 
     @abstractmethod
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
@@ -95,8 +125,12 @@ class Collection(ABC):
         """Delete points; unknown ids are ignored."""
 
     @abstractmethod
-    async def order_by(self, names: Sequence[str]) -> None:
-        """See that these fields have an index of numbers; idempotent."""
+    async def version(self) -> int:
+        """Return the newest version that has signed the collection; 0 for none."""
+
+    @abstractmethod
+    async def sign(self, version: int) -> None:
+        """Bring the indexes up to date, and leave a version for `version`; idempotent."""
 
     @abstractmethod
     async def drop(self) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -13,6 +15,7 @@ from qdrant_client.common.client_exceptions import ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedResponse
 
 from corral.api.errors import (
+    ConfigError,
     CorralError,
     NotFound,
     ProviderError,
@@ -23,7 +26,13 @@ from corral.providers.vector_io.qdrant.config import QdrantConfig
 
 T = TypeVar("T")
 
+OLDEST_VERSION = (1, 12)
+"""The first release with facets."""
+
 _FIRST_PAUSE_SECONDS = 0.1
+_MISSING = (404, StatusCode.NOT_FOUND)
+_REFUSED = (401, 403, StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED)
+_LIMIT = ". Help: "  # how strict mode says what to do; it is a 403 before 1.14.1, then a 400
 
 FAILURES = (
     ResponseHandlingException,
@@ -39,7 +48,7 @@ class Server:
 
     Args:
         provider_id: For messages.
-        client: Over REST or gRPC, or the client's local mode in tests.
+        client: Over REST or gRPC.
         config: The provider's settings.
     """
 
@@ -47,22 +56,86 @@ class Server:
         self.client = client
         self.config = config
         self._provider_id = provider_id
+        self._is_new_enough = False
 
-    async def call(self, request: Callable[[], Awaitable[T]]) -> T:
+    async def call(
+        self,
+        request: Callable[[], Awaitable[T]],
+        *,
+        collection: str = "",
+        configures: bool = False,
+    ) -> T:
         """Send a request, again where the server cannot be reached: every request of ours may be.
+
+        The first one asks for the server's version before.
+
+        Args:
+            request: Sends it.
+            collection: Its collection; a 404 asks whether that exists.
+            configures: Whether it holds settings only, so that the server's words may be shown.
 
         Raises:
             Unavailable, ProviderTimeout, NotFound, ProviderError: See `translated`.
+            ConfigError: The server is too old.
         """
+        if not self._is_new_enough:
+            await self._check_version()
+        try:
+            return await self._send(request)
+        except FAILURES as error:
+            if collection and _status(error) in _MISSING:
+                raise await self._missing(collection) from error
+            raise translated(error, self._provider_id, configures=configures) from error
+
+    async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
         attempt = 0
         while True:
             try:
                 return await request()
             except FAILURES as error:
                 if attempt == self.config.retries or not _unreachable(error):
-                    raise translated(error, self._provider_id) from error
+                    raise
             await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
             attempt += 1
+
+    async def _check_version(self) -> None:
+        """Refuse a server that is too old; a proxy may keep its version to itself."""
+        try:
+            found = (await self._send(self.client.info)).version
+        except FAILURES as error:
+            meaning = translated(error, self._provider_id)
+            if meaning.retryable:
+                raise meaning from error
+            found = ""
+        parts = re.match(r"v?([0-9]+)\.([0-9]+)", found)
+        if parts and (int(parts[1]), int(parts[2])) < OLDEST_VERSION:
+            oldest = ".".join(map(str, OLDEST_VERSION))
+            raise ConfigError(
+                f"{self._provider_id}: the Qdrant server has version {found};"
+                f" Corral needs {oldest} or newer.",
+                hint="Upgrade the server.",
+            )
+        self._is_new_enough = True
+
+    async def _missing(self, collection: str) -> CorralError:
+        """Return what a 404 means: the collection is gone only if the server says so."""
+        try:
+            gone = not await self._send(lambda: self.client.collection_exists(collection))
+        except FAILURES as error:
+            if _status(error) not in _MISSING:
+                return translated(error, self._provider_id)
+            gone = False
+        if gone:
+            return NotFound(
+                f"{self._provider_id}: the collection of this vector DB is gone.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+        return ProviderError(
+            f"{self._provider_id}: {self.config.url} does not know a request (404), though nothing"
+            " says that the collection is gone.",
+            hint="Does url lead to a Qdrant server, and do proxies on the way pass all its routes?",
+        )
 
 
 def make_client(config: QdrantConfig) -> AsyncQdrantClient:
@@ -80,8 +153,12 @@ def make_client(config: QdrantConfig) -> AsyncQdrantClient:
     )
 
 
-def translated(error: Exception, provider_id: str) -> CorralError:
-    """Return Corral's error for one of `FAILURES`. Their texts may quote data: dropped."""
+def translated(error: Exception, provider_id: str, *, configures: bool = False) -> CorralError:
+    """Return Corral's error for one of `FAILURES`.
+
+    Their texts may quote data and are dropped, but for those of requests that configure and for
+    those that name a limit of strict mode.
+    """
     status = _status(error)
     if _unreachable(error):
         return Unavailable(f"{provider_id}: the Qdrant server cannot be reached.")
@@ -89,18 +166,28 @@ def translated(error: Exception, provider_id: str) -> CorralError:
         return ProviderTimeout(f"{provider_id}: the Qdrant server did not answer in time.")
     if status in (429, 502, 503, StatusCode.RESOURCE_EXHAUSTED):
         return Unavailable(f"{provider_id}: the Qdrant server is overloaded.", hint="Try again.")
-    if status in (404, StatusCode.NOT_FOUND):
-        return NotFound(
-            f"{provider_id}: the collection of this vector DB is gone.",
-            hint="Delete the vector DB and register it anew.",
-            field="vector_db_id",
-        )
-    if status in (401, 403, StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED):
+    words = _words(error)
+    is_limit = _LIMIT in words
+    says = f" It says: {words}" if words and (configures or is_limit) else ""
+    if status in _REFUSED and not is_limit:
         return ProviderError(
-            f"{provider_id}: the Qdrant server refuses access.", hint="Check api_key."
+            f"{provider_id}: the Qdrant server refuses access.{says}", hint="Check api_key."
         )
     shown = getattr(status, "name", status) or type(error).__name__
-    return ProviderError(f"{provider_id}: the Qdrant server answered with an error ({shown}).")
+    return ProviderError(
+        f"{provider_id}: the Qdrant server answered with an error ({shown}).{says}"
+    )
+
+
+def _words(error: Exception) -> str:
+    """Return the beginning of what the server says of an error; empty where it says nothing."""
+    text: Any = ""
+    if isinstance(error, UnexpectedResponse):
+        with suppress(ValueError, KeyError, TypeError):  # a proxy answers with something else
+            text = error.structured()["status"]["error"]
+    elif isinstance(error, RpcError):
+        text = error.details()
+    return " ".join(text.split())[:500] if isinstance(text, str) else ""
 
 
 def _status(error: Exception) -> Any:

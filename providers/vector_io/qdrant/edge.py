@@ -7,7 +7,6 @@ import shutil
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,15 +15,8 @@ import qdrant_edge as qdrant
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import engine
-from corral.providers.vector_io.qdrant.collection import Collection, Row
-from corral.providers.vector_io.qdrant.points import (
-    DENSE,
-    INTEGER_INDEXES,
-    KEYWORD_INDEX,
-    SPARSE,
-    Json,
-    Point,
-)
+from corral.providers.vector_io.qdrant.collection import Collection, Row, signatures
+from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, VERSION, Json, Point
 
 T = TypeVar("T")
 
@@ -33,9 +25,6 @@ FLUSH_AFTER = 5_000
 
 VACUUM_AFTER = 10_000
 """Fewest deleted points for which the shard is rewritten while it is open."""
-
-MOST_REMEMBERED = 100_000
-"""Counts kept until the next write, 200 bytes each."""
 
 _COMPLETE = "complete"  # a file beside the engine's, made last
 
@@ -71,8 +60,7 @@ class EdgeCollection(Collection):
         self._lock = threading.Lock()
         self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
         self._unfinished = False  # whether a journal may be there
-        self._known: dict[object, Any] = {}  # counts, until the next write
-        self._indexed = set(shard.info().payload_schema)
+        self._sorted: list[str] | None = None  # all chunk ids, until the next write
         self._unflushed = self._deleted = 0
 
     @classmethod
@@ -109,11 +97,7 @@ class EdgeCollection(Collection):
             with engine.errors(vector_db.provider_id):
                 folder.mkdir(parents=True)
                 shard = qdrant.EdgeShard.create(str(folder), engine.config(vector_db))
-                for name in INTEGER_INDEXES:
-                    schema = qdrant.IntegerIndexParams(lookup=True, range=False)
-                    shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
-                keywords = qdrant.KeywordIndexParams()
-                shard.update(qdrant.UpdateOperation.create_field_index(KEYWORD_INDEX, keywords))
+                engine.sign(shard, VERSION)
                 shard.flush()
                 (folder / _COMPLETE).touch()
                 return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
@@ -187,7 +171,9 @@ class EdgeCollection(Collection):
         """Return the first chunk ids that follow one; they are sorted anew after a write."""
 
         def read(shard: qdrant.EdgeShard) -> list[str]:
-            ids = self._remembered("chunk_ids", lambda: sorted(engine.chunk_ids(shard)))
+            if self._sorted is None:
+                self._sorted = sorted(engine.chunk_ids(shard))
+            ids = self._sorted
             start = bisect_right(ids, after)
             return ids[start : start + limit]
 
@@ -199,22 +185,12 @@ class EdgeCollection(Collection):
 
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter."""
-
-        def count(shard: qdrant.EdgeShard) -> list[int]:
-            return [self._remembered(repr(f), partial(engine.count, shard, f)) for f in filters]
-
-        return await self._step(count)
+        return await self._step(lambda shard: [engine.count(shard, one) for one in filters])
 
     async def facet(self, name: str) -> Mapping[int, int]:
         """Return the number of points by value of a field."""
-        request = qdrant.FacetRequest(name, limit=engine.EVERYTHING, exact=True)
-
-        def count(shard: qdrant.EdgeShard) -> dict[int, int]:
-            return self._remembered(
-                ("facet", name), lambda: {int(h.value): h.count for h in shard.facet(request)}
-            )
-
-        return await self._step(count)
+        request = qdrant.FacetRequest(name, limit=engine.EVERYTHING, exact=False)
+        return await self._step(lambda shard: {int(h.value): h.count for h in shard.facet(request)})
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -240,18 +216,15 @@ class EdgeCollection(Collection):
         """Delete points; unknown ids are ignored."""
         await self._writing_step(lambda _: self._remove(list(ids)), len(ids))
 
-    async def order_by(self, names: Sequence[str]) -> None:
-        """See that these fields have an index of numbers."""
-        if self._indexed.issuperset(names):
-            return
+    async def version(self) -> int:
+        """Return the newest version that has signed the shard."""
+        return await self._step(
+            lambda shard: max(signatures(shard.info().payload_schema), default=0)
+        )
 
-        def index(shard: qdrant.EdgeShard) -> None:
-            for name in sorted(set(names) - self._indexed):
-                schema = qdrant.FloatIndexParams()
-                shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
-                self._indexed.add(name)
-
-        await self._step(index)
+    async def sign(self, version: int) -> None:
+        """Bring the indexes up to date, and leave a version."""
+        await self._step(lambda shard: engine.sign(shard, version))
 
     async def drop(self) -> None:
         """Close the shard and delete its folder; steps that follow raise NotFound."""
@@ -290,13 +263,13 @@ class EdgeCollection(Collection):
 
     async def _writing_step(self, work: Callable[[qdrant.EdgeShard], None], size: int) -> None:
         def write(shard: qdrant.EdgeShard) -> None:
-            self._known.clear()
+            self._sorted = None
             work(shard)
             self._unflushed += max(size, 1)
             if self._unflushed >= self._flush_after:
                 shard.flush()
                 self._unflushed = 0
-            if self._deleted > max(VACUUM_AFTER, engine.count(shard, None)):
+            if self._deleted > VACUUM_AFTER and self._deleted > engine.count(shard, None):
                 shard.optimize()
                 self._deleted = 0
 
@@ -307,7 +280,7 @@ class EdgeCollection(Collection):
             self._check_open()
             with engine.errors(self._provider_id):
                 if self._unfinished:
-                    self._known.clear()
+                    self._sorted = None
                     engine.finish(self._shard)
                     self._unfinished = False
                 return work(self._shard)
@@ -319,11 +292,3 @@ class EdgeCollection(Collection):
             )
         if self._ended is Unavailable:
             raise Unavailable(f"{self._provider_id}: this vector DB was closed.", hint="Try again.")
-
-    def _remembered(self, key: object, compute: Callable[[], T]) -> T:
-        if key not in self._known:
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[key] = compute()
-        value: T = self._known[key]
-        return value

@@ -31,6 +31,7 @@ class QdrantEdgeProvider(VectorIOProvider):
 
         Raises:
             Unavailable: Another process has it open.
+            ConfigError: A newer Corral wrote it.
         """
         get = EdgeCollection.make if create else EdgeCollection.open
         collection = await asyncio.to_thread(
@@ -40,7 +41,11 @@ class QdrantEdgeProvider(VectorIOProvider):
             flush_each_write=self._config.flush_each_write,
         )
         index = QdrantIndex(vector_db, collection)
-        await index.reindex()
+        try:
+            await index.reindex()
+        except BaseException:
+            await index.close()
+            raise
         return index
 
     async def orphans(self, registered: Registered) -> list[Orphan]:

@@ -1,31 +1,28 @@
 """Filters in Qdrant's own form: JSON objects as its REST interface documents them.
 
-eq, ne, in and nin are exact, by tokens (points.py). Orderings narrow down: what passes them is a
-superset of what `corral.api.filters.matches` lets pass, equal to it but for numbers that a double
-cannot hold, strings that share their first 24 bytes, and lists of strings. No filter type negates
-an ordering, so that and / or of supersets are supersets, and the few wrong ones are dropped by
-`matches` (index.py), which asks the engine for more in their place.
+eq, ne, in and nin are exact, by tokens (points.py). Orderings narrow down, by levels: what passes
+them is a superset of what `corral.api.filters.matches` lets pass, equal to it but for numbers that
+a double cannot hold, strings that share their first 24 bytes, and values whose hashes of 21 bits
+meet. No filter type negates an ordering, so that and / or of supersets are supersets, and the few
+wrong ones are dropped by `matches` (index.py), which asks the engine for more in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from corral.api.filters import Comparison, Filter
 from corral.providers.vector_io.qdrant.points import (
-    LEVELS,
+    ORDER_INDEX,
     Json,
     document_token,
-    number_field,
-    text_field,
-    text_levels,
+    first_of_level,
+    is_exact,
+    last_of_level,
+    levels,
     value_token,
     version_token,
 )
 
 ORDERINGS = ("gt", "gte", "lt", "lte")
-_EXACT = 2**53  # up to here no two integers share a double; above it, this one does
-_ROUNDING = 2.0**-50  # a few units in the last place, for JSON readers that are off by one
 
 
 def translate(filter_: Filter) -> Json:
@@ -36,26 +33,11 @@ def translate(filter_: Filter) -> Json:
     return {kind: [translate(part) for part in filter_.filters]}
 
 
-def orderings(filter_: Filter | None) -> Iterator[Comparison]:
-    """Yield the comparisons of a filter that order, which are not translated exactly."""
+def has_orderings(filter_: Filter | None) -> bool:
+    """Return True if a filter orders values, so that `translate` only narrows down."""
     if isinstance(filter_, Comparison):
-        if filter_.type in ORDERINGS:
-            yield filter_
-    elif filter_ is not None:
-        for part in filter_.filters:
-            yield from orderings(part)
-
-
-def ordered_fields(filter_: Filter | None) -> list[str]:
-    """Return the payload fields whose order a filter needs, each once."""
-    fields: dict[str, None] = {}
-    for comparison in orderings(filter_):
-        if isinstance(comparison.value, str):
-            used = range(len(text_levels(comparison.value)))
-            fields.update(dict.fromkeys(text_field(comparison.key, level) for level in used))
-        else:
-            fields[number_field(comparison.key)] = None
-    return list(fields)
+        return filter_.type in ORDERINGS
+    return filter_ is not None and any(has_orderings(part) for part in filter_.filters)
 
 
 def all_of(*filters: Json | None) -> Json | None:
@@ -70,13 +52,14 @@ def of_documents(document_ids: frozenset[str]) -> Json:
 
 
 def not_of_version(version: int) -> Json:
-    """Return the filter that chunks pass whose terms another analyzer found."""
+    """Return the filter that chunks pass which another version has stored."""
     return {"must_not": [_any("attributes", [version_token(version)])]}
 
 
-def holding(key: int) -> Json:
-    """Return the filter that chunks pass which hold the term of this key."""
-    return {"must": [{"key": "terms", "match": {"value": key}}]}
+def holding(*keys: int) -> Json:
+    """Return the filter that chunks pass which hold the term of one of these keys."""
+    match = {"value": keys[0]} if len(keys) == 1 else {"any": list(keys)}
+    return {"must": [{"key": "terms", "match": match}]}
 
 
 def of_references(references: list[int]) -> Json:
@@ -88,46 +71,30 @@ def _any(field: str, values: list[str]) -> Json:
     return {"must": [{"key": field, "match": {"any": values}}]}
 
 
+def all_but(field: str, values: list[int]) -> Json | None:
+    """Return the filter that chunks pass which have none of these numbers; None for no numbers."""
+    return {"must_not": [{"key": field, "match": {"any": values}}]} if values else None
+
+
 def _compare(comparison: Comparison) -> Json:
     kind = comparison.type
     if kind in ORDERINGS:
-        value = comparison.value
-        if isinstance(value, str):
-            return _order_texts(kind, comparison.key, text_levels(value))
         # The parser leaves strings and numbers to an ordering, which its type does not say.
-        return _order_numbers(kind, comparison.key, value)  # type: ignore[arg-type]
+        return _order(kind, comparison.key, comparison.value)  # type: ignore[arg-type]
     found = _any("attributes", [value_token(comparison.key, v) for v in comparison.values])
     return {"must_not": [found]} if kind in ("ne", "nin") else found
 
 
-def _order_numbers(kind: str, key: str, value: float) -> Json:
-    near = float(value)
-    if not near.is_integer() or abs(near) >= _EXACT:
-        slack = abs(near) * _ROUNDING
-        near += -slack if kind.startswith("g") else slack
-        kind = kind[:2] + "e"
-    return _range(number_field(key), kind, near)
+def _order(kind: str, key: str, value: str | float) -> Json:
+    """Compare level by level: beyond the value in one, with all levels before it equal.
 
-
-def _order_texts(kind: str, key: str, levels: list[int]) -> Json:
-    """Compare level by level: less in one, equal in all before it; or equal in all.
-
-    Equal in all stands for gt and lt as well where the string may go on behind the last level.
+    Equal in all stands for gt and lt as well where other values have the same levels.
     """
-    fields = [text_field(key, level) for level in range(len(levels))]
-    strict = kind[:2]
-    cases: list[Json] = []
-    for level, (field, number) in enumerate(zip(fields, levels, strict=True)):
-        before = [_equal(f, n) for f, n in zip(fields[:level], levels[:level], strict=True)]
-        cases.append({"must": [*before, _range(field, strict, number)]})
-    if kind.endswith("e") or len(levels) == LEVELS:
-        cases.append({"must": [_equal(f, n) for f, n in zip(fields, levels, strict=True)]})
-    return {"should": cases}
-
-
-def _equal(field: str, number: float) -> Json:
-    return {"must": [{"key": field, "range": {"gte": number, "lte": number}}]}
-
-
-def _range(field: str, kind: str, number: float) -> Json:
-    return {"must": [{"key": field, "range": {kind: number}}]}
+    own = levels(key, value)
+    if kind.startswith("g"):
+        cases = [{"gt": level, "lte": last_of_level(level)} for level in own]
+    else:
+        cases = [{"gte": first_of_level(level), "lt": level} for level in own]
+    if kind.endswith("e") or not is_exact(value):
+        cases.append({"gte": own[-1], "lte": own[-1]})
+    return {"should": [{"key": ORDER_INDEX, "range": case} for case in cases]}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import ConfigError
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
@@ -21,7 +22,7 @@ from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.collection import Collection, Row
 from corral.providers.vector_io.qdrant.points import (
     CHUNK_FIELDS,
-    Json,
+    VERSION,
     Point,
     dense_row,
     make_point,
@@ -36,15 +37,22 @@ from corral.providers.vector_io.sparse import (
     Statistics,
     best_matches,
     query_vector,
+    reference_of,
     sparse_chunk,
 )
-from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
+from corral.providers.vector_io.text import analyzer
 
 MARGIN = 10
 """Chunks fetched beyond k at first, to see where the ties with the last one end."""
 
+RECOUNT_AFTER = 0.25
+"""Share of the chunks that a process adds before it counts anew for its next write."""
+
 MOST_COUNTS = 256
-"""Query terms that are counted one by one; more are counted together, by a facet over all terms."""
+"""Query terms that are counted one by one at once; of more it is asked first which are used."""
+
+BLOCK = 64
+"""Terms of which it is asked together whether any chunk holds one."""
 
 REINDEX_BATCH = 500
 
@@ -68,14 +76,29 @@ class QdrantIndex(EmbeddingIndex):
         self._collection = collection
         self._analyzer = analyzer(vector_db.language)
         self._distance = vector_db.metric is Metric.L2 and not vector_db.normalize
+        self._counted: Statistics | None = None  # the latest, and what was added since
+        self._added_chunks = self._added_terms = 0
 
     async def reindex(self) -> None:
-        """Find anew the terms of chunks that another version of the analyzer has stored.
+        """Write anew the chunks that an older version of the layout or the analyzer has stored.
 
-        Done when an index is opened. It can undo a write of the same chunk by another process in
-        the same moment, which only an upgrade of one server beside others can meet.
+        Done when an index is opened. The collection is signed before, so that a process of the
+        older version that opens it from now on is refused. It can undo a write of the same chunk
+        by another process in the same moment, which only an upgrade of one server beside others
+        can meet.
+
+        Raises:
+            ConfigError: A newer version has signed the collection; nothing is changed.
         """
-        stale = native.not_of_version(ANALYZER_VERSION)
+        signed = await self._collection.version()
+        if signed > VERSION:
+            raise ConfigError(
+                f"{self.vector_db.provider_id}: a newer Corral wrote this vector DB.",
+                hint="Run that version.",
+            )
+        if signed < VERSION:
+            await self._collection.sign(VERSION)
+        stale = native.not_of_version(VERSION)
         while rows := await self._collection.scroll(stale, REINDEX_BATCH):
             chunks = [read_chunk(row.payload, None) for row in rows]
             stored = [read_embedding(row.payload, row.dense) for row in rows]
@@ -96,8 +119,8 @@ class QdrantIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        narrowed = await self._narrow(filters)
-        fields = ["chunk_id", *(["metadata"] if _unsure(filters) else [])]
+        narrowed = None if filters is None else native.translate(filters)
+        fields = ["chunk_id", *(["metadata"] if native.has_orderings(filters) else [])]
         query = dense_row(self.vector_db, embedding)
         limit = k + MARGIN
         while True:
@@ -114,12 +137,13 @@ class QdrantIndex(EmbeddingIndex):
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return []
-        statistics, numbers, narrowed = await asyncio.gather(
-            self._statistics(), self._frequencies(query.keys), self._narrow(filters)
+        statistics, numbers = await asyncio.gather(
+            self._statistics(), self._frequencies(query.keys)
         )
+        narrowed = None if filters is None else native.translate(filters)
         weights = query.weights(numbers, statistics.count)
         vector = query_vector(weights)
-        unsure = _unsure(filters)
+        unsure = native.has_orderings(filters)
         fields = ["chunk_id", "words", "length", *(["metadata"] if unsure else [])]
 
         async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
@@ -160,41 +184,53 @@ class QdrantIndex(EmbeddingIndex):
     ) -> list[Point]:
         if not chunks:
             return []
-        statistics = await self._statistics()
-        return await asyncio.to_thread(self._make_points, chunks, embeddings, statistics)
-
-    def _make_points(
-        self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], statistics: Statistics
-    ) -> list[Point]:
         weights = self.vector_db.field_weights
-        terms = [chunk_terms(chunk, weights, self._analyzer) for chunk in chunks]
-        reference = statistics.reference_with([one.length for one in terms])
-        return [
-            make_point(self.vector_db, chunk, row, sparse_chunk(found, reference), ANALYZER_VERSION)
-            for chunk, row, found in zip(chunks, embeddings, terms, strict=True)
-        ]
+        terms = await asyncio.to_thread(
+            lambda: [chunk_terms(chunk, weights, self._analyzer) for chunk in chunks]
+        )
+        reference = await self._reference([one.length for one in terms])
+        return await asyncio.to_thread(
+            lambda: [
+                make_point(self.vector_db, chunk, row, sparse_chunk(found, reference), VERSION)
+                for chunk, row, found in zip(chunks, embeddings, terms, strict=True)
+            ]
+        )
+
+    async def _reference(self, lengths: Sequence[int]) -> int:
+        """Return the reference of chunks of these lengths that are about to be added.
+
+        Any gives right answers and one near the truth quick ones, so the engine is asked only now
+        and then: this process knows what it added itself.
+        """
+        known = self._counted
+        if known is None or self._added_chunks > RECOUNT_AFTER * known.count:
+            known = await self._statistics()
+        self._added_chunks += len(lengths)
+        self._added_terms += sum(lengths)
+        terms = known.average * known.count + self._added_terms
+        return reference_of(terms / (known.count + self._added_chunks))
 
     # --- reading -----------------------------------------------------------------------------
 
-    async def _narrow(self, filters: Filter | None) -> Json | None:
-        """Return the native filter, with the indexes that it needs in place."""
-        if filters is None:
-            return None
-        if fields := native.ordered_fields(filters):
-            await self._collection.order_by(fields)
-        return native.translate(filters)
-
     async def _statistics(self) -> Statistics:
+        """Have the engine count, so that deletions, restarts and other processes are in it."""
         lengths, references = await asyncio.gather(
             self._collection.facet("length"), self._collection.facet("reference")
         )
-        return Statistics(lengths, references)
+        self._counted = found = Statistics(lengths, references)
+        self._added_chunks = self._added_terms = 0
+        return found
 
     async def _frequencies(self, keys: Sequence[int]) -> list[int]:
-        """Return how many chunks hold each term."""
-        if len(keys) <= MOST_COUNTS:
-            return await self._collection.counts([native.holding(key) for key in keys])
-        found = await self._collection.facet("terms")
+        """Return how many chunks hold each term. Of very many most are unused: these go first."""
+        used: Sequence[int] = keys
+        if len(keys) > MOST_COUNTS:
+            blocks = [keys[start : start + BLOCK] for start in range(0, len(keys), BLOCK)]
+            holding = await self._collection.counts([native.holding(*block) for block in blocks])
+            pairs = zip(blocks, holding, strict=True)
+            used = [key for block, number in pairs if number for key in block]
+        counts = await self._collection.counts([native.holding(key) for key in used])
+        found = dict(zip(used, counts, strict=True))
         return [found.get(key, 0) for key in keys]
 
     def _scores(self, query: NDArray[np.float32], rows: Sequence[Row]) -> _Scores:
@@ -228,14 +264,10 @@ def _best(
     found = [
         Candidate(row.payload["chunk_id"], score)
         for row, score in zip(rows, raw.tolist(), strict=True)
-        if not _unsure(filters) or matches(filters, json.loads(row.payload["metadata"]))
+        if not native.has_orderings(filters)
+        or matches(filters, json.loads(row.payload["metadata"]))
     ]
     return sorted(found, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
-
-
-def _unsure(filters: Filter | None) -> bool:
-    """Say whether the native filter only narrows down."""
-    return any(native.orderings(filters))
 
 
 def _proposal(row: Row, filters: Filter | None) -> Proposal:

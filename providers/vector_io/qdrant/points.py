@@ -8,9 +8,8 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
                      are not Python's
     embedding        base64 of float32, only where `dense` is not what was sent (see `dense_row`)
     attributes       tokens: one for each metadata value that a filter can compare, one for the
-                     document, one for the analyzer's version
-    n_<key>          the numbers under a metadata key, as doubles, for orderings
-    t_<key>_<level>  the strings under a key, cut into numbers of six bytes, for orderings
+                     document, one for the version of the layout and the analyzer
+    order            the numbers and strings of the metadata as integers below 2^53, for orderings
     terms, length, reference
                      what BM25 counts, see sparse.SparseChunk: keys of terms, and numbers
     words            base64 of the terms as int64 and of their frequencies as float64: what BM25
@@ -18,6 +17,12 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
 
 A token is 128 bits of BLAKE2b over kind, key and value. So any key and any value of any length can
 be filtered on through one index of one field, and neither ever stands in a query or in a path.
+
+Orderings have one field for all keys, too: a server in strict mode allows so many indexes and no
+filter without one. A value is written as bytes whose order is that of the values, and these are cut
+into levels of four. Each level is stored as one integer: 21 bits of BLAKE2b over kind, key and the
+bytes before the level, then the level's own 32 bits. What is greater than a value then lies, for
+one of its levels, between the level's integer and the last one with the same 21 bits.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,17 +44,29 @@ from corral.api.filters import Scalar, elements
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.sparse import SparseChunk
+from corral.providers.vector_io.text import ANALYZER_VERSION
 
 DENSE = "dense"
 SPARSE = "bm25"
 INTEGER_INDEXES = ("terms", "length", "reference")
 KEYWORD_INDEX = "attributes"
+ORDER_INDEX = "order"
 CHUNK_FIELDS = ("chunk_id", "content", "metadata", "chunk_metadata")
 
-LEVELS = 4
-LEVEL_BYTES = 6
-"""Strings are ordered natively by their first 4 x 6 bytes of UTF-8, whose order is that of code
-points. Six bytes fit a double exactly; 24 hold an ISO 8601 time stamp."""
+LAYOUT = 2
+"""Raise it with every change of what a point holds or of how it is indexed."""
+
+VERSION = 1_000 * LAYOUT + ANALYZER_VERSION
+"""What is stored by another version is written anew when it is opened, never downwards."""
+
+TEXT_BYTES = 24
+"""Strings are ordered natively by their first 24 bytes of UTF-8, whose order is that of code
+points; 24 hold an ISO 8601 time stamp."""
+
+LEVEL_BYTES = 4
+_LEVEL_BITS = 8 * LEVEL_BYTES
+_PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bits
+_SIGN = 1 << 63
 
 _NAMESPACE = uuid.UUID("6f1ff4a8-5a8e-5f0c-9d0b-0b7f2f4f9c11")
 
@@ -108,7 +126,7 @@ def make_point(
         "length": sparse.length,
         "reference": sparse.reference,
         "attributes": [*_tokens(chunk), version_token(version)],
-        **_orderings(chunk.metadata),
+        "order": _orderings(chunk.metadata),
     }
     if chunk.chunk_metadata:
         payload["chunk_metadata"] = chunk.chunk_metadata.model_dump_json(exclude_none=True)
@@ -174,30 +192,31 @@ def document_token(document_id: str) -> str:
 
 
 def version_token(version: int) -> str:
-    """Return the token of an analyzer's version."""
+    """Return the token of a version of the layout and the analyzer."""
     return _token("v", "", str(version))
 
 
-def number_field(key: str) -> str:
-    """Return the payload field of the numbers under a metadata key."""
-    return f"n_{_hashed(key)}"
+def levels(key: str, value: str | float) -> list[int]:
+    """Return the integers that are stored for a value, so that it can be ordered."""
+    kind, code = _code(value)
+    return [_level(kind, key, code, start) for start in range(0, len(code), LEVEL_BYTES)]
 
 
-def text_field(key: str, level: int) -> str:
-    """Return the payload field of one level of the strings under a metadata key."""
-    return f"t_{_hashed(key)}_{level}"
+def last_of_level(level: int) -> int:
+    """Return the largest integer that a value of the same beginning can have."""
+    return level | (1 << _LEVEL_BITS) - 1
 
 
-def text_levels(text: str) -> list[int]:
-    """Return a string as at most LEVELS numbers whose order, level by level, is that of strings.
+def first_of_level(level: int) -> int:
+    """Return the smallest integer that a value of the same beginning can have."""
+    return level & -(1 << _LEVEL_BITS)
 
-    A string that fills a level is followed by a further one, 0 where the string ends: so of two
-    strings of which one begins the other, the shorter one is the smaller one.
-    """
-    data = text.encode("utf-8", "surrogatepass")
-    last = min(len(data) // LEVEL_BYTES, LEVELS - 1)
-    pieces = (data[n * LEVEL_BYTES : (n + 1) * LEVEL_BYTES] for n in range(last + 1))
-    return [int.from_bytes(piece.ljust(LEVEL_BYTES, b"\0"), "big") for piece in pieces]
+
+def is_exact(value: str | float) -> bool:
+    """Return True if no other value has the same levels."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass")) < TEXT_BYTES
+    return abs(float(value)) < 2.0**53  # above it integers share doubles
 
 
 def _tokens(chunk: Chunk) -> Iterator[str]:
@@ -211,23 +230,39 @@ def _tokens(chunk: Chunk) -> Iterator[str]:
         yield document_token(chunk.document_id)
 
 
-def _orderings(metadata: Mapping[str, Any]) -> dict[str, list[float] | list[int]]:
-    fields: dict[str, list[Any]] = {}
-    for key, value in metadata.items():
-        for element in elements(value):
-            if isinstance(element, str):
-                for level, number in enumerate(text_levels(element)):
-                    fields.setdefault(text_field(key, level), []).append(number)
-            elif not isinstance(element, bool):
-                fields.setdefault(number_field(key), []).append(float(element))
-    return fields
+def _orderings(metadata: Mapping[str, Any]) -> list[int]:
+    found = {
+        level
+        for key, value in metadata.items()
+        for element in elements(value)
+        if not isinstance(element, bool)
+        for level in levels(key, element)
+    }
+    return sorted(found)
+
+
+def _code(value: str | float) -> tuple[str, bytes]:
+    """Return a kind, and bytes in the order of the values of that kind.
+
+    A string that is not cut ends with a NUL, which none holds: so "a" comes before "ab".
+    """
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass")[:TEXT_BYTES]
+        return "t", data + b"\0" if len(data) < TEXT_BYTES else data
+    # Doubles are ordered as their bits are, once those of negative numbers are turned around.
+    [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))  # -0.0 becomes 0.0
+    return "o", (bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN).to_bytes(8, "big")
+
+
+def _level(kind: str, key: str, code: bytes, start: int) -> int:
+    data = f"{kind}{len(key)}:{key}".encode("utf-8", "surrogatepass") + code[:start]
+    digest = hashlib.blake2b(data, digest_size=8).digest()
+    prefix = int.from_bytes(digest, "big") >> (64 - _PREFIX_BITS)
+    piece = code[start : start + LEVEL_BYTES].ljust(LEVEL_BYTES, b"\0")
+    return prefix << _LEVEL_BITS | int.from_bytes(piece, "big")
 
 
 def _token(kind: str, key: str, value: str) -> str:
     data = f"{kind}{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
     digest = hashlib.blake2b(data, digest_size=16).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
-
-
-def _hashed(key: str) -> str:
-    return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

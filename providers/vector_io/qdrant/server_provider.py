@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from corral.api.errors import CorralError, NotFound
+from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.collection import collection_name
@@ -29,19 +30,22 @@ class QdrantProvider(VectorIOProvider):
         self._server = server
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
-        """Return the index of a vector DB; see the contract."""
+        """Return the index of a vector DB; see the contract. A failure leaves nothing that it made.
+
+        Raises:
+            ConfigError: The server is too old, or a newer Corral wrote the vector DB.
+        """
         name = self._name(vector_db)
         collection = ServerCollection(vector_db, name, self._server)
-        if create:
-            await collection.make()
-        elif not await collection.exists():
-            raise NotFound(
-                f"The collection of vector DB {vector_db.identifier!r} is gone.",
-                hint="Delete the vector DB and register it anew.",
-                field="vector_db_id",
-            )
+        made = create and await collection.make()
         index = QdrantIndex(vector_db, collection)
-        await index.reindex()
+        try:
+            await index.reindex()
+        except CorralError:
+            if made:
+                with suppress(CorralError):
+                    await collection.drop()
+            raise
         return index
 
     async def orphans(self, registered: Registered) -> list[Orphan]:

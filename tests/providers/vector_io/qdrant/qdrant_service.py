@@ -2,7 +2,8 @@
 
 No Qdrant server can be installed from a package registry. What this one answers comes from the
 client's own local mode; what is tested with it is the way there and back, and what happens when
-the service is slow, refuses, or is killed.
+the service is slow, refuses, or is killed. Where a server refuses what the local mode accepts, the
+refusal is a rule in `qdrant_rules.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import threading
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +24,8 @@ from typing import Any
 from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
 
-Body = dict[str, Any]
+from .qdrant_rules import CLOUD, Body, Refused, Schema, check
+
 _ROUTE = re.compile(r"/collections/([^/?]+)(/[^?]*)?")
 
 
@@ -31,7 +34,9 @@ class Service:
     """The service: what it stores, what it got, and how it shall misbehave.
 
     `broken` maps a route such as `PUT /points` to a status, or to 0 for hanging up; `late` maps one
-    to the seconds by which its answer comes after the work is done.
+    to the seconds by which its answer comes after the work is done. A proxy before the service
+    does not pass the routes in `lacking`. While the service is `optimizing`, counts that are not
+    exact are estimates, as those of a segment that is being rewritten.
     """
 
     port: int = 0
@@ -39,6 +44,12 @@ class Service:
     requests: list[str] = field(default_factory=list)
     api_keys: set[str | None] = field(default_factory=set)
     broken: dict[str, int] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
+    version: str = "1.19.0"
+    strict: Body = field(default_factory=lambda: dict(CLOUD))
+    optimizing: bool = False
+    asked: list[tuple[str, Body]] = field(default_factory=list)
+    indexes: defaultdict[str, Schema] = field(default_factory=lambda: defaultdict(dict))
     late: dict[str, float] = field(default_factory=dict)
     delay_seconds: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -70,9 +81,12 @@ class Service:
         The local mode looks into every point to count some, where a server has an index; so counts
         are kept until the next write.
         """
+        check(self.version, self.strict, self.indexes[name], route, body)
         request = json.dumps([route, name, body])
         with self.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if route in _OWN:
+                return _OWN[route](self, name, body)
             if request not in self.counted:
                 result = _ROUTES[route](self.store, name, body)
                 if route not in _READING:
@@ -80,12 +94,19 @@ class Service:
                 if route not in _COUNTING:
                     return result
                 self.counted[request] = result
-            return self.counted[request]
+            return self.estimated(self.counted[request], route, body)
+
+    def estimated(self, result: Any, route: str, body: Body) -> Any:
+        """Return a count, too large by half where a server only estimates it."""
+        if self.optimizing and route == "POST /points/count" and not body["exact"]:
+            return {"count": result.count + (result.count + 1) // 2}
+        return result
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128  # connections that wait to be taken; five are reset on a busy machine
 
     def __init__(self, *arguments: Any) -> None:
         self.connections: set[socket.socket] = set()
@@ -149,7 +170,10 @@ def _count(store: QdrantClient, name: str, body: Body) -> Any:
 
 
 def _facet(store: QdrantClient, name: str, body: Body) -> Any:
-    return store.facet(name, body["key"], limit=body["limit"], exact=body["exact"])
+    asked = models.FacetRequest.model_validate(body)
+    return store.facet(
+        name, asked.key, asked.filter, limit=asked.limit or 10, exact=bool(asked.exact)
+    )
 
 
 def _upsert(store: QdrantClient, name: str, body: Body) -> Any:
@@ -160,12 +184,42 @@ def _delete(store: QdrantClient, name: str, body: Body) -> Any:
     return store.delete(name, models.PointIdsList.model_validate(body))
 
 
+def _info(service: Service, name: str, _: Body) -> Any:
+    info: Body = service.store.get_collection(name).model_dump(mode="json")
+    info["status"] = "yellow" if service.optimizing else "green"
+    info["config"]["strict_mode_config"] = service.strict
+    info["payload_schema"] = {
+        field: {"data_type": params["type"], "params": params, "points": 0}
+        for field, params in service.indexes[name].items()
+    }
+    return info
+
+
+def _make_index(service: Service, name: str, body: Body) -> Any:
+    schema = body["field_schema"]
+    service.store.get_collection(name)
+    service.indexes[name][body["field_name"]] = (
+        {"type": schema} if isinstance(schema, str) else schema
+    )
+    return {"operation_id": 0, "status": "completed"}
+
+
+def _drop_index(service: Service, name: str, body: Body) -> Any:
+    service.indexes[name].pop(body["field_name"], None)
+    return {"operation_id": 0, "status": "completed"}
+
+
+_OWN: dict[str, Callable[[Service, str, Body], Any]] = {
+    "GET ": _info,
+    "PUT /index": _make_index,
+    "DELETE /index": _drop_index,
+}
+
 _ROUTES: dict[str, Callable[[QdrantClient, str, Body], Any]] = {
-    "GET ?": lambda store, *_: store.get_collections(),  # the one route without a name
+    "GET /collections": lambda store, *_: store.get_collections(),  # the one route without a name
     "GET /exists": lambda store, name, _: {"exists": store.collection_exists(name)},
     "PUT ": _create,
     "DELETE ": lambda store, name, _: store.delete_collection(name),
-    "PUT /index": lambda *_: {"operation_id": 0, "status": "completed"},
     "PUT /points": _upsert,
     "POST /points": _retrieve,
     "POST /points/query": _query,
@@ -193,16 +247,25 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
         def respond(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
             found = _ROUTE.match(self.path)
-            name, rest = (found[1], found[2] or "") if found else ("", "?")
+            name, rest = (found[1], found[2] or "") if found else ("", self.path)
+            body = json.loads(data) if data else {}
+            if rest.startswith("/index/"):
+                rest, body = "/index", {"field_name": rest.removeprefix("/index/")}
             route = f"{self.command} {rest}"
             service.requests.append(route)
+            service.asked.append((route, body))
             service.api_keys.add(self.headers.get("api-key"))
             time.sleep(service.delay_seconds)
             status = service.broken.get(route, 200)
             if status == 0:
                 self.close_connection = True
-                return
-            self.reply(status, route, name, json.loads(data) if data else {})
+            elif route in service.lacking:
+                self.send(404, b"<html>404 page not found</html>", "text/html")
+            elif route == "GET /":
+                about = {"title": "qdrant - vector search engine", "version": service.version}
+                self.send(status, json.dumps(about).encode(), "application/json")
+            else:
+                self.reply(status, route, name, body)
 
         def reply(self, status: int, route: str, name: str, body: Body) -> None:
             answer: Body = {"status": {"error": f"no, because of {name}"}, "time": 0.0}
@@ -210,12 +273,16 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 try:
                     result = _plain(service.answer(route, name, body))
                     answer = {"status": "ok", "time": 0.0, "result": result}
+                except Refused as refusal:
+                    status, answer["status"] = refusal.status, {"error": refusal.text}
                 except ValueError:  # how the local mode says that a collection is not there
                     status = 404
-            data = json.dumps(answer).encode()
             time.sleep(service.late.get(route, 0))
+            self.send(status, json.dumps(answer).encode(), "application/json")
+
+        def send(self, status: int, data: bytes, kind: str) -> None:
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", kind)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

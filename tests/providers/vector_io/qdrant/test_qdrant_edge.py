@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import qdrant_edge
 
 from corral.api.chunks import Chunk
-from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.errors import ConfigError, NotFound, ProviderError, Unavailable
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
@@ -25,6 +26,7 @@ from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge_provider import QdrantEdgeProvider, create
 from corral.providers.vector_io.qdrant.index import QdrantIndex
+from corral.providers.vector_io.qdrant.points import VERSION
 
 T = TypeVar("T")
 
@@ -275,7 +277,7 @@ def test_another_analyzer_finds_all_terms_anew(
     chunks = [chunk(f"c{n}", "Zebra crossing", part=n, document_id="d") for n in range(25)]
     run(index.add_chunks(chunks, [[3.0, 4.0]] * 25))
     run(index.close())
-    monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
+    monkeypatch.setattr(index_module, "VERSION", VERSION + 1)
     monkeypatch.setattr(index_module, "REINDEX_BATCH", 10)
 
     class Shouting:
@@ -319,8 +321,8 @@ def test_a_selective_ordering_is_exact_where_the_engine_is_not(tmp_path: Path) -
     run(index.close())
 
 
-def test_long_queries_are_counted_by_one_facet(tmp_path: Path) -> None:
-    """A query of more terms than MOST_COUNTS has the scores of the definition, too."""
+def test_long_queries_have_exact_scores(tmp_path: Path) -> None:
+    """A query of 300 terms, half of which no chunk holds, has the scores of the definition."""
     index = opened(tmp_path)
     texts = {f"c{n}": {"content": f"w{n} w{n + 1} w{n % 5}"} for n in range(400)}
     run(index.add_chunks([chunk(i, t["content"]) for i, t in texts.items()], [[1, 0]] * 400))
@@ -435,3 +437,49 @@ def test_a_panic_of_the_engine_is_an_error_of_the_provider() -> None:
     panic = type("PanicException", (BaseException,), {})
     with pytest.raises(ProviderError, match="edge: Qdrant Edge failed"), engine.errors("edge"):
         raise panic("index out of bounds: secret")
+
+
+def test_a_newer_layout_is_refused_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older Corral that opens what a newer one has written says so, and changes nothing.
+
+    If this fails: it finds the newer chunks "out of date" and migrates them downwards.
+    """
+    index = opened(tmp_path)
+    run(index.add_chunks([chunk("a", "zebra")], [[1, 0]]))
+    run(index.close())
+    monkeypatch.setattr(index_module, "VERSION", VERSION - 1)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
+            opened(tmp_path)
+    monkeypatch.undo()
+    index = opened(tmp_path)
+    assert found_by_words(index, "zebra") == ["a"]
+    run(index.close())
+
+
+def test_statistics_cost_no_exact_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes and queries ask for no count that visits every chunk."""
+    exact: list[Any] = []
+
+    class Request:
+        """A request, with what was asked for remembered."""
+
+        def __init__(self, real: Any) -> None:
+            self._real = real
+
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            exact.append(options.get("exact"))
+            return self._real(*arguments, **options)
+
+    for name in ("FacetRequest", "CountRequest"):
+        monkeypatch.setattr(qdrant_edge, name, Request(getattr(qdrant_edge, name)))
+    index = opened(tmp_path)
+    for number in range(5):
+        chunks = [chunk(f"c{number}{n}", f"zebra w{n}") for n in range(3)]
+        run(index.add_chunks(chunks, [[1, 0]] * 3))
+    assert len(found_by_words(index, "zebra w1", 50)) == 15
+    assert exact
+    assert not any(exact)
+    run(index.close())

@@ -5,30 +5,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
-from qdrant_client import AsyncQdrantClient
+from qdrant_client import models
+from qdrant_client.conversions.conversion import GrpcToRest
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import (
+    ConfigError,
     CorralError,
     NotFound,
     ProviderError,
     ProviderTimeout,
     Unavailable,
 )
-from corral.api.testing.indexes import chunk, ids
+from corral.api.testing.indexes import chunk, ids, raw_scores
+from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant import server as server_module
+from corral.providers.vector_io.qdrant import index as index_module
+from corral.providers.vector_io.qdrant import upserts
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantConfig
-from corral.providers.vector_io.qdrant.connection import Server
+from corral.providers.vector_io.qdrant.points import VERSION, Point, point_id, version_token
 from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
 
 from ..orphan_checks import check_orphans
@@ -216,14 +222,14 @@ def test_a_broken_connection_is_tried_again(service: Service) -> None:
 
 def test_a_refusal_is_not_tried_again(service: Service) -> None:
     """Retries are for connections: an error that the server answers with comes back at once."""
-    service.broken["GET /exists"] = 500
+    service.broken["GET "] = 500
 
     async def use(provider: QdrantProvider) -> None:
         with pytest.raises(ProviderError):
             await provider.open_index(DB)
 
     run(with_provider(service, use, retries=5))
-    assert service.requests == ["GET /exists"]
+    assert service.requests == ["GET /", "GET "]
 
 
 def test_a_slow_server_is_a_timeout(service: Service) -> None:
@@ -247,7 +253,7 @@ def test_a_slow_server_is_a_timeout(service: Service) -> None:
     [
         (400, ProviderError),
         (401, ProviderError),
-        (404, NotFound),
+        (404, ProviderError),
         (408, ProviderTimeout),
         (429, Unavailable),
         (500, ProviderError),
@@ -292,7 +298,7 @@ def test_a_write_of_several_requests_that_fails_is_undone(
 
     If this fails: a call that raised has half happened.
     """
-    monkeypatch.setattr(server_module, "BATCH_POINTS", 2)
+    monkeypatch.setattr(upserts, "BATCH_POINTS", 2)
 
     async def use(provider: QdrantProvider) -> None:
         index = await filled(provider)
@@ -310,7 +316,7 @@ def test_a_write_of_several_requests_that_fails_is_undone(
 
         monkeypatch.setattr(service, "answer", answer)
         new = [chunk("a", "new"), chunk("d0", "new"), *(chunk(f"e{n}", "new") for n in range(2))]
-        with pytest.raises(NotFound):
+        with pytest.raises(ProviderError):
             await index.add_chunks(new, [[0, 1]] * 4, replace_documents={"doc"})
         assert calls > 2
         assert await index.get_chunks(["a", "d0", "d1", "d2", "e0", "e1"]) == [CHUNKS[0], *old]
@@ -325,8 +331,8 @@ def test_large_writes_are_cut_into_requests(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request holds more points than it may, nor much more than BATCH_BYTES."""
-    monkeypatch.setattr(server_module, "BATCH_POINTS", 10)
-    monkeypatch.setattr(server_module, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(upserts, "BATCH_POINTS", 10)
+    monkeypatch.setattr(upserts, "BATCH_BYTES", 100_000)
 
     async def use(provider: QdrantProvider) -> None:
         index = await provider.open_index(DB, create=True)
@@ -334,7 +340,7 @@ def test_large_writes_are_cut_into_requests(
         await index.add_chunks([chunk(f"c{n}", "zebra") for n in range(25)], [[1, 0]] * 25)
         assert service.requests.count("PUT /points") == 3
         service.requests.clear()
-        await index.add_chunks([chunk(f"l{n}", "x" * 20_000) for n in range(3)], [[1, 0]] * 3)
+        await index.add_chunks([chunk(f"l{n}", "x" * 60_000) for n in range(3)], [[1, 0]] * 3)
         assert service.requests.count("PUT /points") == 3
         assert len(await index.get_chunks([f"c{n}" for n in range(25)])) == 25
 
@@ -342,7 +348,9 @@ def test_large_writes_are_cut_into_requests(
 
 
 def test_a_query_takes_few_requests(service: Service) -> None:
-    """Vector: one search. Keyword: all counts at once, then one search. Then the chunks."""
+    """Vector: one search. Keyword: all counts at once, with whether the server is at rest, then
+    one search. Then the chunks.
+    """
 
     async def use(provider: QdrantProvider) -> None:
         index = await filled(provider)
@@ -351,9 +359,9 @@ def test_a_query_takes_few_requests(service: Service) -> None:
         assert service.requests == ["POST /points/query", "POST /points"]
         service.requests.clear()
         await index.query(None, "zebra lion", mode="keyword")
-        counted = ["POST /facet"] * 2 + ["POST /points/count"] * 2
-        assert sorted(service.requests[:4]) == counted
-        assert service.requests[4:] == ["POST /points/query", "POST /points"]
+        counted = ["GET "] + ["POST /facet"] * 2 + ["POST /points/count"] * 2
+        assert sorted(service.requests[:5]) == counted
+        assert service.requests[5:] == ["POST /points/query", "POST /points"]
 
     run(with_provider(service, use))
 
@@ -375,27 +383,22 @@ def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
         QdrantConfig(**settings)
 
 
-@pytest.mark.filterwarnings("ignore:Payload indexes have no effect:UserWarning")
-@pytest.mark.filterwarnings("ignore:Local mode performs exact:UserWarning")
-def test_nothing_is_kept_outside_of_the_collection(tmp_path: Path) -> None:
-    """Another client, in another process's place, finds the same answers in what is stored.
+def test_nothing_is_kept_outside_of_the_collection(service: Service) -> None:
+    """Another provider, in another process's place, finds the same answers in what is stored.
 
     If this fails: statistics or ids live in the memory of the provider.
     """
 
-    async def use(step: str) -> Any:
-        client = AsyncQdrantClient(path=str(tmp_path))
-        try:
-            provider = QdrantProvider("cluster", Server("cluster", client, QdrantConfig()))
-            if step == "fill":
-                await filled(provider)
-            index = await provider.open_index(DB)
-            found = await index.query([1, 0], "zebra lion", mode="hybrid")
-            return ids(found), found.scores
-        finally:
-            await client.close()
+    async def fill(provider: QdrantProvider) -> Any:
+        await filled(provider)
+        return await read(provider)
 
-    assert run(use("fill")) == run(use("read"))
+    async def read(provider: QdrantProvider) -> Any:
+        index = await provider.open_index(DB)
+        found = await index.query([1, 0], "zebra lion", mode="hybrid")
+        return ids(found), found.scores
+
+    assert run(with_provider(service, fill)) == run(with_provider(service, read))
 
 
 def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None:
@@ -423,7 +426,7 @@ def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
     back, and a document of three chunks has none.
     """
     if several_batches:
-        monkeypatch.setattr(server_module, "BATCH_POINTS", 2)
+        monkeypatch.setattr(upserts, "BATCH_POINTS", 2)
 
     async def use(provider: QdrantProvider) -> None:
         index = await filled(provider)
@@ -445,3 +448,386 @@ def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
 def test_an_orphan_is_found_and_removed(service: Service) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
     run(with_provider(service, check_orphans))
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+def asked_of(service: Service, route: str) -> list[dict[str, Any]]:
+    """Return the bodies of the requests to one route."""
+    return [body for one, body in service.asked if one == route]
+
+
+def test_no_query_and_no_write_asks_for_an_exact_facet(service: Service) -> None:
+    """Words, a long question, inserts, a replacement: no facet is exact, and none lists the terms.
+
+    An exact facet counts every value in every point, so it costs as much as the collection is
+    large; one over the terms also sends the whole vocabulary. If this fails: bulk ingest on a real
+    server takes the square of its chunks.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+        await index.query(None, "zebra lion", mode="keyword")
+        await index.query(None, " ".join(f"w{n}" for n in range(400)), mode="keyword")
+        new = chunk("d", "okapi", document_id="doc")
+        await index.add_chunks([new], [[1, 0]], replace_documents={"doc"})
+        facets = asked_of(service, "POST /facet")
+        assert {body["key"] for body in facets} == {"length", "reference"}
+        assert not any(body.get("exact") for body in facets)
+        assert not any(body.get("exact") for body in asked_of(service, "POST /points/count"))
+
+    run(with_provider(service, use))
+
+
+def test_bulk_ingest_counts_ever_more_rarely(service: Service) -> None:
+    """60 inserts of ten chunks ask for the statistics 20 times at most, not each time."""
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await provider.open_index(DB, create=True)
+        for number in range(60):
+            chunks = [chunk(f"c{number}-{n}", f"zebra w{number}") for n in range(10)]
+            await index.add_chunks(chunks, [[1, 0]] * 10)
+        assert len(asked_of(service, "POST /facet")) <= 2 * 20
+        assert asked_of(service, "POST /points/count") == []
+
+    run(with_provider(service, use))
+
+
+def test_scores_are_exact_while_the_server_optimizes(service: Service) -> None:
+    """A server that rewrites a segment estimates counts; then they are asked for exactly.
+
+    If this fails: scores of one's own chunks move while an optimizer works.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+        expected = await index.query(None, "zebra lion", mode="keyword")
+        assert not any(body["exact"] for body in asked_of(service, "POST /points/count"))
+        service.optimizing = True
+        assert (await index.query(None, "zebra lion", mode="keyword")).scores == expected.scores
+        service.strict["search_allow_exact"] = False
+        estimated = await index.query(None, "zebra lion", mode="keyword")
+        assert ids(estimated) == ids(expected)
+
+    run(with_provider(service, use))
+
+
+def test_facets_of_many_values_are_read_in_parts(service: Service) -> None:
+    """With more lengths than the server's limit lets through at once the average is still right."""
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await provider.open_index(DB, create=True)
+        texts = {f"c{n:02}": {"content": "zebra " * (n + 1)} for n in range(60)}
+        chunks = [chunk(name, text["content"]) for name, text in texts.items()]
+        await index.add_chunks(chunks, [[1, 0]] * 60)
+        service.strict["max_query_limit"] = 25
+        index = await provider.open_index(DB)
+        scores = raw_scores(await index.query(None, "zebra", 1, mode="keyword"))
+        best = bm25("zebra", texts, {"content": 1.0})
+        [name] = scores
+        assert scores[name] == pytest.approx(best[name], abs=1e-9)
+
+    run(with_provider(service, use))
+
+
+# --- strict mode ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.12.0", "1.14.0", "1.19.0"])
+def test_orderings_by_any_number_of_keys_need_no_further_index(
+    service: Service, version: str
+) -> None:
+    """40 keys, numbers and strings, on a server that allows ten indexes and no unindexed filter.
+
+    If this fails: orderings make an index for each key until the server refuses any, for good.
+    """
+    service.version = version
+    service.strict["max_payload_index_count"] = 10
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await provider.open_index(DB, create=True)
+        metadata: dict[str, Any] = {f"n{n}": n for n in range(20)}
+        metadata |= {f"t{n}": f"2024-05-{n:02}" for n in range(20)}
+        await index.add_chunks([chunk("a", "zebra", **metadata)], [[1, 0]])
+        service.requests.clear()
+        for n in range(20):
+            for key, below, above in (
+                (f"n{n}", n - 1, n),
+                (f"t{n}", f"2024-05-{n:02}"[:-1], f"2024-05-{n:02}"),
+            ):
+                for value, found in ((below, ["a"]), (above, [])):
+                    more = {"type": "gt", "key": key, "value": value}
+                    for mode in ("vector", "keyword"):
+                        answer = await index.query([1, 0], "zebra", mode=mode, filters=more)
+                        assert ids(answer) == found, more
+        assert "PUT /index" not in service.requests
+        assert len(service.indexes[collection_of(provider)]) <= 6
+        await provider.open_index(DB, create=True)
+
+    run(with_provider(service, use))
+
+
+def collection_of(provider: QdrantProvider) -> str:
+    """Return the name of the test's collection."""
+    return provider._server.config.collection_prefix + collection_name(DB)
+
+
+def test_the_servers_limits_are_kept(service: Service) -> None:
+    """Pages, upserts and the width of a search are as large as strict mode lets them be.
+
+    If this fails: enumerating chunks or a large insert is refused by a server with strict mode.
+    """
+    service.strict |= {"max_query_limit": 50, "upsert_max_batchsize": 20, "search_max_hnsw_ef": 64}
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await provider.open_index(DB, create=True)
+        old = [chunk(f"c{n:03}", "zebra", document_id="doc") for n in range(120)]
+        await index.add_chunks(old, [[1, 0]] * 120)
+        assert await index.chunk_ids() == [c.chunk_id for c in old]
+        new = [chunk("new", "zebra", document_id="doc")]
+        await index.add_chunks(new, [[1, 0]], replace_documents={"doc"})
+        assert await index.chunk_ids() == ["new"]
+        assert ids(await index.query([1, 0], mode="vector")) == ["new"]
+        [searched] = [b for b in asked_of(service, "POST /points/query") if b["using"] == "dense"]
+        assert searched["params"]["hnsw_ef"] == 64
+
+    run(with_provider(service, use))
+
+
+@pytest.mark.parametrize("version", ["1.14.0", "1.19.0"])
+def test_what_strict_mode_refuses_is_said_in_the_servers_words(
+    service: Service, version: str
+) -> None:
+    """A limit that cannot be kept is told with its number; api_key is not blamed for the 403."""
+    service.version = version
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+        service.strict["max_query_limit"] = 5
+        with pytest.raises(ProviderError, match=r'Limit exceeded 20 > 5 for "limit"') as caught:
+            await index.query([1, 0], k=10, mode="vector")
+        assert "api_key" not in str(caught.value)
+
+    run(with_provider(service, use))
+
+
+def test_refusals_of_configuration_carry_the_servers_words(service: Service) -> None:
+    """Making a collection or an index that the server refuses says what it says."""
+    service.strict["max_payload_index_count"] = 3
+
+    async def use(provider: QdrantProvider) -> None:
+        with pytest.raises(ProviderError, match=r"maximum number of payload indices \(3\)"):
+            await provider.open_index(DB, create=True)
+        assert not service.store.collection_exists(collection_of(provider))
+        service.broken["PUT "] = 422
+        with pytest.raises(ProviderError, match="no, because of"):
+            await provider.open_index(DB, create=True)
+
+    run(with_provider(service, use))
+
+
+def test_integer_indexes_get_no_graph(service: Service) -> None:
+    """The graph knows no terms: `enable_hnsw` is off where filters of people never look.
+
+    If this fails: the server builds a graph of its own for each common word (1.17 and newer).
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        await provider.open_index(DB, create=True)
+        indexes = service.indexes[collection_of(provider)]
+        for name in ("terms", "length", "reference", "order"):
+            assert indexes[name]["enable_hnsw"] is False, name
+        assert indexes["attributes"].get("enable_hnsw") is not False
+
+    run(with_provider(service, use))
+
+
+# --- 404s and versions ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "route", ["GET ", "POST /points/count", "POST /points/query", "POST /facet"]
+)
+def test_a_route_that_a_proxy_lacks_is_no_lost_collection(service: Service, route: str) -> None:
+    """A 404 says that the vector DB is gone only when the server says so of the collection.
+
+    If this fails: the advice is to delete a vector DB whose data is all there.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+
+        async def everything() -> None:
+            await index.count()
+            await index.query([1, 0], "zebra")
+            await provider.open_index(DB)
+
+        for also in ([], ["GET /exists"]):
+            service.lacking = {route, *also}
+            with pytest.raises(ProviderError, match="404") as caught:
+                await everything()
+            assert "Delete the vector DB" not in str(caught.value)
+        service.lacking.clear()
+        assert await index.count() == 3
+        service.store.delete_collection(collection_of(provider))
+        service.counted.clear()
+        for asked in (index.count(), index.query([1, 0], "zebra"), provider.open_index(DB)):
+            with pytest.raises(NotFound, match="gone"):
+                await asked
+
+    run(with_provider(service, use))
+
+
+@pytest.mark.parametrize("version", ["1.11.5", "0.9.0"])
+def test_a_server_that_is_too_old_is_refused_at_first_use(service: Service, version: str) -> None:
+    """ConfigError with both versions; nothing was made, and an upgraded server is taken."""
+    service.version = version
+
+    async def use(provider: QdrantProvider) -> None:
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=rf"version {version}.*1\.12"):
+                await provider.open_index(DB, create=True)
+        assert set(service.requests) == {"GET /"}
+        assert (await provider.health()).status == "Error"
+        service.version = "1.12.0"
+        await filled(provider)
+        assert service.requests.count("GET /") == 4
+
+    run(with_provider(service, use))
+
+
+def test_a_proxy_that_keeps_the_version_to_itself_is_fine(service: Service) -> None:
+    """Where the route of the version is refused, or says something else, requests go on."""
+    for status in (404, 403, 500):
+        service.broken["GET /"] = status
+
+        async def use(provider: QdrantProvider) -> int:
+            return await (await filled(provider)).count()
+
+        assert run(with_provider(service, use)) == 3
+
+
+# --- the layout -----------------------------------------------------------------------------------
+
+
+def test_a_newer_layout_is_refused_and_left_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older Corral that opens what a newer one has written says so, and changes nothing.
+
+    If this fails: it finds the newer chunks "out of date" and migrates them downwards.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        await filled(provider)
+        monkeypatch.setattr(index_module, "VERSION", VERSION - 1)
+        service.requests.clear()
+        for create_ in (False, True):
+            with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
+                await provider.open_index(DB, create=create_)
+        assert "PUT /points" not in service.requests
+        monkeypatch.undo()
+        index = await provider.open_index(DB)
+        assert await index.count() == 3
+
+    run(with_provider(service, use))
+
+
+def test_an_older_layout_is_brought_up_to_date(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks of the first layout, which had no version and an index for each key, are rewritten.
+
+    Strict mode has let that layout make so many indexes that no further one is allowed.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        await filled(provider)
+        name = collection_of(provider)
+        for field in ("order", f"version_{VERSION}"):
+            del service.indexes[name][field]
+        for field in ("terms", "length", "reference"):
+            del service.indexes[name][field]["enable_hnsw"]
+        earlier = {f"n_{n:016x}": {"type": "float"} for n in range(90)}
+        earlier |= {f"t_{n:016x}_0": {"type": "float"} for n in range(6)}
+        service.indexes[name] |= earlier
+        assert len(service.indexes[name]) == 100
+        service.store.delete_payload(name, ["order"], models.Filter())
+        service.store.set_payload(name, {"attributes": [version_token(2)]}, models.Filter())
+        index = await provider.open_index(DB)
+        more = {"type": "gte", "key": "x", "value": 2}
+        assert ids(await index.query([1, 0], mode="vector", filters=more)) == ["c", "b"]
+        assert f"version_{VERSION}" in service.indexes[name]
+        assert not earlier.keys() & service.indexes[name].keys()
+        assert service.indexes[name]["terms"]["enable_hnsw"] is False
+        service.requests.clear()
+        await provider.open_index(DB)
+        assert "PUT /points" not in service.requests
+
+    run(with_provider(service, use))
+
+
+# --- the event loop -------------------------------------------------------------------------------
+
+
+def test_large_inserts_leave_the_loop_alone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,000 chunks of 1,536 dimensions: the loop's own thread never works for 50 ms on end.
+
+    Processor time is measured, so that a busy machine changes nothing; what another thread does
+    under the interpreter's lock is bounded because it takes up one point at a time. If this fails:
+    a large insert makes all other requests wait.
+    """
+    encoded: list[int] = []
+    real = upserts.encoded
+
+    def watched(point: models.PointStruct, *, over_grpc: bool) -> Any:
+        encoded.append(threading.get_ident())
+        return real(point, over_grpc=over_grpc)
+
+    monkeypatch.setattr(upserts, "encoded", watched)
+    database = DB.model_copy(update={"embedding_dimension": 1536})
+    rows = np.random.default_rng(17).normal(size=(1000, 1536)).astype(np.float32)
+    gaps: list[float] = []
+
+    async def watch() -> None:
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            gaps.append(now - before)
+            before = now
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await provider.open_index(database, create=True)
+        chunks = [chunk(f"c{n}", f"zebra {n}") for n in range(1000)]
+        points = await index._points(chunks, rows)
+        watching = asyncio.create_task(watch())
+        await index._collection.replace(points, None)
+        watching.cancel()
+        assert await index.count() == 1000
+
+    run(with_provider(service, use, timeout_seconds=120))
+    assert len(encoded) == 1000
+    assert threading.get_ident() not in encoded
+    assert max(gaps) < 0.05
+
+
+def test_batches_over_grpc_are_small_and_hold_every_point() -> None:
+    """Each request stays below GRPC_BYTES, and what it holds is what was to be written."""
+    rows = np.random.default_rng(18).normal(size=(300, 2000)).astype(np.float32)
+    points = [
+        Point(point_id(f"c{n}"), row, ([1, 7], [0.5, 1.5]), {"content": "zebra", "terms": [2**52]})
+        for n, row in enumerate(rows)
+    ]
+    made = run(upserts.batches(upserts.structs(points), 10**6, over_grpc=True))
+    assert len(made) >= 2
+    assert all(batch.size <= upserts.GRPC_BYTES for batch in made)
+    sent: list[Any] = [message for batch in made for message in batch.points]
+    assert [message.id.uuid for message in sent] == [point.id for point in points]
+    back: Any = GrpcToRest.convert_point_struct(sent[7])
+    assert back.payload == points[7].payload
+    assert back.vector["dense"] == pytest.approx(rows[7].tolist())
+    assert back.vector["bm25"].indices == [1, 7]
