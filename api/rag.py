@@ -250,3 +250,8 @@ class RAGQueryResult(Strict):
 
     content: list[TextItem] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        """The context as one string; empty where nothing was found or nothing fits."""
+        return "".join(item.text for item in self.content or ())

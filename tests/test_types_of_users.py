@@ -1,4 +1,4 @@
-"""What `py.typed` promises: a user's mypy, without pydantic's plugin, accepts the README's code."""
+"""What `py.typed` promises: mypy without pydantic's plugin accepts the code of our pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 PROJECT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text("utf-8"), re.DOTALL)
+PAGES = [PROJECT / "README.md", PROJECT / "docs" / "writing-a-provider.md"]
+TEXT = "\n".join(page.read_text("utf-8") for page in PAGES)
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 WHOLE = [block for block in BLOCKS if block.startswith(("import ", "from "))]
 """The blocks that are programs; the others are parts of the example provider, which is checked."""
 

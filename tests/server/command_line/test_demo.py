@@ -107,18 +107,6 @@ def test_the_default_question_is_answered_by_the_project(invoke: Corral, run_yam
     assert "rfcs/0002-score-semantics.md" in table
 
 
-def test_the_readme_does_not_answer_with_an_earlier_demo(
-    invoke: Corral, run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the README shows of this demo's output is not ingested again."""
-    pasted = f"<!-- demo:begin -->\n{demo.QUESTION} PASTED\n<!-- demo:end -->"
-    (tmp_path / "README.md").write_text(f"# Title\n{pasted}\nthe rest", encoding="utf-8")
-    monkeypatch.setattr(demo, "PROJECT", tmp_path)
-    shown = invoke("--config", run_yaml, "demo").stdout
-    assert "the rest" in shown
-    assert "PASTED" not in shown
-
-
 def test_an_installed_package_brings_its_documents(
     invoke: Corral, run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

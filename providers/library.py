@@ -1,0 +1,208 @@
+"""Corral as a library: open a data folder, register, insert, query, ask.
+
+    import corral.providers.library as corral
+
+    async with corral.open("herd") as herd:
+        await herd.register("notes", search_mode="hybrid")
+        await herd.insert("notes", {"fence.md": "A fence keeps the sheep in."})
+        print((await herd.ask("what keeps sheep in?", "notes")).text)
+
+The server and the command line read the same folder through the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from anyio.from_thread import start_blocking_portal
+from pydantic import BaseModel, ValidationError
+
+from corral.api.errors import InvalidRequest
+from corral.api.hits import QueryChunksResponse
+from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.rag.tool import InsertReport, RagTool
+from corral.providers.stack import Stack
+
+Documents = Mapping[str, str] | Iterable[RAGDocument]
+"""Texts by document id, or whole documents."""
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def open(home: str | Path | None = None, config: RunConfig | None = None) -> Corral:
+    """Open a data folder for use with `async with`.
+
+    Args:
+        home: The folder, made where absent; None takes `$CORRAL_HOME`, else `~/.corral`.
+        config: What runs; None takes the folder's `run.yaml`, else the defaults.
+
+    Raises:
+        UnknownProvider, ConfigError: The configuration cannot work.
+    """
+    folder = Path(home) if home is not None else data_home()
+    return Corral(config or load_config(home=folder), folder)
+
+
+def open_sync(home: str | Path | None = None, config: RunConfig | None = None) -> SyncCorral:
+    """Open a data folder for use with `with`, in notebooks and scripts; else as `open`."""
+    return SyncCorral(open(home, config))
+
+
+class Corral:
+    """The vector DBs of one data folder. Opened by `open`; safe for concurrent tasks of one loop.
+
+    Every method raises what `corral.api.errors` draws: InvalidRequest for what cannot be asked,
+    NotFound for an unknown vector DB, ProviderError where a backend or a model fails.
+    """
+
+    def __init__(self, config: RunConfig, home: Path) -> None:
+        self._default_model = config.default_embedding_model
+        self._stack = Stack(config, home)
+        self._tool = RagTool(self._stack, config.rag, limits=config.server.limits)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every index and provider."""
+        await self._stack.close()
+
+    async def register(
+        self, vector_db_id: str, embedding_model: str | None = None, **settings: Any
+    ) -> VectorDB:
+        """Register a vector DB and return what is stored; the same again returns the stored one.
+
+        Args:
+            vector_db_id: Its name, 1 to 255 characters.
+            embedding_model: None takes the configuration's default.
+            settings: Other fields of `VectorDBRegistration`, such as `search_mode`, `language`,
+                `provider_id` or `ranker`.
+        """
+        fields = {"embedding_model": embedding_model or self._default_model, **settings}
+        return await self._stack.register(
+            _checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
+        )
+
+    async def unregister(self, vector_db_id: str) -> None:
+        """Delete a vector DB with all its chunks."""
+        await self._stack.unregister(vector_db_id)
+
+    async def vector_dbs(self) -> list[VectorDB]:
+        """Return the registered vector DBs, by identifier."""
+        return await self._stack.vector_dbs()
+
+    async def insert(self, vector_db_id: str, documents: Documents) -> InsertReport:
+        """Parse, split, embed and store documents, all or none; return what was stored.
+
+        A document whose id is stored already is replaced.
+        """
+        if isinstance(documents, Mapping):
+            documents = [
+                _checked(RAGDocument, {"document_id": name, "content": text})
+                for name, text in documents.items()
+            ]
+        return await self._tool.insert(list(documents), vector_db_id)
+
+    async def query(
+        self, question: str, vector_db_id: str, *, k: int = 5, **options: Any
+    ) -> QueryChunksResponse:
+        """Return the k best chunks, best first.
+
+        Args:
+            question: In words; it is embedded where the mode needs that.
+            vector_db_id: Where to look.
+            k: Most hits, 1 to 1000.
+            options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
+        """
+        return await self._tool.retrieval.search(vector_db_id, question, k=k, **options)
+
+    async def ask(
+        self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
+    ) -> RAGQueryResult:
+        """Return the context that answers a question; its `text` costs at most `max_tokens`.
+
+        Args:
+            question: In words.
+            vector_db_ids: Where to look; hits of several are merged by rank.
+            max_tokens: Budget of the whole text, frame included.
+            options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
+        """
+        config = _checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
+        return await self._tool.query(question, list(vector_db_ids), config)
+
+
+class SyncCorral:
+    """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`."""
+
+    def __init__(self, herd: Corral) -> None:
+        self._herd = herd
+        self._exit = ExitStack()
+        self._portal = self._exit.enter_context(start_blocking_portal())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every index and provider, then the event loop."""
+        with self._exit:
+            self._portal.call(self._herd.close)
+
+    def register(
+        self, vector_db_id: str, embedding_model: str | None = None, **settings: Any
+    ) -> VectorDB:
+        """Register a vector DB; see `Corral.register`."""
+        return self._portal.call(
+            lambda: self._herd.register(vector_db_id, embedding_model, **settings)
+        )
+
+    def unregister(self, vector_db_id: str) -> None:
+        """Delete a vector DB with all its chunks."""
+        self._portal.call(self._herd.unregister, vector_db_id)
+
+    def vector_dbs(self) -> list[VectorDB]:
+        """Return the registered vector DBs, by identifier."""
+        return self._portal.call(self._herd.vector_dbs)
+
+    def insert(self, vector_db_id: str, documents: Documents) -> InsertReport:
+        """Store documents, all or none; see `Corral.insert`."""
+        return self._portal.call(self._herd.insert, vector_db_id, documents)
+
+    def query(
+        self, question: str, vector_db_id: str, *, k: int = 5, **options: Any
+    ) -> QueryChunksResponse:
+        """Return the k best chunks, best first; see `Corral.query`."""
+        return self._portal.call(lambda: self._herd.query(question, vector_db_id, k=k, **options))
+
+    def ask(
+        self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
+    ) -> RAGQueryResult:
+        """Return the context that answers a question; see `Corral.ask`."""
+        return self._portal.call(
+            lambda: self._herd.ask(question, *vector_db_ids, max_tokens=max_tokens, **options)
+        )
+
+
+def _checked(model: type[_M], fields: Mapping[str, Any]) -> _M:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"{path}: {first['msg']}.", field=path) from None
