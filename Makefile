@@ -93,7 +93,7 @@ $(VENV)/.docs: $(VENV)/.runtime
 	@$(PIP) --editable '.[docs]'
 	@touch $@
 
-$(VENV)/.browser: tests/bench/reports/install_browser.py | $(VENV)/.dev
+$(VENV)/.browser: tests/bench/report/install_browser.py | $(VENV)/.dev
 	@echo "Installing the browser that looks at the benchmark's report in the tests"
 	@$(BIN)/python $< $(VENV)/browser
 	@touch $@

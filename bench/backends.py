@@ -33,7 +33,7 @@ from corral.api.errors import InvalidRequest, MissingDependency, UnknownProvider
 from corral.api.filters import Filter
 from corral.api.provider import Api, ProviderSpec
 from corral.api.vector_dbs import SearchMode
-from corral.bench import adapters
+from corral.bench import peers
 from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import find_spec, provider_specs
 
@@ -145,14 +145,14 @@ class Backend:
     def modes(self) -> tuple[SearchMode, ...]:
         """The modes that it can be measured in."""
         if self.entry is None:
-            return load_adapter(self.name).modes
+            return load_peer(self.name).modes
         spec = find_spec(Api.VECTOR_IO, self.entry.provider_type)
         return tuple(SearchMode(mode) for mode in spec.capabilities.modes)
 
     @property
     def own_fusion(self) -> bool:
         """Whether its hybrid mode fuses by itself, so that fusions make no difference."""
-        return self.entry is None and load_adapter(self.name).own_fusion
+        return self.entry is None and load_peer(self.name).own_fusion
 
     def open(self, folder: Path) -> System:
         """Return the system, not yet prepared; nothing is imported or connected.
@@ -164,7 +164,7 @@ class Backend:
             from corral.bench.corral_system import CorralSystem  # noqa: PLC0415 - it imports this
 
             return CorralSystem(self.name, self.entry, folder)
-        kind = load_adapter(self.name)
+        kind = load_peer(self.name)
         for distribution in kind.requires:
             try:
                 metadata.distribution(distribution)
@@ -222,7 +222,7 @@ def expanded(names: Sequence[str]) -> list[str]:
         if name == ALL_INLINE:
             found += [one for one in _inline_names() if one not in given]
         elif name == ALL_PEERS:
-            found += [one for one in _peer_names() if one not in given]
+            found += [one for one in _installed_peers() if one not in given]
         else:
             found.append(name)
     return found
@@ -243,26 +243,26 @@ def _inline_names() -> list[str]:
     return [spec.name for spec in inline if installed(spec.requires)]
 
 
-def _peer_names() -> list[str]:
-    kinds = {name: load_adapter(name) for name in adapter_names()}
+def _installed_peers() -> list[str]:
+    kinds = {name: load_peer(name) for name in peer_names()}
     return [n for n, kind in kinds.items() if not kind.service and installed(kind.requires)]
 
 
 def backend_names(config: RunConfig | None = None) -> list[str]:
     """Return every name that `find_backends` knows."""
     entries = config.providers.vector_io if config else []
-    return [*dict.fromkeys([*(e.provider_id for e in entries), *_types(), *adapter_names()])]
+    return [*dict.fromkeys([*(e.provider_id for e in entries), *_types(), *peer_names()])]
 
 
-def adapter_names() -> list[str]:
+def peer_names() -> list[str]:
     """Return the names of the foreign systems that have an adapter; none is imported."""
-    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(adapters.__path__))
+    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(peers.__path__))
 
 
-def load_adapter(name: str) -> type[System]:
-    """Return the adapter class of a name of `adapter_names`."""
-    module = importlib.import_module(f"{adapters.__name__}.{name.replace('-', '_')}")
-    kind: type[System] = module.ADAPTER
+def load_peer(name: str) -> type[System]:
+    """Return the adapter class of a name of `peer_names`."""
+    module = importlib.import_module(f"{peers.__name__}.{name.replace('-', '_')}")
+    kind: type[System] = module.PEER
     return kind
 
 
@@ -283,9 +283,9 @@ def _find(given: str, config: RunConfig | None) -> Backend:
             hint=f"Give --config with a vector_io entry of provider_type {kind}.",
             field="backends",
         )
-    if name not in adapter_names():
+    if name not in peer_names():
         raise UnknownProvider(name, backend_names(config), field="backends")
-    if load_adapter(name).service != bool(address):
+    if load_peer(name).service != bool(address):
         wanted = f"{name}=ADDRESS" if not address else name
         raise InvalidRequest(f"The backend is named as {wanted}.", field="backends")
     return Backend(name, None, address or None)

@@ -14,7 +14,7 @@ import numpy as np
 from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import LANGUAGES, language_name
-from corral.bench.reports.rows import DataSet
+from corral.bench.report.rows import DataSet
 
 LEAST_DOCUMENTS = 20
 """Fewest that --max-docs may leave: among ten documents any ranking has everything in its ten."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, find_backends, load_adapter
+from corral.bench.backends import Backend, find_backends, load_peer
 from corral.bench.data.datasets import read_sets
-from corral.bench.reports.environment import package_versions
-from corral.bench.reports.report import REPORT_NAME
+from corral.bench.report.environment import package_versions
+from corral.bench.report.report import REPORT_NAME
 from corral.bench.speed.load_data import parse_size
 from corral.bench.speed.load_plan import Source, key_of, parse_share, sources
 from corral.providers.config import RunConfig
@@ -63,7 +63,7 @@ class FidelityPlan:
     def requires(self) -> list[str]:
         """Return the distributions of the foreign systems, whose versions count."""
         foreign = [backend.name for backend in self.backends if backend.entry is None]
-        return [name for each in foreign for name in load_adapter(each).requires]
+        return [name for each in foreign for name in load_peer(each).requires]
 
     def work(self) -> int:
         """Return how many questions and chunks all backends have to deal with."""

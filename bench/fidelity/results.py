@@ -27,7 +27,7 @@ from corral.bench.fidelity.checks import (
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.fidelity_answers import Answers, Asked
 from corral.bench.quality.statistics import bootstrap
-from corral.bench.reports.rows import FidelityRow
+from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Material, without
 from corral.bench.speed.session import percent
 

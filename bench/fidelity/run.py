@@ -26,9 +26,9 @@ from corral.bench.fidelity.plan import FidelityPlan
 from corral.bench.fidelity.results import EXACT, fidelity_rows
 from corral.bench.fidelity_answers import Answers, Asked, Kept
 from corral.bench.quality.run import said
-from corral.bench.reports.environment import begin_report
-from corral.bench.reports.report import Report, write_report
-from corral.bench.reports.rows import Failure
+from corral.bench.report.environment import begin_report
+from corral.bench.report.report import Report, write_report
+from corral.bench.report.rows import Failure
 from corral.bench.speed.load_data import Material, share_filter, without
 from corral.bench.speed.load_plan import material_of
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, find_backends, load_adapter
+from corral.bench.backends import Backend, find_backends, load_peer
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.fusions import Fusion, parse_fusion
 from corral.bench.quality.metrics import measure
-from corral.bench.reports.environment import DISTRIBUTION
-from corral.bench.reports.report import REPORT_NAME
+from corral.bench.report.environment import DISTRIBUTION
+from corral.bench.report.report import REPORT_NAME
 from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import check_config, find_spec
 
@@ -96,7 +96,7 @@ class QualityPlan:
     def requires(self) -> list[str]:
         """Return the distributions of the foreign systems, whose versions count."""
         foreign = [backend.name for backend in self.backends if backend.entry is None]
-        return [name for each in foreign for name in load_adapter(each).requires]
+        return [name for each in foreign for name in load_peer(each).requires]
 
     def all_cells(self) -> list[Cell]:
         """Return every cell of one set."""
@@ -165,7 +165,7 @@ def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, dimension: int) -
     """Return a hash of everything that decides a cell's figures, versions included."""
     entry = cell.backend.entry
     if entry is None:
-        requires = load_adapter(cell.backend.name).requires
+        requires = load_peer(cell.backend.name).requires
     else:
         requires = find_spec(Api.VECTOR_IO, entry.provider_type).requires
     parts = {

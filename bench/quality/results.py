@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.statistics import compare, seed_of
-from corral.bench.reports import views
-from corral.bench.reports.markup import clean
-from corral.bench.reports.report import Report
-from corral.bench.reports.rows import Failure, QualityRow, Row, ShownDocument
+from corral.bench.report import views
+from corral.bench.report.markup import clean
+from corral.bench.report.report import Report
+from corral.bench.report.rows import Failure, QualityRow, Row, ShownDocument
 
 FOLDER = "cells"
 EXCERPT = 200

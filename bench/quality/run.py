@@ -25,9 +25,9 @@ from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
 from corral.bench.quality.results import FinishedCells, with_comparisons, with_documents
 from corral.bench.quality.statistics import bootstrap, seed_of
-from corral.bench.reports.environment import begin_report
-from corral.bench.reports.report import Report, write_report
-from corral.bench.reports.rows import Failure, QualityRow
+from corral.bench.report.environment import begin_report
+from corral.bench.report.report import Report, write_report
+from corral.bench.report.rows import Failure, QualityRow
 
 Advance = Callable[[int, int], None]
 """Called with the cells and the work that a step did, as `work_of` counts them."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corral.bench.reports.rows import Comparison, Estimate
+from corral.bench.report.rows import Comparison, Estimate
 
 RESAMPLES = 2000
 """Bootstrap samples: the ends of a 95 % interval then rest on 50 samples each."""

@@ -23,7 +23,7 @@ from corral.api.errors import InvalidRequest
 from corral.bench.backends import Collection
 from corral.bench.data.embedded import EmbeddedSet
 from corral.bench.data.synthetic import synthetic_data
-from corral.bench.reports.rows import DataSet
+from corral.bench.report.rows import DataSet
 
 SHARES = 10_000
 """`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""

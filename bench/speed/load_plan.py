@@ -11,7 +11,7 @@ from pathlib import Path
 from corral.api.errors import InvalidRequest
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.bench.reports.report import Report, read_report, write_report
+from corral.bench.report.report import Report, read_report, write_report
 from corral.bench.speed.load_data import Material, judged_material, short_size, synthetic_material
 from corral.providers.config import ProviderEntry, RunConfig
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from corral.bench.backends import load_adapter
-from corral.bench.reports.rows import BuildRow, SpeedRow
+from corral.bench.backends import load_peer
+from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import BlockingSystem, Timed
 from corral.bench.speed.load_data import Material
 from corral.bench.speed.plan import Cell
@@ -42,7 +42,7 @@ class Measured:
     def deferred(self) -> bool:
         """Whether its inserts are stored when it is built."""
         backend = self.contestant.backend
-        kind = None if backend.entry else load_adapter(backend.name)
+        kind = None if backend.entry else load_peer(backend.name)
         return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred
 
     @property

@@ -13,8 +13,8 @@ from __future__ import annotations
 import time
 
 from corral.api.errors import InvalidRequest
-from corral.bench.reports.environment import begin_report
-from corral.bench.reports.report import Report, write_report
+from corral.bench.report.environment import begin_report
+from corral.bench.report.report import Report, write_report
 from corral.bench.speed.load_plan import Finished, joined
 from corral.bench.speed.plan import SpeedPlan
 from corral.bench.speed.unit import Advance, Unit

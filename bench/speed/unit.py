@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from corral.bench.backends import Backend, load_adapter
-from corral.bench.reports.report import Report
-from corral.bench.reports.rows import BuildRow, Failure, SpeedRow
+from corral.bench.backends import Backend, load_peer
+from corral.bench.report.report import Report
+from corral.bench.report.rows import BuildRow, Failure, SpeedRow
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
 from corral.bench.speed.load_data import Material, share_filter, write_material
@@ -259,7 +259,7 @@ class Unit:
 
 def _can(backend: Backend, cell: Cell) -> bool:
     """Say whether a backend has the mode, and filters where there is one."""
-    honors = backend.entry is not None or load_adapter(backend.name).filters
+    honors = backend.entry is not None or load_peer(backend.name).filters
     return cell.mode in backend.modes and (cell.selectivity is None or honors)
 
 
@@ -267,7 +267,7 @@ def _remote(backend: Backend) -> bool:
     """Say whether a backend keeps its data elsewhere."""
     if backend.entry is not None:
         return backend.entry.provider_type.startswith("remote::")
-    return load_adapter(backend.name).service
+    return load_peer(backend.name).service
 
 
 def _hashed(material: Material) -> Material:

@@ -14,7 +14,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.embedded import Embedding
-from corral.bench.reports.rows import TuneSection
+from corral.bench.report.rows import TuneSection
 from corral.bench.tuning.legs import search_legs
 from corral.bench.tuning.questions import Questions, checked, generate, read_questions
 from corral.bench.tuning.tune import tune

@@ -9,7 +9,7 @@ import numpy as np
 
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.statistics import LEVEL, SAME, bootstrap, compare, holm
-from corral.bench.reports.rows import TuneSection, TuneTrial
+from corral.bench.report.rows import TuneSection, TuneTrial
 from corral.bench.tuning.legs import Answers
 from corral.bench.tuning.questions import GENERATED_NOTE, Questions, halves
 from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes

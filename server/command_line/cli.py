@@ -9,6 +9,8 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -23,7 +25,6 @@ from corral.api.errors import (
     MissingDependency,
     NotFound,
 )
-from corral.server.command_line.bench import bench
 from corral.server.command_line.documents import documents
 from corral.server.command_line.options import (
     as_json_option,
@@ -75,6 +76,18 @@ class _Failure(click.ClickException):
 class _Corral(click.Group):
     """The group of all commands; turns expected errors into messages and exit codes."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, those of other packages too."""
+        return sorted({*super().list_commands(ctx), *_entry_points().names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command of this file, or load the one that an entry point names."""
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or cmd_name not in _entry_points().names:
+            return found
+        loaded: click.Command = _entry_points()[cmd_name].load()
+        return loaded
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
@@ -85,6 +98,11 @@ class _Corral(click.Group):
             raise
         except OSError as error:
             raise _Failure(str(error), "", 1) from error
+
+
+@cache
+def _entry_points() -> EntryPoints:
+    return entry_points(group="corral.commands")
 
 
 def _exit_code(error: CorralError) -> int:
@@ -424,7 +442,6 @@ def show_config(target: Target, as_json: bool) -> None:
     _commands().show_config(target.config, target.home, as_json=as_json)
 
 
-main.add_command(bench)
 main.add_command(documents)
 
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
 from corral.bench import backends
-from corral.bench.adapters import __name__ as package
 from corral.bench.backends import Collection, Ranked, System
+from corral.bench.peers import __name__ as package
 from corral.providers.vector_io.text import analyzer
 
 
@@ -153,10 +153,10 @@ SYSTEMS: dict[str, type[System]] = {
 
 
 def install(monkeypatch: pytest.MonkeyPatch, systems: dict[str, type[System]] = SYSTEMS) -> None:
-    """Make systems known under their names, as if each had a file in bench/adapters."""
+    """Make systems known under their names, as if each had a file in bench/peers."""
     for name, kind in systems.items():
         module = ModuleType(f"{package}.{name}")
-        monkeypatch.setattr(module, "ADAPTER", kind, raising=False)
+        monkeypatch.setattr(module, "PEER", kind, raising=False)
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(backends, "adapter_names", lambda: sorted(systems))
+    monkeypatch.setattr(backends, "peer_names", lambda: sorted(systems))
     monkeypatch.setattr(Exact, "calls", [])

@@ -17,11 +17,11 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidFilter, MissingDependency
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import (
-    adapter_names,
     expanded,
     find_backends,
     installed,
-    load_adapter,
+    load_peer,
+    peer_names,
     prepared,
 )
 from corral.bench.fidelity.run import Forgetful
@@ -71,13 +71,13 @@ async def check(named: str, folder: Path, material: Material = MATERIAL) -> None
 
 
 @pytest.mark.filterwarnings("default")  # what foreign packages warn of is theirs
-@pytest.mark.parametrize("name", [n for n in adapter_names() if not load_adapter(n).service])
+@pytest.mark.parametrize("name", [n for n in peer_names() if not load_peer(n).service])
 def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> None:
     """Ids, filters and the nearest by vector are right; what is absent says how it is installed.
 
     If this fails: ids are mapped wrongly, or a newer engine needs another call.
     """
-    if installed(load_adapter(name).requires):
+    if installed(load_peer(name).requires):
         asyncio.run(check(name, tmp_path))
         return
     assert name not in {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"}
@@ -87,10 +87,10 @@ def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("name", [n for n in adapter_names() if not load_adapter(n).service])
+@pytest.mark.parametrize("name", [n for n in peer_names() if not load_peer(n).service])
 def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
     """Documents of a judged set have none, and every installed adapter stores them."""
-    if not installed(load_adapter(name).requires):
+    if not installed(load_peer(name).requires):
         return  # as above
 
     async def run() -> None:
@@ -134,10 +134,10 @@ def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
 
 
 def test_importing_adapters_imports_nothing_foreign() -> None:
-    """`adapter_names` and `load_adapter` leave every engine alone: that is done in `prepare`."""
+    """`peer_names` and `load_peer` leave every engine alone: that is done in `prepare`."""
     code = (
-        "import sys; from corral.bench.backends import adapter_names, load_adapter;"
-        "[load_adapter(name) for name in adapter_names()];"
+        "import sys; from corral.bench.backends import peer_names, load_peer;"
+        "[load_peer(name) for name in peer_names()];"
         f"print(sorted({FOREIGN!r} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -146,9 +146,9 @@ def test_importing_adapters_imports_nothing_foreign() -> None:
 
 def test_each_adapter_says_how_it_is_installed() -> None:
     """Its module names the command, and the distributions that it looks for."""
-    for name in adapter_names():
-        module = sys.modules[load_adapter(name).__module__]
-        for distribution in load_adapter(name).requires:
+    for name in peer_names():
+        module = sys.modules[load_peer(name).__module__]
+        for distribution in load_peer(name).requires:
             in_extra = distribution in {"faiss-cpu"}
             assert in_extra or distribution in (module.__doc__ or ""), (name, distribution)
 
@@ -159,7 +159,7 @@ def test_all_peers_are_those_that_are_installed() -> None:
     assert {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"} <= set(peers)
     assert not {"llama-stack", "pgvector-direct"} & set(peers)
     for name in peers:
-        for distribution in load_adapter(name).requires:
+        for distribution in load_peer(name).requires:
             metadata.distribution(distribution)
     assert {"sqlite", "faiss", "memory"} <= set(expanded(["all-inline", "sqlite"]))
     assert expanded(["sqlite", "all-inline"]).count("sqlite") == 1

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest, MissingDependency, UnknownProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench import adapters
+from corral.bench import peers
 from corral.bench.backends import (
     Backend,
     Collection,
     Ranked,
     backend_names,
     find_backends,
-    load_adapter,
+    load_peer,
     prepared,
 )
 from corral.bench.corral_system import CorralSystem
@@ -100,16 +100,16 @@ def test_what_is_no_backend(
 
 
 def test_an_adapter_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in bench/adapters is found by its name; listing imports none of them."""
-    (tmp_path / "some_name.py").write_text("from tests_foreign import ADAPTER\n", encoding="utf-8")
+    """A file in bench/peers is found by its name; listing imports none of them."""
+    (tmp_path / "some_name.py").write_text("from tests_foreign import PEER\n", encoding="utf-8")
     (tmp_path / "bad_one.py").write_text("raise ImportError\n", encoding="utf-8")
-    monkeypatch.setattr(adapters, "__path__", [*adapters.__path__, str(tmp_path)])
+    monkeypatch.setattr(peers, "__path__", [*peers.__path__, str(tmp_path)])
     assert {"some-name", "bad-one"} <= set(backend_names())
     install(monkeypatch, {"tests_foreign": Exact})
     (tmp_path / "own_file.py").write_text(
-        f"from {adapters.__name__}.tests_foreign import ADAPTER\n", encoding="utf-8"
+        f"from {peers.__name__}.tests_foreign import PEER\n", encoding="utf-8"
     )
-    assert load_adapter("own-file") is Exact
+    assert load_peer("own-file") is Exact
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corral.bench.reports.report import read_report
+from corral.bench.report.report import read_report
 from corral.server.command_line.cli import main
 
 from .foreign import install

@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 
 from corral.api.errors import InvalidRequest
 from corral.bench.quality.statistics import bootstrap
-from corral.bench.reports import render_html, render_markdown
-from corral.bench.reports.compare import TOLERANCE, compare_reports, read
-from corral.bench.reports.compare_rows import ReportComparison
-from corral.bench.reports.report import Report, write_report
-from corral.bench.reports.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
+from corral.bench.report import render_html, render_markdown
+from corral.bench.report.compare import TOLERANCE, compare_reports, read
+from corral.bench.report.compare_rows import ReportComparison
+from corral.bench.report.report import Report, write_report
+from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.command_line.cli import main
 
-from .reports.example_report import example_report
+from .report.example_report import example_report
 
 QUERIES = 60
 

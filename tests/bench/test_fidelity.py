@@ -11,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.adapters.exact import Exact
 from corral.bench.backends import Ranked
 from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
 from corral.bench.fidelity.run import gather, run_fidelity
 from corral.bench.fidelity_answers import Answers
-from corral.bench.reports.report import read_report
-from corral.bench.reports.rows import FidelityRow
+from corral.bench.peers.exact import Exact
+from corral.bench.report.report import read_report
+from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Material, synthetic_material
 
 SIZE = 300

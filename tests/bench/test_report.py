@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
-from corral.bench.reports.environment import begin_report
-from corral.bench.reports.report import REPORT_NAME, Report, read_report, write_report
-from corral.bench.reports.rows import (
+from corral.bench.report.environment import begin_report
+from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
+from corral.bench.report.rows import (
     BuildRow,
     Comparison,
     Estimate,

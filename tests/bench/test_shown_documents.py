@@ -12,10 +12,10 @@ from corral.bench.quality.plan import make_plan
 from corral.bench.quality.results import with_comparisons, with_documents
 from corral.bench.quality.run import run_quality
 from corral.bench.quality.statistics import bootstrap
-from corral.bench.reports import views
-from corral.bench.reports.environment import begin_report
-from corral.bench.reports.report import read_report
-from corral.bench.reports.rows import QualityRow, ShownDocument
+from corral.bench.report import views
+from corral.bench.report.environment import begin_report
+from corral.bench.report.report import read_report
+from corral.bench.report.rows import QualityRow, ShownDocument
 
 
 def read_run(path: Path) -> dict[str, list[str]]:

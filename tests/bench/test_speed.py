@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench.adapters.exact import Exact
 from corral.bench.backends import find_backends
-from corral.bench.reports.report import Report, read_report
+from corral.bench.peers.exact import Exact
+from corral.bench.report.report import Report, read_report
 from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
 from corral.bench.speed import unit as speed_unit

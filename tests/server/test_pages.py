@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..bench.reports.headless import Browser, find_browser
+from ..bench.report.headless import Browser, find_browser
 from .harness import InProcess, message_of
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

@@ -14,7 +14,7 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.api.fusion import DEFAULT_RANKER, RRFRanker
 from corral.api.reranker import BM25Rerank
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
-from corral.bench.reports.rows import TuneSection
+from corral.bench.report.rows import TuneSection
 from corral.bench.tuning.questions import Questions, generate, halves, read_questions
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes

@@ -1,0 +1,1 @@
+"""What each command of `corral bench` does; `cli` has their options."""

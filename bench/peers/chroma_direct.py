@@ -1,0 +1,83 @@
+"""Chroma's embedded client used directly: HNSW with cosine. It has no scored keyword search.
+
+pip install chromadb
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.speed.load import BlockingSystem, simple_filter
+
+
+class ChromaDirect(BlockingSystem):
+    """`PersistentClient` with given embeddings."""
+
+    modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
+    filters: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("chromadb",)
+
+    async def prepare(self, collection: Collection) -> None:
+        """Make an empty collection."""
+        import chromadb
+        from chromadb.config import Settings
+
+        settings = Settings(anonymized_telemetry=False)
+        self._client: Any = chromadb.PersistentClient(str(self.folder), settings)
+        self._collection = self._client.create_collection(
+            "bench", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
+        )
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Add rows with their texts."""
+        self._collection.add(
+            ids=[chunk.chunk_id for chunk in chunks],
+            embeddings=embeddings,
+            documents=[chunk.content for chunk in chunks],
+            # None stands for an empty one, which it refuses; its types do not know that.
+            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]
+        )
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Query by embedding."""
+        where = None
+        if filters is not None:
+            kind, key, value = simple_filter(filters)
+            where = {key: {f"${kind}": value}}
+        found = self._collection.query(
+            query_embeddings=[embedding],  # type: ignore[arg-type]  # arrays are taken
+            n_results=k,
+            where=where,  # type: ignore[arg-type]  # built from strings
+            include=["distances"],
+        )
+        distances = (found["distances"] or [[]])[0]
+        return [
+            (one, 1 - distance / 2)
+            for one, distance in zip(found["ids"][0], distances, strict=True)
+        ]
+
+    async def delete(self, chunk_ids: list[str]) -> None:
+        """Delete rows."""
+        self._collection.delete(ids=chunk_ids)
+
+    async def close(self) -> None:
+        """Let go of the client."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+
+PEER = ChromaDirect

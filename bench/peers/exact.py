@@ -1,0 +1,114 @@
+"""What a page of numpy does: exact cosine, BM25, their fusion. The floor to compare with.
+
+Nothing is approximate and nothing is stored on disk; what is slower than this gains nothing by its
+index, and what answers otherwise in vector mode is not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.filters import matches, parse_filter
+from corral.api.fusion import DEFAULT_RANKER, fuse
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.fidelity.words import Words
+from corral.bench.speed.load import BlockingSystem
+
+Leg = list[tuple[str, float, float]]
+
+
+class Exact(BlockingSystem):
+    """All embeddings in one float32 matrix, all postings in arrays."""
+
+    filters: ClassVar[bool] = True
+
+    async def prepare(self, collection: Collection) -> None:
+        """Begin with nothing."""
+        self._words = Words(collection.language)
+        self._chunks: list[Chunk] = []
+        self._parts: list[NDArray[np.float32]] = []
+        self._passing: dict[str, NDArray[np.bool_]] = {}
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Keep what is given, and count its words."""
+        self._chunks += chunks
+        self._parts.append(embeddings)
+        self._words.add([chunk.content for chunk in chunks])
+
+    async def build(self) -> None:
+        """Join the matrix and sort the words."""
+        self._matrix = np.concatenate(self._parts)
+        self._ids = [chunk.chunk_id for chunk in self._chunks]
+        self._words.finish()
+        self._places = np.argsort(np.argsort(np.array(self._ids)))
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Compare with everything that passes."""
+        passing = self._mask(filters)
+        if mode is SearchMode.VECTOR:
+            return [(one, score) for one, score, _ in self._nearest(embedding, k, passing)]
+        if mode is SearchMode.KEYWORD:
+            return [(one, score) for one, score, _ in self._worded(text, k, passing)]
+        size = DEFAULT_RANKER.leg_size(k)
+        vector, keyword = self._nearest(embedding, size, passing), self._worded(text, size, passing)
+        fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, k)
+        return [(hit.chunk_id, hit.score) for hit in fused]
+
+    def _nearest(
+        self, embedding: NDArray[np.float32], k: int, passing: NDArray[np.bool_] | None
+    ) -> Leg:
+        rows = None if passing is None else np.flatnonzero(passing)
+        cosines = (self._matrix if rows is None else self._matrix[rows]) @ embedding
+        best = self._best(cosines, k, rows)
+        return [
+            (
+                self._ids[n if rows is None else rows[n]],
+                float((1 + cosines[n]) / 2),
+                float(cosines[n]),
+            )
+            for n in best
+        ]
+
+    def _worded(self, text: str, k: int, passing: NDArray[np.bool_] | None) -> Leg:
+        scores = self._words.scores(text)
+        if passing is not None:
+            scores[~passing] = 0.0
+        best = [n for n in self._best(scores, k) if scores[n] > 0]
+        return [(self._ids[n], float(scores[n] / (1 + scores[n])), float(scores[n])) for n in best]
+
+    def _best(
+        self, scores: NDArray[np.floating], k: int, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        """Return where the k highest scores are, best first, ties by chunk id."""
+        least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
+        found = np.flatnonzero(scores >= least)
+        places = self._places[found if rows is None else rows[found]]
+        order: NDArray[np.int64] = found[np.lexsort((places, -scores[found]))][:k]
+        return order
+
+    def _mask(self, filters: dict[str, Any] | None) -> NDArray[np.bool_] | None:
+        """Return which chunks pass; evaluated once for each filter, as nothing changes here."""
+        if filters is None:
+            return None
+        key = repr(filters)
+        if key not in self._passing:
+            parsed = parse_filter(filters)
+            found = [matches(parsed, chunk.metadata) for chunk in self._chunks]
+            self._passing[key] = np.array(found, bool)
+        return self._passing[key]
+
+
+PEER = Exact

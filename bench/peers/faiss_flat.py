@@ -1,0 +1,51 @@
+"""FAISS's flat index used directly, one thread: the fastest exact vector search there is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.speed.load import BlockingSystem
+
+
+class FaissFlat(BlockingSystem):
+    """`IndexFlatIP`; row numbers are mapped to ids here."""
+
+    modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
+    requires: ClassVar[tuple[str, ...]] = ("faiss-cpu",)
+
+    async def prepare(self, collection: Collection) -> None:
+        """Make an empty index."""
+        import faiss
+
+        self._faiss = faiss
+        self._index = faiss.IndexFlatIP(collection.dimension)
+        self._ids: list[str] = []
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Append rows."""
+        self._index.add(embeddings)
+        self._ids += [chunk.chunk_id for chunk in chunks]
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Compare with everything."""
+        self._faiss.omp_set_num_threads(1)  # holds for the calling thread only
+        cosines, rows = self._index.search(embedding[None], k)
+        found = zip(rows[0].tolist(), cosines[0].tolist(), strict=True)
+        return [(self._ids[row], (1 + cosine) / 2) for row, cosine in found if row >= 0]
+
+
+PEER = FaissFlat

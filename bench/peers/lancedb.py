@@ -1,0 +1,91 @@
+"""LanceDB in a folder: exact cosine up to `INDEX_FROM` chunks, its own BM25, its own RRF.
+
+    pip install lancedb
+
+Its documents advise against a vector index for small tables; from `INDEX_FROM` on the default
+index (IVF_PQ) is built, which needs that many rows to be trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.speed.load import BlockingSystem, simple_filter
+
+INDEX_FROM = 100_000
+_OPERATORS = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+
+
+class LanceDB(BlockingSystem):
+    """A table with a column for each metadata value."""
+
+    filters: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("lancedb",)
+
+    async def prepare(self, collection: Collection) -> None:
+        """Connect; the table is made with the first rows."""
+        import lancedb
+
+        self._database = lancedb.connect(str(self.folder))
+        self._language = collection.language.capitalize()
+        self._table: Any = None
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Append rows."""
+        rows = [
+            {**c.metadata, "id": c.chunk_id, "text": c.content, "vector": row}
+            for c, row in zip(chunks, embeddings, strict=True)
+        ]
+        if self._table is None:
+            self._table = self._database.create_table("bench", rows)
+        else:
+            self._table.add(rows)
+
+    async def build(self) -> None:
+        """Make the full-text index, and from a size on the vector index; merge small files."""
+        self._table.create_fts_index("text", language=self._language)
+        if self._table.count_rows() >= INDEX_FROM:
+            self._table.create_index(metric="cosine")
+        self._table.optimize()
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Run the query of the mode; filters are applied before."""
+        if mode is SearchMode.VECTOR:
+            query = self._table.search(embedding).distance_type("cosine")
+        elif mode is SearchMode.KEYWORD:
+            query = self._table.search(text, query_type="fts")
+        else:
+            query = self._table.search(query_type="hybrid").vector(embedding).text(text)
+            query = query.distance_type("cosine")
+        if filters is not None:
+            query = query.where(_where(filters), prefilter=True)
+        return [(row["id"], _score(mode, row)) for row in query.limit(k).to_list()]
+
+
+def _where(filters: dict[str, Any]) -> str:
+    kind, key, value = simple_filter(filters)
+    quoted = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+    return f"`{key}` {_OPERATORS[kind]} {quoted}"
+
+
+def _score(mode: SearchMode, row: dict[str, Any]) -> float:
+    if mode is SearchMode.VECTOR:
+        return 1 - float(row["_distance"]) / 2
+    return float(row["_score" if mode is SearchMode.KEYWORD else "_relevance_score"])
+
+
+PEER = LanceDB

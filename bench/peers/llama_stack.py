@@ -1,0 +1,95 @@
+"""A Llama Stack server, or any that speaks its `/v1/vector-io`, at a URL; Corral is one, too.
+
+    --peers llama-stack=http://127.0.0.1:8321#all-MiniLM-L6-v2
+
+The server embeds the questions, with the model after `#`; what is stored brings its embeddings, so
+the data have to come from the same model: give --data and --embedder, not seeded data.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import httpx
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.speed.load import BlockingSystem
+
+MODEL = "all-MiniLM-L6-v2"
+_TIMEOUT_SECONDS = 300.0
+
+
+class LlamaStack(BlockingSystem):
+    """A vector DB of its own, unregistered in the end; a client for each thread."""
+
+    service: ClassVar[bool] = True
+
+    async def prepare(self, collection: Collection) -> None:
+        """Register a vector DB."""
+        self._url, _, model = (self.address or "").partition("#")
+        self._id = f"bench-{uuid4().hex[:12]}"
+        self._mine = threading.local()
+        self._open: list[httpx.Client] = []
+        body = {
+            "vector_db_id": self._id,
+            "embedding_model": model or MODEL,
+            "embedding_dimension": collection.dimension,
+        }
+        self._post("/v1/vector-dbs", body)
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Insert in one request; the chunk id travels as the document's."""
+        sent = [
+            {
+                "content": chunk.content,
+                "metadata": {**chunk.metadata, "document_id": chunk.chunk_id},
+                "embedding": row.tolist(),
+            }
+            for chunk, row in zip(chunks, embeddings, strict=True)
+        ]
+        self._post("/v1/vector-io/insert", {"vector_db_id": self._id, "chunks": sent})
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Query by text; scores are as the server makes them."""
+        params = {"mode": mode.value, "max_chunks": k, "score_threshold": 0.0}
+        body = {"vector_db_id": self._id, "query": text, "params": params}
+        answer = self._post("/v1/vector-io/query", body).json()
+        found = zip(answer["chunks"], answer["scores"], strict=True)
+        return [(chunk["metadata"]["document_id"], float(score)) for chunk, score in found]
+
+    async def close(self) -> None:
+        """Unregister the vector DB."""
+        if hasattr(self, "_mine"):
+            self._client().delete(f"/v1/vector-dbs/{self._id}")
+            for client in self._open:
+                client.close()
+
+    def _post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        answer = self._client().post(path, json=body)
+        if answer.status_code >= 400:
+            raise RuntimeError(f"{path}: HTTP {answer.status_code}: {answer.text[:300]}")
+        return answer
+
+    def _client(self) -> httpx.Client:
+        if not hasattr(self._mine, "client"):
+            self._mine.client = httpx.Client(base_url=self._url, timeout=_TIMEOUT_SECONDS)
+            self._open.append(self._mine.client)
+        client: httpx.Client = self._mine.client
+        return client
+
+
+PEER = LlamaStack

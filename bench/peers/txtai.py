@@ -1,0 +1,92 @@
+"""txtai's embeddings database without its own model: FAISS as it chooses it, BM25, its own fusion.
+
+    pip install txtai             this brings torch and transformers, several gigabytes
+
+Its defaults take an IVF index from 5,000 rows on, which misses neighbors. There is no search by
+words alone in a hybrid index, so keyword mode has an index of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Collection, Ranked
+from corral.bench.speed.load import BlockingSystem
+
+
+class Txtai(BlockingSystem):
+    """Three indexes of the same rows, one for each mode."""
+
+    requires: ClassVar[tuple[str, ...]] = ("txtai",)
+    deferred: ClassVar[bool] = True
+
+    async def prepare(self, collection: Collection) -> None:
+        """Make empty indexes."""
+        from txtai import Embeddings
+
+        self._now = threading.local()
+        dense = {"method": "external", "transform": self._transform}
+        self._indexes = {
+            SearchMode.VECTOR: Embeddings(dense),
+            SearchMode.KEYWORD: Embeddings(keyword=True),
+            SearchMode.HYBRID: Embeddings({**dense, "hybrid": True}),
+        }
+        self._chunks: list[Chunk] = []
+        self._parts: list[NDArray[np.float32]] = []
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Keep rows: an index is made from all of them at once."""
+        self._chunks += chunks
+        self._parts.append(embeddings)
+
+    async def build(self) -> None:
+        """Make the indexes."""
+        matrix = np.concatenate(self._parts)
+        self._ids = [chunk.chunk_id for chunk in self._chunks]
+        rows = range(len(self._ids))
+        self._indexes[SearchMode.VECTOR].index((n, matrix[n], None) for n in rows)
+        texts = [chunk.content for chunk in self._chunks]
+        self._indexes[SearchMode.KEYWORD].index((n, texts[n], None) for n in rows)
+        self._now.rows = iter(matrix)
+        self._indexes[SearchMode.HYBRID].index((n, texts[n], None) for n in rows)
+
+    def find(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        filters: dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Search the index of the mode."""
+        self._now.rows = iter([embedding])
+        found = self._indexes[mode].search(text, k)
+        vector = mode is SearchMode.VECTOR
+        return [
+            (self._ids[row], (1 + float(score)) / 2 if vector else float(score))
+            for row, score in found
+        ]
+
+    async def close(self) -> None:
+        """Close the indexes."""
+        for index in getattr(self, "_indexes", {}).values():
+            index.close()
+
+    @property
+    def _transform(self) -> Any:
+        """A function, since txtai calls anything else to make one."""
+
+        def embed(texts: list[str]) -> NDArray[np.float32]:
+            return np.stack([next(self._now.rows) for _ in texts])
+
+        return embed
+
+
+PEER = Txtai

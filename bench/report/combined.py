@@ -1,0 +1,166 @@
+"""Several reports of one machine as one: quality, fidelity and speed of a round side by side."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from corral.api.errors import InvalidRequest
+from corral.bench.report.compare_rows import (
+    build_name,
+    fidelity_name,
+    quality_name,
+    speed_name,
+)
+from corral.bench.report.report import Report
+from corral.bench.report.rows import DataSet, QualityRow, Row
+
+ONE_OF = ("seed", "corral_version", "python", "embedding_model", "embedding_dimension")
+"""What a report says once, so that reports that differ in it cannot be one."""
+
+
+def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
+    """Return one report with the rows of all; a single report is returned as it is.
+
+    Data sets that have a name in common and are not the same get a number: `synthetic-1k (2)`; a
+    note says so. The paths of runs are made relative to the new folder. Where a setting of threads
+    differs, a note says which command had which.
+
+    Args:
+        parts: Each report with the folder that it is in.
+        folder: Where the new report will be.
+
+    Raises:
+        InvalidRequest: They are of several machines, versions, seeds or embedding models, or a row
+            is in two of them.
+    """
+    reports = [report for _, report in parts]
+    if len(reports) == 1:
+        return reports[0]
+    _check_alike(reports)
+    sets: dict[str, DataSet] = {}
+    rows: list[Row] = []
+    notes = [*_thread_notes(reports)]
+    for home, report in parts:
+        renamed, said = _joined_sets(sets, report.data_sets)
+        rows += [_moved(row, renamed, home, folder) for row in _rows(report)]
+        notes += [*report.notes, *said]
+    ends = [report.finished for report in reports]
+    whole = reports[0].model_copy(
+        update={
+            "command": " && ".join(dict.fromkeys(report.command for report in reports)),
+            "started": min(report.started for report in reports),
+            "finished": None if None in ends else max(end for end in ends if end),
+            "packages": {k: v for report in reports for k, v in report.packages.items()},
+            "hardware": reports[0].hardware.model_copy(update={"threads": _threads(reports)}),
+            "baseline": ", ".join(dict.fromkeys(r.baseline for r in reports if r.baseline)) or None,
+            **{name: _one(reports, name) for name in ONE_OF},
+            **dict.fromkeys(("quality", "fidelity", "builds", "speed", "tune", "failures"), ()),
+            "data_sets": tuple(sets.values()),
+            "notes": tuple(dict.fromkeys(notes)),
+        }
+    )
+    whole = whole.with_rows(*rows)
+    _check_rows(whole)
+    return whole
+
+
+def _rows(report: Report) -> Iterable[Row]:
+    yield from (*report.quality, *report.fidelity, *report.builds, *report.speed)
+    yield from (*report.tune, *report.failures)
+
+
+def _one(reports: Sequence[Report], name: str) -> Any:
+    """Return the value that those have that have one."""
+    return next((v for r in reports if (v := getattr(r, name)) is not None), None)
+
+
+def _check_alike(reports: Sequence[Report]) -> None:
+    known = [report.hardware.model_copy(update={"threads": {}}) for report in reports]
+    if any(one != known[0] for one in known):
+        raise InvalidRequest(
+            "The reports were made on several machines; one report speaks of one.",
+            hint="To see what differs, use `corral bench compare`.",
+        )
+    for name in ONE_OF:
+        values = dict.fromkeys(v for r in reports if (v := getattr(r, name)) is not None)
+        if len(values) > 1:
+            raise InvalidRequest(
+                f"The reports differ in {name}: {', '.join(map(str, values))}.", field=name
+            )
+
+
+def _check_rows(report: Report) -> None:
+    names = [
+        *map(quality_name, report.quality),
+        *map(fidelity_name, report.fidelity),
+        *map(build_name, report.builds),
+        *map(speed_name, report.speed),
+    ]
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise InvalidRequest(
+            f"{len(twice)} rows are in two of the reports, the first {twice[0]!r}.",
+            hint="Name each run once, and one of two that measured the same.",
+        )
+
+
+def _joined_sets(
+    known: dict[str, DataSet], found: Iterable[DataSet]
+) -> tuple[dict[str, str], list[str]]:
+    """Add a report's data sets; return the new names of those whose name was taken, and notes."""
+    renamed, notes = {}, []
+    for data in found:
+        name, number = data.name, 1
+        while name in known and not _same(known[name], data):
+            number += 1
+            name = f"{data.name} ({number})"
+        if number > 1:
+            renamed[data.name] = name
+            notes.append(f"{name} is not the same data as {data.name}; both had that name.")
+        known[name] = _richer(known.get(name, data), data).model_copy(update={"name": name})
+    return renamed, notes
+
+
+def _same(one: DataSet, other: DataSet) -> bool:
+    return (one.sha256, one.documents) == (other.sha256, other.documents)
+
+
+def _richer(one: DataSet, other: DataSet) -> DataSet:
+    """Return the one that a quality run made, which knows judgements, with the excerpts of both."""
+    found = one if one.judgements >= other.judgements else other
+    return found.model_copy(update={"excerpts": {**one.excerpts, **other.excerpts}})
+
+
+def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:
+    """Return a row with the new name of its data set, and its run as seen from the new folder."""
+    update: dict[str, Any] = {}
+    data_set: str | None = getattr(row, "data_set", None)
+    if data_set is not None:
+        name, comma, rest = data_set.partition(", ")  # fidelity adds the filter
+        update["data_set"] = renamed.get(data_set, renamed.get(name, name) + comma + rest)
+    if isinstance(row, QualityRow) and row.run_file is not None:
+        update["run_file"] = Path(os.path.relpath(home / row.run_file, folder)).as_posix()
+    return row.model_copy(update=update)
+
+
+def _threads(reports: Sequence[Report]) -> dict[str, str]:
+    """Return the settings that all reports have alike."""
+    first, *others = [report.hardware.threads for report in reports]
+    return {
+        name: value
+        for name, value in first.items()
+        if all(other.get(name) == value for other in others)
+    }
+
+
+def _thread_notes(reports: Sequence[Report]) -> Iterable[str]:
+    common = _threads(reports)
+    for report in reports:
+        own = {k: v for k, v in report.hardware.threads.items() if k not in common}
+        if own:
+            said = ", ".join(f"{name}={value}" for name, value in own.items())
+            yield f"{said} in: {report.command}"

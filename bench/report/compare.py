@@ -1,0 +1,287 @@
+"""Two reports of the same data: what changed from the first to the second, and whether for worse.
+
+    found = compare_reports(read(Path("a/report.json")), read(Path("b/report.json")))
+    found.regressions   # what a CI has to fail for, in words
+
+Quality is compared query by query: a paired randomization test on nDCG@10, p after Holm's
+correction for all rows together, since one decision hangs on them. Speed has no samples that could
+be paired, so its ratios are held against a tolerance, and only where both ran on like machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from corral.api.errors import InvalidRequest
+from corral.bench.quality.statistics import compare
+from corral.bench.report.compare_rows import (
+    FidelityChange,
+    Missing,
+    QualityChange,
+    ReportComparison,
+    SpeedChange,
+    Verdict,
+    build_name,
+    fidelity_name,
+    quality_name,
+    speed_name,
+)
+from corral.bench.report.report import Report, read_report
+from corral.bench.report.rows import DataSet, QualityRow, Row
+
+TOLERANCE = 0.25
+"""Slower by a quarter counts as slower: medians of two runs on a busy machine differ by less."""
+
+_FIDELITY = ("agrees", "approximate", "mapping")
+_R = TypeVar("_R", bound=Row)
+
+
+def read(path: Path) -> Report:
+    """Return the report in a file, or in the folder that holds `report.json`.
+
+    Raises:
+        InvalidRequest: It cannot be read, is no report, or has another schema version.
+    """
+    try:
+        return read_report(path)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def compare_reports(
+    first: Report,
+    second: Report,
+    *,
+    tolerance: float = TOLERANCE,
+    allow_missing: bool = False,
+    seed: int = 0,
+) -> ReportComparison:
+    """Return what changed from the first report to the second.
+
+    Args:
+        first: What was.
+        second: What is now.
+        tolerance: How much slower or larger a figure may be, as a share: 0.25 allows a ratio of
+            1.25, and of 1 / 1.25 for a throughput.
+        allow_missing: Whether a row that the second lacks is no regression.
+        seed: Of bootstrap and test.
+
+    Raises:
+        InvalidRequest: The data differ, nothing is in both, or the tolerance is below 0.
+    """
+    if tolerance < 0:
+        raise InvalidRequest(f"The tolerance is {tolerance:g}; it must not be below 0.")
+    _check_data(first.data_sets, second.data_sets)
+    missing = _missing(first, second)
+    quality = _quality(first, second, seed)
+    like = _same_machine(first, second)
+    speed = _speed(first, second, tolerance if like else None)
+    fidelity, common = _fidelity(first, second)
+    if not (quality or speed or common):
+        raise InvalidRequest(
+            "The reports have no row in common.",
+            hint="Compare runs of the same backends and modes on the same data.",
+        )
+    return ReportComparison(
+        tolerance=tolerance,
+        quality=tuple(quality),
+        speed=tuple(speed),
+        fidelity=tuple(fidelity),
+        missing=tuple(missing),
+        notes=tuple(_notes(first, second, like)),
+        regressions=tuple(_regressions(quality, speed, fidelity, () if allow_missing else missing)),
+    )
+
+
+def _check_data(first: Sequence[DataSet], second: Sequence[DataSet]) -> None:
+    """Figures on other data say nothing about the system; refuse them."""
+    known = {data.name: data for data in first}
+    for after in second:
+        before = known.get(after.name)
+        if before is None:
+            continue
+        files = sorted({*before.sha256, *after.sha256})
+        changed = [name for name in files if before.sha256.get(name) != after.sha256.get(name)]
+        parts = ("documents", "queries", "judgements")
+        counts = [name for name in parts if getattr(before, name) != getattr(after, name)]
+        if changed or counts:
+            raise InvalidRequest(
+                f"Data set {after.name!r} is not the same in both reports: "
+                f"{', '.join(changed or counts)} differ.",
+                hint="Measure both on the same files, with the same --max-docs and --split.",
+                field="data_sets",
+            )
+
+
+def _quality(first: Report, second: Report, seed: int) -> list[QualityChange]:
+    pairs = _paired(first.quality, second.quality, quality_name)
+    if not pairs:
+        return []
+    differences = {name: _by_query(name, before, after) for name, (before, after) in pairs.items()}
+    # The differences are compared with nothing: each row has a baseline of its own.
+    nothing = {query_id: 0.0 for values in differences.values() for query_id in values}
+    found = compare(differences, "the first report", nothing, seed)
+    return [
+        QualityChange(
+            data_set=after.data_set,
+            system=after.label,
+            metrics=_metrics(before, after),
+            comparison=found[name],
+        )
+        for name, (before, after) in pairs.items()
+    ]
+
+
+def _metrics(before: QualityRow, after: QualityRow) -> dict[str, tuple[float, float, float]]:
+    means = {
+        name: (before.metrics[name].mean, found.mean)
+        for name, found in after.metrics.items()
+        if name in before.metrics
+    }
+    return {name: (old, new, new - old) for name, (old, new) in means.items()}
+
+
+def _by_query(name: str, before: QualityRow, after: QualityRow) -> Mapping[str, float]:
+    values = {
+        query_id: value - before.ndcg_by_query[query_id]
+        for query_id, value in after.ndcg_by_query.items()
+        if query_id in before.ndcg_by_query
+    }
+    if not values:
+        raise InvalidRequest(f"{name}: the reports have no query in common.")
+    return values
+
+
+def _speed(first: Report, second: Report, tolerance: float | None) -> list[SpeedChange]:
+    """A throughput is better when higher, everything else when lower."""
+    changes = []
+    for name, (before, after) in _paired(first.speed, second.speed, speed_name).items():
+        changes.append(_change(name, "p50_ms", before.p50_ms, after.p50_ms, tolerance))
+        figures = before.throughput_qps, after.throughput_qps
+        changes.append(_change(name, "throughput_qps", *figures, tolerance, higher_better=True))
+    for name, (old, new) in _paired(first.builds, second.builds, build_name).items():
+        seconds = old.total_seconds, new.total_seconds
+        changes.append(_change(name, "build_seconds", *seconds, tolerance))
+        changes.append(_change(name, "disk_mib", old.disk_mib, new.disk_mib, tolerance))
+    return [change for change in changes if change is not None]
+
+
+def _change(
+    system: str,
+    figure: str,
+    before: float | None,
+    after: float | None,
+    tolerance: float | None,
+    *,
+    higher_better: bool = False,
+) -> SpeedChange | None:
+    """None where one of them was not measured, or is 0 and has no ratio."""
+    if not before or not after:
+        return None
+    ratio = after / before
+    worse = 1 / ratio if higher_better else ratio
+    verdict: Verdict = "same"
+    if tolerance is None:
+        verdict = "not judged"
+    elif worse > 1 + tolerance:
+        verdict = "slower"
+    elif worse < 1 / (1 + tolerance):
+        verdict = "faster"
+    return SpeedChange(
+        system=system, figure=figure, before=before, after=after, ratio=ratio, verdict=verdict
+    )
+
+
+def _fidelity(first: Report, second: Report) -> tuple[list[FidelityChange], int]:
+    """What changed, and how many rows both have."""
+    pairs = _paired(first.fidelity, second.fidelity, fidelity_name)
+    changes = [
+        FidelityChange(system=name, before=before.verdict, after=after.verdict)
+        for name, (before, after) in pairs.items()
+        if before.verdict != after.verdict
+    ]
+    return changes, len(pairs)
+
+
+def _missing(first: Report, second: Report) -> list[Missing]:
+    before, after = _names(first), _names(second)
+    return [
+        *_absent(before, after, "second", second),
+        *_absent(after, before, "first", first),
+    ]
+
+
+def _names(report: Report) -> dict[tuple[str, str], str]:
+    """The backend of each row by section and name."""
+    quality = {("quality", quality_name(row)): row.backend for row in report.quality}
+    speed = {("speed", speed_name(row)): row.backend for row in report.speed}
+    builds = {("builds", build_name(row)): row.backend for row in report.builds}
+    fidelity = {("fidelity", fidelity_name(row)): row.backend for row in report.fidelity}
+    return {**quality, **speed, **builds, **fidelity}
+
+
+def _absent(
+    there: Mapping[tuple[str, str], str],
+    here: Mapping[tuple[str, str], str],
+    missing_in: Literal["first", "second"],
+    report: Report,
+) -> list[Missing]:
+    reasons = {failure.backend: failure.message for failure in reversed(report.failures)}
+    return [
+        Missing(section=key[0], system=key[1], missing_in=missing_in, reason=reasons.get(name, ""))
+        for key, name in there.items()
+        if key not in here
+    ]
+
+
+def _same_machine(first: Report, second: Report) -> bool:
+    one, two = first.hardware, second.hardware
+    return (one.cpu, one.cores, one.threads) == (two.cpu, two.cores, two.threads)
+
+
+def _notes(first: Report, second: Report, like: bool) -> Iterable[str]:
+    if not like and (first.speed or first.builds):
+        yield (
+            f"Speed was measured on different machines ({first.hardware.cpu}, "
+            f"{first.hardware.cores} cores, {first.hardware.threads or 'threads not set'}; "
+            f"{second.hardware.cpu}, {second.hardware.cores} cores, "
+            f"{second.hardware.threads or 'threads not set'}): its ratios are not judged."
+        )
+    for name in ("embedding_model", "seed", "corral_version", "python"):
+        before, after = getattr(first, name), getattr(second, name)
+        if before != after:
+            yield f"{name} was {before}, is {after}."
+    shared = sorted(first.packages.keys() & second.packages.keys())
+    for package in shared:
+        if first.packages[package] != second.packages[package]:
+            yield f"{package} was {first.packages[package]}, is {second.packages[package]}."
+
+
+def _regressions(
+    quality: Iterable[QualityChange],
+    speed: Iterable[SpeedChange],
+    fidelity: Iterable[FidelityChange],
+    missing: Iterable[Missing],
+) -> Iterable[str]:
+    for change in quality:
+        if change.comparison.verdict == "worse":
+            yield f"{change.data_set} {change.system}: {change.comparison.statement}"
+    for figure in speed:
+        if figure.verdict == "slower":
+            yield f"{figure.system}: {figure.figure} {figure.ratio:.2f} times what it was"
+    for agreement in fidelity:
+        if _FIDELITY.index(agreement.after) > _FIDELITY.index(agreement.before):
+            yield f"{agreement.system}: {agreement.before} before, {agreement.after} now"
+    for row in missing:
+        if row.missing_in == "second":
+            why = f": {row.reason}" if row.reason else ""
+            yield f"{row.system} ({row.section}) is missing{why}"
+
+
+def _paired(
+    first: Iterable[_R], second: Iterable[_R], name: Callable[[_R], str]
+) -> dict[str, tuple[_R, _R]]:
+    before = {name(row): row for row in first}
+    return {name(row): (before[name(row)], row) for row in second if name(row) in before}

@@ -1,0 +1,76 @@
+"""What a run ran on: hardware, versions, and the report that begins with them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from corral.bench.report.report import Report
+from corral.bench.report.rows import Hardware
+
+DISTRIBUTION = "corral-rag"
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def begin_report(command: str, seed: int, packages: Iterable[str] = ()) -> Report:
+    """Return an empty report that says on what the run runs.
+
+    Args:
+        command: The command line that reproduces the run.
+        seed: What everything random in it was drawn from.
+        packages: Distributions beside Corral's own whose versions count, such as a peer's.
+    """
+    return Report(
+        command=command,
+        seed=seed,
+        started=datetime.now(UTC),
+        corral_version=metadata.version(DISTRIBUTION),
+        python=platform.python_version(),
+        packages=package_versions(packages),
+        hardware=hardware(),
+    )
+
+
+def package_versions(more: Iterable[str] = ()) -> dict[str, str]:
+    """Return the versions of what Corral can use, and of `more`, where it is installed."""
+    wanted = [*(metadata.requires(DISTRIBUTION) or ()), *more]
+    names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in wanted}
+    found = {}
+    for name in sorted(names - {DISTRIBUTION}, key=str.casefold):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> Hardware:
+    """Return what this machine is."""
+    return Hardware(
+        cpu=_cpu(),
+        cores=os.cpu_count() or 1,
+        memory_mib=_memory_mib(),
+        system=f"{platform.system()} {platform.release()}",
+        threads={name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+    )
+
+
+def _cpu() -> str:
+    """Return the processor's name; Linux says it in a file, others to Python."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        named = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE)
+        if named:
+            return named.group(1).strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory_mib() -> int | None:
+    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20

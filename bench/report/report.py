@@ -1,0 +1,122 @@
+"""`report.json`: what a benchmark run measured, on what, with what. Read by reports and `compare`.
+
+Every figure is a row that names backend, mode and data set, so rows of several runs can be joined.
+A backend that failed has a row too (`failures`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import ValidationError
+
+from corral.api.errors import InvalidRequest
+from corral.bench.report.rows import (
+    BuildRow,
+    DataSet,
+    Failure,
+    FidelityRow,
+    Hardware,
+    QualityRow,
+    Row,
+    SpeedRow,
+    TuneSection,
+)
+
+SCHEMA_VERSION: Final = 1
+"""Raised when an older reader would misread a report. A new optional field does not raise it."""
+
+REPORT_NAME = "report.json"
+
+
+class Report(Row):
+    """One run of the suite; `with_rows` and `model_copy` make the next state of it."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    command: str
+    seed: int
+    started: datetime
+    finished: datetime | None = None
+    corral_version: str
+    python: str
+    packages: dict[str, str]
+    hardware: Hardware
+    embedding_model: str | None = None
+    embedding_dimension: int | None = None
+    baseline: str | None = None
+    data_sets: tuple[DataSet, ...] = ()
+    quality: tuple[QualityRow, ...] = ()
+    fidelity: tuple[FidelityRow, ...] = ()
+    builds: tuple[BuildRow, ...] = ()
+    speed: tuple[SpeedRow, ...] = ()
+    tune: tuple[TuneSection, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def with_rows(self, *rows: Row) -> Report:
+        """Return the report with these rows added, each to the section of its type.
+
+        Raises:
+            TypeError: A row belongs to no section.
+        """
+        sections: dict[str, tuple[Any, ...]] = {}
+        for row in rows:
+            name = _SECTIONS.get(type(row))
+            if name is None:
+                raise TypeError(f"a report has no section for {type(row).__name__}")
+            sections[name] = (*sections.get(name, getattr(self, name)), row)
+        return self.model_copy(update=sections)
+
+    def done(self) -> Report:
+        """Return the report with the time of its end."""
+        return self.model_copy(update={"finished": datetime.now(UTC)})
+
+
+_SECTIONS: dict[type[Row], str] = {
+    DataSet: "data_sets",
+    QualityRow: "quality",
+    FidelityRow: "fidelity",
+    BuildRow: "builds",
+    SpeedRow: "speed",
+    TuneSection: "tune",
+    Failure: "failures",
+}
+
+
+def write_report(report: Report, path: Path) -> None:
+    """Write `report.json`, whole or not at all; `path` is the file or its folder."""
+    target = path / REPORT_NAME if path.is_dir() else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}")
+    scratch.write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    scratch.replace(target)
+
+
+def read_report(path: Path) -> Report:
+    """Return the report in a file, or in the folder that holds `report.json`.
+
+    Raises:
+        InvalidRequest: It is no report, or one of another schema version.
+        OSError: It cannot be read.
+    """
+    source = path / REPORT_NAME if path.is_dir() else path
+    try:
+        data = json.loads(source.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidRequest(f"{source} is no JSON: {error}.") from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if version != SCHEMA_VERSION:
+        raise InvalidRequest(
+            f"{source} has report schema version {version!r}, this Corral reads {SCHEMA_VERSION}.",
+            hint="Use the Corral that wrote it, or run the benchmark again.",
+        )
+    try:
+        return Report.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(f"{source}: {where}: {first['msg']}.", field=where) from None

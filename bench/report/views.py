@@ -1,0 +1,290 @@
+"""What the sections of a report show: rows picked, grouped and ordered. Pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from corral.bench.quality.metrics import NAMES, NDCG
+from corral.bench.report import wording
+from corral.bench.report.report import Report
+from corral.bench.report.rows import (
+    BuildRow,
+    Failure,
+    QualityRow,
+    ShownDocument,
+    SpeedRow,
+)
+
+MODES = ("vector", "keyword", "hybrid")
+EXAMPLES = 5
+"""Wins, and losses, that are shown with their texts."""
+LEAST_SAMPLES = 20
+"""Fewer latencies than this make no box: its quartiles would rest on a handful."""
+
+_SIZE = re.compile(r"-\d+[km]?$", re.IGNORECASE)
+_Row = TypeVar("_Row")
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def backends(report: Report) -> list[str]:
+    """Return every backend in the order of its first appearance; a chart's colors follow it."""
+    sections = (report.quality, report.speed, report.builds, report.fidelity, report.failures)
+    return list(dict.fromkeys(row.backend for rows in sections for row in rows))
+
+
+def mode_order(mode: str) -> int:
+    """Return a mode's place: vector, keyword, hybrid, then others."""
+    return MODES.index(mode) if mode in MODES else len(MODES)
+
+
+def metric_names(rows: Iterable[QualityRow]) -> list[str]:
+    """Return the metrics that these rows have, the suite's own in its order first."""
+    found = {name for row in rows for name in row.metrics}
+    return [*(n for n in NAMES if n in found), *sorted(found.difference(NAMES))]
+
+
+def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
+    """Return the quality rows by data set, the best nDCG@10 first; equal ones as in the report."""
+    groups = grouped(report.quality, lambda row: row.data_set)
+    return {name: sorted(rows, key=lambda row: -ndcg(row)) for name, rows in groups.items()}
+
+
+def ndcg(row: QualityRow) -> float:
+    """Return a row's nDCG@10; 0 where it was not computed."""
+    return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
+
+
+def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
+    """Return the backends that answered every query as well as this row's, itself included."""
+    return [row.backend for row in rows if _same(row, one)]
+
+
+def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
+    """Return `hybrid:rrf on sqlite and faiss`: a row by what it is, with all backends alike."""
+    what = ":".join(part for part in (one.mode, one.fusion) if part)
+    return f"{what} on {wording.listed(alike(rows, one))}"
+
+
+def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Change]]]]:
+    """Return, by data set, the name, row and changes of each system that has a baseline.
+
+    Backends of equal answers are one, named by all of them.
+    """
+    found: dict[str, list[tuple[str, QualityRow, list[Change]]]] = {}
+    for name, rows in quality_by_set(report).items():
+        for row in rows:
+            first = next((r for r in rows if r.comparison and _same(r, row)), None)
+            if row is first and (differences := changes(report, row)):
+                found.setdefault(name, []).append((name_of(rows, row), row, differences))
+    return found
+
+
+def _same(one: QualityRow, other: QualityRow) -> bool:
+    settings = (one.mode, one.fusion) == (other.mode, other.fusion)
+    return settings and one.ndcg_by_query == other.ndcg_by_query
+
+
+def failures_of(report: Report, data_set: str) -> list[Failure]:
+    """Return the failures on a data set, and those that concern all data sets."""
+    return [row for row in report.failures if row.data_set in (None, data_set)]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """A system's nDCG@10 on every data set; None where it was not measured."""
+
+    mode: str
+    backend: str
+    fusion: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """nDCG@10 of every system on every data set.
+
+    Attributes:
+        data_sets: The columns.
+        rows: By mode, then backend.
+        low, high: The smallest and the largest value, the ends of the color scale.
+    """
+
+    data_sets: tuple[str, ...]
+    rows: tuple[HeatRow, ...]
+    low: float
+    high: float
+
+
+def heat_map(report: Report) -> HeatMap | None:
+    """Return the heat map; None without quality rows."""
+    if not report.quality:
+        return None
+    sets = tuple(dict.fromkeys(row.data_set for row in report.quality))
+    order = backends(report)
+    systems = grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
+    rows = []
+    for mode, backend, fusion in sorted(
+        systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
+    ):
+        found = {row.data_set: ndcg(row) for row in systems[mode, backend, fusion]}
+        values = tuple(found.get(data_set) for data_set in sets)
+        rows.append(HeatRow(mode, backend, fusion, values))
+    all_values = [ndcg(row) for row in report.quality]
+    return HeatMap(sets, tuple(rows), min(all_values), max(all_values))
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One setting of a backend: recall against the exact neighbors, and answers per second."""
+
+    row: SpeedRow
+    recall: float
+    on_front: bool
+
+
+def fronts(report: Report) -> dict[tuple[str, int, int], list[Point]]:
+    """Return vector mode's points without a filter, by (data set, size, concurrency).
+
+    A point is on the front where no other has both more recall and more throughput (no less of
+    either, and more of one).
+    """
+    groups = grouped(
+        [row for row in report.speed if row.mode == "vector" and row.selectivity is None],
+        lambda row: (row.data_set, row.size, row.concurrency),
+    )
+    panels = {}
+    for key, rows in sorted(groups.items()):
+        known = [(row, recall) for row in rows if (recall := _recall(report, row)) is not None]
+        if known:
+            panels[key] = [
+                Point(row, recall, _on_front(row.throughput_qps, recall, known))
+                for row, recall in known
+            ]
+    return panels
+
+
+def latencies(report: Report) -> dict[tuple[str, int], dict[str, list[SpeedRow]]]:
+    """Return serial latencies without a filter, by (data set, size) and mode, fastest first."""
+    serial = [row for row in report.speed if row.concurrency == 1 and row.selectivity is None]
+    panels = {}
+    for key, rows in sorted(grouped(serial, lambda row: (row.data_set, row.size)).items()):
+        modes = grouped(sorted(rows, key=lambda row: row.p50_ms), lambda row: row.mode)
+        panels[key] = {mode: modes[mode] for mode in sorted(modes, key=mode_order)}
+    return panels
+
+
+def spread(row: SpeedRow) -> tuple[float, float, float] | None:
+    """Return the 5th, 25th and 75th percentile of a row's samples; None for too few."""
+    if len(row.samples_ms) < LEAST_SAMPLES:
+        return None
+    low, first, third = np.quantile(row.samples_ms, [0.05, 0.25, 0.75])
+    return float(low), float(first), float(third)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One query: nDCG@10 here minus the baseline's.
+
+    Attributes:
+        documents: Those that tell why, each with the beginning of its text; none where the report
+            does not say.
+    """
+
+    query_id: str
+    text: str
+    value: float
+    baseline: float
+    documents: tuple[tuple[ShownDocument, str], ...] = ()
+
+    @property
+    def difference(self) -> float:
+        """Positive where this system is better."""
+        return self.value - self.baseline
+
+
+def changes(report: Report, row: QualityRow) -> list[Change]:
+    """Return every query's change against the baseline, the greatest win first; [] without one.
+
+    Equal differences are ordered by query id.
+    """
+    if row.comparison is None:
+        return []
+    same_set = [other for other in report.quality if other.data_set == row.data_set]
+    wanted = row.comparison.baseline
+    base = next((other.ndcg_by_query for other in same_set if other.label == wanted), {})
+    data = next((d for d in report.data_sets if d.name == row.data_set), None)
+    texts, excerpts = (data.query_texts, data.excerpts) if data else ({}, {})
+    found = [
+        Change(
+            query_id,
+            texts.get(query_id, ""),
+            value,
+            base[query_id],
+            _shown(row, query_id, excerpts),
+        )
+        for query_id, value in row.ndcg_by_query.items()
+        if query_id in base
+    ]
+    return sorted(found, key=lambda change: (-change.difference, change.query_id))
+
+
+def wins(found: Iterable[Change]) -> list[Change]:
+    """Return the changes for better, in their order: the greatest first."""
+    return [change for change in found if change.difference > 0]
+
+
+def losses(found: Sequence[Change]) -> list[Change]:
+    """Return the changes for worse, the greatest first."""
+    return [change for change in reversed(found) if change.difference < 0]
+
+
+def _shown(
+    row: QualityRow, query_id: str, excerpts: Mapping[str, str]
+) -> tuple[tuple[ShownDocument, str], ...]:
+    shown = row.shown.get(query_id, ())
+    return tuple((each, excerpts.get(each.document_id, "")) for each in shown)
+
+
+def builds(report: Report) -> dict[str, list[BuildRow]]:
+    """Return the build rows by data set, then by backend and size.
+
+    A set that was measured at several sizes has names that end with them (`synthetic-20k`); it is
+    one here, by the name without the size.
+    """
+    order = backends(report)
+    rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
+    return grouped(rows, lambda row: _SIZE.sub("", row.data_set))
+
+
+def _recall(report: Report, row: SpeedRow) -> float | None:
+    """The row's own, or what the fidelity round found for the same vectors."""
+    if row.recall_vs_exact is not None or row.variant:
+        return row.recall_vs_exact
+    wanted = (row.backend, row.data_set, row.mode, row.size, row.k)
+    for found in report.fidelity:
+        key = (found.backend, found.data_set, found.mode, found.size, found.k)
+        if key == wanted and found.recall_vs_exact is not None:
+            return found.recall_vs_exact.mean
+    return None
+
+
+def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, float]]) -> bool:
+    return not any(
+        row.throughput_qps >= throughput
+        and other >= recall
+        and (row.throughput_qps > throughput or other > recall)
+        for row, other in known
+    )
+
+
+def grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:
+    """Return the rows by key, keys and rows in the order of their first appearance."""
+    groups: dict[_Key, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups
