@@ -10,7 +10,7 @@ import apsw
 
 from corral.api.errors import ConfigError, Conflict, NotFound, ProviderError, Unavailable
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.threads import Threads
+from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.wal import use_wal
 
 SCHEMA_VERSION = 1

@@ -40,3 +40,9 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped, where nothing may be skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Run coroutine tests on asyncio, the only event loop that Corral supports."""
+    return "asyncio"

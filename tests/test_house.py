@@ -19,7 +19,7 @@ from corral.providers.registry import provider_specs
 
 ROOT = Path(__file__).parent.parent
 FLOORS = {"api": 0, "providers": 1, "server": 2, "bench": 3}
-SHARED = {"vector_io", "embedding", "rerank", "rag"}
+SHARED = {"vector_io", "embedding", "rerank", "rag", "ingestion", "ranking"}
 """Folders of providers/ whose own modules belong to all providers of the kind."""
 
 

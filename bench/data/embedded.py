@@ -15,8 +15,8 @@ from corral.bench.data.embeddings import CACHE_NAME, Advance, EmbeddingCache
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.checks import Oracle
 from corral.providers.config import Providers, RunConfig
+from corral.providers.ranking.text import clean_text
 from corral.providers.stack import Stack
-from corral.providers.vector_io.text import clean_text
 
 EMPTY = "-"
 """Stored where a document has no visible text, which Corral refuses; it has to be there, since a

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.text import analyzer
 
 K1, B = 1.2, 0.75
 

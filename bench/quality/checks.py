@@ -17,8 +17,8 @@ from corral.api.errors import ContractViolation
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
 from corral.bench.data.judged import JudgedSet
-from corral.providers.vector_io.bm25 import idf
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.bm25 import idf
+from corral.providers.ranking.text import analyzer
 
 SAMPLE = 50
 """Queries that are looked at; they are the first ones."""

@@ -26,10 +26,10 @@ from corral.api.provider import (
     VectorIOProvider,
 )
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.exact import effective_metric, exact_scores
-from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.exact import effective_metric, exact_scores
+from corral.providers.ranking.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.text import analyzer
 
 
 class Entry(NamedTuple):

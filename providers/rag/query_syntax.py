@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.providers.vector_io.fields import field_texts
-from corral.providers.vector_io.text import UNSPACED, Analyzer, analyzer
+from corral.providers.ranking.fields import field_texts
+from corral.providers.ranking.text import UNSPACED, Analyzer, analyzer
 
 _BEHIND_A_LETTER = f"(?<![^\\W{UNSPACED}])"
 # (what opens, what closes, whether the mark that opens may also close)

@@ -25,8 +25,8 @@ from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.context import ContextHit
 from corral.providers.rag.searching import Embedded, Plan, plan, run_all, search
+from corral.providers.ranking.text import clean_text
 from corral.providers.rerank import reranker_for
-from corral.providers.vector_io.text import clean_text
 
 EMBED_BATCH = 512
 """Texts handed to an embedder at once. It batches for its model itself; this only lets other

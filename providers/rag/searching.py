@@ -35,7 +35,7 @@ from corral.api.reranker import (
 from corral.api.scoring import competition_ranks
 from corral.api.vector_dbs import Cutoff, SearchMode, VectorDB
 from corral.providers.rag.query_syntax import Checker, parse
-from corral.providers.vector_io.text import clean_text
+from corral.providers.ranking.text import clean_text
 
 T = TypeVar("T")
 

@@ -16,19 +16,19 @@ from corral.api.rag import (
 )
 from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.providers.config import Limits, RagSettings
-from corral.providers.rag.assembly import Assembly
-from corral.providers.rag.chunking import chunks_of, sizes, unread, window_of
-from corral.providers.rag.fetching import Fetcher
-from corral.providers.rag.parsing import (
+from corral.providers.ingestion.chunking import chunks_of, sizes, unread, window_of
+from corral.providers.ingestion.fetching import Fetcher
+from corral.providers.ingestion.parsing import (
     ParsedDocument,
     chosen_type,
     served_type,
 )
+from corral.providers.ingestion.reading import Reader
+from corral.providers.ingestion.splitting import Window
+from corral.providers.ingestion.stored import document_hash, unchanged
+from corral.providers.rag.assembly import Assembly
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.reading import Reader
 from corral.providers.rag.retrieval import Library, Retrieval, Retrieved, registered
-from corral.providers.rag.splitting import Window
-from corral.providers.rag.stored import document_hash, unchanged
 
 
 @dataclass(frozen=True, slots=True)

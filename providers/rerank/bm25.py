@@ -23,10 +23,10 @@ from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, Reranker
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.fields import field_texts
+from corral.providers.ranking.text import MAX_TERM_LENGTH, Analyzer, analyzer
 from corral.providers.rerank.rescoring import rescored
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.fields import field_texts
-from corral.providers.vector_io.text import MAX_TERM_LENGTH, Analyzer, analyzer
 
 _MAX_REMEMBERED = 1 << 16  # spellings per language, about 10 MB
 

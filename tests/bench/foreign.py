@@ -16,7 +16,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench import backends
 from corral.bench.backends import Collection, Ranked, System
 from corral.bench.peers import __name__ as package
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.text import analyzer
 
 
 class Exact(System):

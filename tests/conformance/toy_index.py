@@ -26,8 +26,8 @@ from corral.api.hits import Candidate
 from corral.api.provider import ALL_FILTERS, Capabilities
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.text import analyzer
 
 CAPABILITIES = Capabilities(
     vector="native", keyword="native", hybrid="emulated", metrics=("cosine", "l2", "dot"),

@@ -85,92 +85,84 @@ class Held:
 # --- deleting -------------------------------------------------------------------------------------
 
 
-def test_a_late_deletion_leaves_its_successor(tmp_path: Path) -> None:
+async def test_a_late_deletion_leaves_its_successor(tmp_path: Path) -> None:
     """What is registered while a deletion of its predecessor still runs, keeps its chunks.
 
     If this fails: the row is removed by its identifier, whosever it is by then.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as late, opened(tmp_path) as other:
-            held = Held(await filled(late), "_drop")
-            deletion = asyncio.create_task(late.unregister("db"))
-            await held.reached.wait()
-            await other.unregister("db")
-            await filled(other)
-            held.go.set()
-            await deletion
-            for stack in (late, other):
-                assert await (await stack.index("db")).count() == 1
-
-    asyncio.run(scenario())
+    async with opened(tmp_path) as late, opened(tmp_path) as other:
+        held = Held(await filled(late), "_drop")
+        deletion = asyncio.create_task(late.unregister("db"))
+        await held.reached.wait()
+        await other.unregister("db")
+        await filled(other)
+        held.go.set()
+        await deletion
+        for stack in (late, other):
+            assert await (await stack.index("db")).count() == 1
 
 
 @pytest.mark.parametrize("provider", ["sqlite", "memory"])
-def test_repeated_deletions_leave_what_is_registered_next(tmp_path: Path, provider: str) -> None:
+async def test_repeated_deletions_leave_what_is_registered_next(
+    tmp_path: Path, provider: str
+) -> None:
     """A deletion that is sent three times takes nothing that is registered after the first answer.
 
     If this fails: a deletion looks up what it deletes only when its turn has come.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as stack:
+    async with opened(tmp_path, provider) as stack:
+        await filled(stack)
+        for _ in range(50):
+            waiting = {asyncio.create_task(stack.unregister("db")) for _ in range(3)}
+            _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             await filled(stack)
-            for _ in range(50):
-                waiting = {asyncio.create_task(stack.unregister("db")) for _ in range(3)}
-                _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                await filled(stack)
-                for each in waiting:
-                    await each
-                assert await (await stack.index("db")).count() == 1
-
-    asyncio.run(scenario())
+            for each in waiting:
+                await each
+            assert await (await stack.index("db")).count() == 1
 
 
-def test_a_deletion_waits_for_queries_and_refuses_new_ones(tmp_path: Path) -> None:
+async def test_a_deletion_waits_for_queries_and_refuses_new_ones(tmp_path: Path) -> None:
     """A query that runs is answered in full, one that comes during the deletion gets NotFound."""
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as stack:
-            index = await filled(stack)
-            held = Held(index, "_query_keyword")
-            query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
-            await held.reached.wait()
-            deletion = asyncio.create_task(stack.unregister("db"))
-            await until(lambda: index._calls._shut)
-            with pytest.raises(NotFound, match="'db' was deleted"):
-                await (await stack.index("db")).count()
-            assert not deletion.done()
-            held.go.set()
-            assert [hit.chunk.chunk_id for hit in (await query).hits] == ["a"]
-            assert await deletion == ""
-
-    asyncio.run(scenario())
+    async with opened(tmp_path) as stack:
+        index = await filled(stack)
+        held = Held(index, "_query_keyword")
+        query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
+        await held.reached.wait()
+        deletion = asyncio.create_task(stack.unregister("db"))
+        await until(lambda: index._calls._shut)
+        with pytest.raises(NotFound, match="'db' was deleted"):
+            await (await stack.index("db")).count()
+        assert not deletion.done()
+        held.go.set()
+        assert [hit.chunk.chunk_id for hit in (await query).hits] == ["a"]
+        assert await deletion == ""
 
 
-def test_a_deletion_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_deletion_does_not_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a query does not end, the deletion says so, and everything is as it was."""
     monkeypatch.setattr(calls, "DRAIN_SECONDS", 0.1)
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as stack:
-            index = await filled(stack)
-            held = Held(index, "_query_keyword")
-            query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
-            await held.reached.wait()
-            with pytest.raises(Unavailable, match=r"in use: 1 requests? .*Nothing was deleted"):
-                await stack.unregister("db")
-            assert await (await stack.index("db")).count() == 1
-            held.go.set()
-            await query
+    async with opened(tmp_path) as stack:
+        index = await filled(stack)
+        held = Held(index, "_query_keyword")
+        query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
+        await held.reached.wait()
+        with pytest.raises(Unavailable, match=r"in use: 1 requests? .*Nothing was deleted"):
             await stack.unregister("db")
-
-    asyncio.run(scenario())
+        assert await (await stack.index("db")).count() == 1
+        held.go.set()
+        await query
+        await stack.unregister("db")
 
 
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("provider", INLINE)
-def test_dropping_under_queries(tmp_path: Path, provider: str, beside: bool) -> None:
+async def test_dropping_under_queries(tmp_path: Path, provider: str, beside: bool) -> None:
     """A query of a vector DB that is deleted answers or gets NotFound, in 20 rounds of 20.
 
     If this fails: look at what the last index of the provider closes, and who still uses it.
@@ -184,23 +176,20 @@ def test_dropping_under_queries(tmp_path: Path, provider: str, beside: bool) -> 
                 return
             assert [hit.chunk.chunk_id for hit in found.hits] == ["a"]
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as stack:
-            if beside:
-                await filled(stack, "beside")
-            for number in range(20):
-                await filled(stack)
-                asking = [
-                    asyncio.create_task(ask(stack, "db", mode))
-                    for mode in ("vector", "keyword", "hybrid") * 2
-                ]
-                await asyncio.sleep(0.005 * (number % 4))
-                await stack.unregister("db")
-                await asyncio.gather(*asking)
-            if beside:
-                assert await (await stack.index("beside")).count() == 1
-
-    asyncio.run(scenario())
+    async with opened(tmp_path, provider) as stack:
+        if beside:
+            await filled(stack, "beside")
+        for number in range(20):
+            await filled(stack)
+            asking = [
+                asyncio.create_task(ask(stack, "db", mode))
+                for mode in ("vector", "keyword", "hybrid") * 2
+            ]
+            await asyncio.sleep(0.005 * (number % 4))
+            await stack.unregister("db")
+            await asyncio.gather(*asking)
+        if beside:
+            assert await (await stack.index("beside")).count() == 1
 
 
 def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path) -> None:
@@ -223,109 +212,97 @@ def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("provider", INLINE)
-def test_changing_search_settings_keeps_the_index(tmp_path: Path, provider: str) -> None:
+async def test_changing_search_settings_keeps_the_index(tmp_path: Path, provider: str) -> None:
     """A write that runs while another process changes how is searched, ends; queries know the new.
 
     If this fails: the index was closed under the write, to be opened anew.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as stack, opened(tmp_path, provider) as other:
-            index = await filled(stack)
-            held = Held(index, "_add")
-            write = asyncio.create_task(index.add_chunks([Chunk(content="quagga")], [ROW]))
-            await other.change_search("db", {"search_mode": "keyword"})
-            again = await stack.index("db")
-            assert again is index
-            assert again.vector_db.search_mode == "keyword"
-            held.go.set()
-            await write
-            assert await index.count() == 2
-            assert len((await index.query(None, "quagga")).hits) == 1
-
-    asyncio.run(scenario())
+    async with opened(tmp_path, provider) as stack, opened(tmp_path, provider) as other:
+        index = await filled(stack)
+        held = Held(index, "_add")
+        write = asyncio.create_task(index.add_chunks([Chunk(content="quagga")], [ROW]))
+        await other.change_search("db", {"search_mode": "keyword"})
+        again = await stack.index("db")
+        assert again is index
+        assert again.vector_db.search_mode == "keyword"
+        held.go.set()
+        await write
+        assert await index.count() == 2
+        assert len((await index.query(None, "quagga")).hits) == 1
 
 
-def test_changes_at_the_same_time_are_not_lost(tmp_path: Path) -> None:
+async def test_changes_at_the_same_time_are_not_lost(tmp_path: Path) -> None:
     """Of two changes both stay, or one is refused; a successor is never overwritten.
 
     If this fails: a registration is written over another than the one that was read.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as one, opened(tmp_path) as two:
-            await filled(one)
-            changes = [
-                one.change_search("db", {"search_mode": "keyword"}),
-                one.change_search("db", {"cutoff": "gap"}),
-            ]
-            await asyncio.gather(*changes)
-            found = await two.vector_db("db")
-            assert (found.search_mode, found.cutoff) == ("keyword", "gap")
-            await two.unregister("db")
-            successor = await two.register(registration())
-            with pytest.raises(Conflict, match="another request"):
-                await one._vector_dbs.replace(found, found)
-            assert await one.vector_db("db") == successor
-
-    asyncio.run(scenario())
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        await filled(one)
+        changes = [
+            one.change_search("db", {"search_mode": "keyword"}),
+            one.change_search("db", {"cutoff": "gap"}),
+        ]
+        await asyncio.gather(*changes)
+        found = await two.vector_db("db")
+        assert (found.search_mode, found.cutoff) == ("keyword", "gap")
+        await two.unregister("db")
+        successor = await two.register(registration())
+        with pytest.raises(Conflict, match="another request"):
+            await one._vector_dbs.replace(found, found)
+        assert await one.vector_db("db") == successor
 
 
 @pytest.mark.parametrize("provider", ["sqlite", "memory", "faiss"])
-def test_what_another_process_deletes_is_closed_here(tmp_path: Path, provider: str) -> None:
+async def test_what_another_process_deletes_is_closed_here(tmp_path: Path, provider: str) -> None:
     """Its index is let go of at the next look at the registry, after its last user.
 
     If this fails: deleted files stay open, with their disk space, until the server ends.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as here, opened(tmp_path, provider) as there:
-            indexes = []
-            for number in range(6):
-                indexes.append(await filled(here, f"db{number}"))
-                await there.unregister(f"db{number}")
-            held = Held(indexes[0], "_query_keyword")
-            query = asyncio.create_task(indexes[0].query(None, "zebra", mode="keyword"))
-            await held.reached.wait()
-            assert await here.vector_dbs() == []
-            await until(lambda: not here._open._indexes)
-            for index in indexes:
-                with pytest.raises(NotFound):
-                    await index.count()
-            assert not query.done()
-            held.go.set()
-            await query
-
-    asyncio.run(scenario())
+    async with opened(tmp_path, provider) as here, opened(tmp_path, provider) as there:
+        indexes = []
+        for number in range(6):
+            indexes.append(await filled(here, f"db{number}"))
+            await there.unregister(f"db{number}")
+        held = Held(indexes[0], "_query_keyword")
+        query = asyncio.create_task(indexes[0].query(None, "zebra", mode="keyword"))
+        await held.reached.wait()
+        assert await here.vector_dbs() == []
+        await until(lambda: not here._open._indexes)
+        for index in indexes:
+            with pytest.raises(NotFound):
+                await index.count()
+        assert not query.done()
+        held.go.set()
+        await query
 
 
 # --- data that is gone ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("provider", INLINE)
-def test_registering_again_makes_it_usable(tmp_path: Path, provider: str) -> None:
+async def test_registering_again_makes_it_usable(tmp_path: Path, provider: str) -> None:
     """Where the data is gone, as in memory after a restart, the vector DB is empty, and works.
 
     If this fails: an agent that registers at its start is stuck until somebody deletes.
     """
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as stack:
-            await filled(stack)
-            first = await stack.vector_db("db")
-        shutil.rmtree(tmp_path / provider, ignore_errors=True)
-        async with opened(tmp_path, provider) as stack:
-            with pytest.raises(NotFound):
-                await stack.index("db")
-            assert await stack.register(registration()) == first
-            index = await stack.index("db")
-            assert await index.count() == 0
-            await index.add_chunks([CHUNK], [ROW])
-            assert len((await index.query(ROW, "zebra")).hits) == 1
-            assert await stack.register(registration()) == first
-            assert await (await stack.index("db")).count() == 1
-
-    asyncio.run(scenario())
+    async with opened(tmp_path, provider) as stack:
+        await filled(stack)
+        first = await stack.vector_db("db")
+    shutil.rmtree(tmp_path / provider, ignore_errors=True)
+    async with opened(tmp_path, provider) as stack:
+        with pytest.raises(NotFound):
+            await stack.index("db")
+        assert await stack.register(registration()) == first
+        index = await stack.index("db")
+        assert await index.count() == 0
+        await index.add_chunks([CHUNK], [ROW])
+        assert len((await index.query(ROW, "zebra")).hits) == 1
+        assert await stack.register(registration()) == first
+        assert await (await stack.index("db")).count() == 1
 
 
 # --- a registry that is locked --------------------------------------------------------------------
@@ -407,20 +384,17 @@ def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
     asyncio.run(scenario())
 
 
-def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(
+async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunks are gone, the registration is still there, and the next deletion ends it."""
     monkeypatch.setattr(vector_dbs, "BUSY_TIMEOUT_MS", 100)
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as stack:
-            await filled(stack)
-            with locked(tmp_path), pytest.raises(Unavailable, match="locked"):
-                await stack.unregister("db")
-            with pytest.raises(NotFound, match="gone"):
-                await stack.index("db")
+    async with opened(tmp_path) as stack:
+        await filled(stack)
+        with locked(tmp_path), pytest.raises(Unavailable, match="locked"):
             await stack.unregister("db")
-            assert await stack.vector_dbs() == []
-
-    asyncio.run(scenario())
+        with pytest.raises(NotFound, match="gone"):
+            await stack.index("db")
+        await stack.unregister("db")
+        assert await stack.vector_dbs() == []

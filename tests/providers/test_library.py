@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -46,20 +45,17 @@ def test_the_whole_way_without_an_event_loop(tmp_path: Path) -> None:
             herd.query("which fence", "notes")
 
 
-def test_the_whole_way_with_one(tmp_path: Path) -> None:
+async def test_the_whole_way_with_one(tmp_path: Path) -> None:
     """The same, awaited; options of a registration and of a request reach the search."""
 
-    async def use() -> None:
-        async with corral.open(tmp_path, HASHING) as herd:
-            await herd.register("notes", search_mode="vector")
-            await herd.insert("notes", TEXTS)
-            found = await herd.query("red barn", "notes", k=2, mode="keyword", explain=True)
-            assert [hit.chunk.document_id for hit in found.hits] == ["barn.md"]
-            answer = await herd.ask("red barn", "notes", max_tokens=200, max_chunks=1)
-            assert answer.metadata["max_tokens"] == 200
-            assert len(answer.metadata["chunk_ids"]) == 1
-
-    asyncio.run(use())
+    async with corral.open(tmp_path, HASHING) as herd:
+        await herd.register("notes", search_mode="vector")
+        await herd.insert("notes", TEXTS)
+        found = await herd.query("red barn", "notes", k=2, mode="keyword", explain=True)
+        assert [hit.chunk.document_id for hit in found.hits] == ["barn.md"]
+        answer = await herd.ask("red barn", "notes", max_tokens=200, max_chunks=1)
+        assert answer.metadata["max_tokens"] == 200
+        assert len(answer.metadata["chunk_ids"]) == 1
 
 
 @pytest.mark.parametrize(

@@ -155,23 +155,20 @@ def test_a_provider_is_asked_only_for_what_it_can(
     assert files(tmp_path) == []
 
 
-def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
+async def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
     """Request > registration > provider default: the memory provider's is max, if none is named."""
     config = CONFIG.model_copy(deep=True)
     config.providers.vector_io[0] = ProviderEntry(
         provider_id="memory", provider_type="inline::memory"
     )
 
-    async def scenario() -> None:
-        stack = Stack(config, tmp_path)
-        assert (await stack.register(registration("its own"))).ranker.type == "max"
-        named = await stack.register(registration("named", ranker={"type": "rrf"}))
-        assert named.ranker.type == "rrf"
-        other = await stack.register(registration("other", provider_id="second"))
-        assert other.ranker.type == "weighted"
-        await stack.close()
-
-    asyncio.run(scenario())
+    stack = Stack(config, tmp_path)
+    assert (await stack.register(registration("its own"))).ranker.type == "max"
+    named = await stack.register(registration("named", ranker={"type": "rrf"}))
+    assert named.ranker.type == "rrf"
+    other = await stack.register(registration("other", provider_id="second"))
+    assert other.ranker.type == "weighted"
+    await stack.close()
 
 
 def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:
@@ -228,20 +225,17 @@ def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path) -> N
     run(tmp_path, work)
 
 
-def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
+async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
     """What one process registers, deletes and registers anew, the other one sees, and only that."""
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as one, opened(tmp_path) as two:
-            await one.register(registration())
-            await (await two.index("db")).add_chunks([Chunk(content="old")], [[1.0] * 256])
-            assert await (await one.index("db")).count() == 1
-            await one.unregister("db")
-            await one.register(registration(search_mode="keyword"))
-            assert await (await two.index("db")).count() == 0
-            assert (await two.vector_db("db")).search_mode == "keyword"
-
-    asyncio.run(scenario())
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        await one.register(registration())
+        await (await two.index("db")).add_chunks([Chunk(content="old")], [[1.0] * 256])
+        assert await (await one.index("db")).count() == 1
+        await one.unregister("db")
+        await one.register(registration(search_mode="keyword"))
+        assert await (await two.index("db")).count() == 0
+        assert (await two.vector_db("db")).search_mode == "keyword"
 
 
 def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
@@ -298,7 +292,7 @@ def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
     run(tmp_path, work)
 
 
-def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_command(
+async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One embedding provider that cannot be built leaves the others' models usable.
@@ -317,15 +311,12 @@ def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_comman
         0, ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
     )
 
-    async def scenario() -> None:
-        stack = Stack(config, tmp_path)
-        await stack.register(registration())
-        assert [info.model for _, info in stack.models()] == ["hashing"]
-        with pytest.raises(MissingDependency, match="pip install x"):
-            await stack.embedder("all-MiniLM-L6-v2")
-        await stack.close()
-
-    asyncio.run(scenario())
+    stack = Stack(config, tmp_path)
+    await stack.register(registration())
+    assert [info.model for _, info in stack.models()] == ["hashing"]
+    with pytest.raises(MissingDependency, match="pip install x"):
+        await stack.embedder("all-MiniLM-L6-v2")
+    await stack.close()
 
 
 def test_a_registration_says_that_the_models_weights_are_missing(

@@ -13,7 +13,7 @@ import pytest
 from llama_stack_client import BadRequestError, LlamaStackClient
 
 from corral.providers.config import RagSettings
-from corral.providers.rag.fetching import Fetcher
+from corral.providers.ingestion.fetching import Fetcher
 from corral.providers.rag.tool import RagTool
 
 from .harness import DIMENSION, InProcess, live_server, run_config

@@ -18,16 +18,16 @@ from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma import engine, rows
-from corral.providers.vector_io.chroma.journal import Writer, is_marker
-from corral.providers.vector_io.chroma.mirror import Mirror
-from corral.providers.vector_io.chunk_rows import documents_after
-from corral.providers.vector_io.exact import (
+from corral.providers.ranking.exact import (
     SINGLE_PRECISION_SLACK,
     effective_metric,
     exact_scores,
 )
-from corral.providers.vector_io.threads import Threads
+from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.vector_io._sqlite.rows import documents_after
+from corral.providers.vector_io.chroma import engine, rows
+from corral.providers.vector_io.chroma.journal import Writer, is_marker
+from corral.providers.vector_io.chroma.mirror import Mirror
 
 MARGIN = 16
 """Rows asked for beyond k: markers, and ties with the last."""

@@ -20,6 +20,9 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._sqlite.filters import FilterMemory, attributes
+from corral.providers.vector_io._sqlite.postings import LexicalIndex
+from corral.providers.vector_io._sqlite.schema import state
 from corral.providers.vector_io.chroma import rows
 from corral.providers.vector_io.chroma.engine import Collection
 from corral.providers.vector_io.chroma.journal import (
@@ -31,9 +34,6 @@ from corral.providers.vector_io.chroma.journal import (
     written_since,
 )
 from corral.providers.vector_io.chroma.mirror_file import MirrorFile
-from corral.providers.vector_io.chunk_file import state
-from corral.providers.vector_io.chunk_filters import FilterMemory, attributes
-from corral.providers.vector_io.lexical import LexicalIndex
 
 FRESH_SECONDS = 86_400
 """How long a file at its head goes without being marked as such."""

@@ -10,8 +10,8 @@ from pathlib import Path
 import apsw
 
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.chunk_file import state
-from corral.providers.vector_io.lexical import LEXICAL_VERSION, LexicalIndex
+from corral.providers.vector_io._sqlite.postings import LEXICAL_VERSION, LexicalIndex
+from corral.providers.vector_io._sqlite.schema import state
 from corral.providers.wal import use_wal
 
 LAYOUT = 2
@@ -33,7 +33,7 @@ CREATE TABLE chunks (
 ) STRICT;
 CREATE INDEX chunks_document ON chunks(document_id) WHERE document_id IS NOT NULL;
 
--- What filters see of the metadata, as `chunk_filters` reads it.
+-- What filters see of the metadata, as `_sqlite.filters` reads it.
 CREATE TABLE attributes (
     key TEXT NOT NULL,
     value ANY NOT NULL,

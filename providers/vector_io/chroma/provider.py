@@ -12,15 +12,15 @@ from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.vector_io._sqlite.provider import file_name, folder_of
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.engine import Collection, Engine
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.journal import KEPT_MARKERS, fold
 from corral.providers.vector_io.chroma.mirror import Mirror
 from corral.providers.vector_io.chroma.rest import ChromaServer
-from corral.providers.vector_io.chunk_provider import file_name, folder_of
-from corral.providers.vector_io.strays import strays
-from corral.providers.vector_io.threads import Threads
 
 PREFIX = "corral-"
 """How the names of Corral's collections begin."""

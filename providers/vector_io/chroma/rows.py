@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.providers.vector_io._shared.undo import undone_on_failure
 from corral.providers.vector_io.chroma.engine import Collection, Rows, Upsert, batches, repeated
 from corral.providers.vector_io.chroma.journal import Writer, is_marker
-from corral.providers.vector_io.undo import undone_on_failure
 
 READ_ROWS = 1000
 """Rows with texts or embeddings fetched at once."""

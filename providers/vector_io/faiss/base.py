@@ -8,9 +8,8 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.vector_io.faiss.approximate import ApproximateIndex
-from corral.providers.vector_io.faiss.flat import usable_places
-from corral.providers.vector_io.memory_copy import (
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.matrix import (
     EmbeddingBatch,
     StaleRead,
     bury,
@@ -18,7 +17,8 @@ from corral.providers.vector_io.memory_copy import (
     last_deletion,
     last_row_ever,
 )
-from corral.providers.vector_io.rows import RowSet
+from corral.providers.vector_io.faiss.approximate import ApproximateIndex
+from corral.providers.vector_io.faiss.flat import usable_places
 
 
 class Base:

@@ -16,11 +16,11 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.providers.vector_io._sqlite.matrix import last_deletion
 from corral.providers.vector_io.faiss.approximate import ApproximateIndex, Hnsw, Ivf
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.engine import faiss
-from corral.providers.vector_io.memory_copy import last_deletion
 
 KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
 FORMAT = 1

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.exact import rounding_slack
+from corral.providers.ranking.exact import rounding_slack
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.matrix import View
 from corral.providers.vector_io.faiss.engine import faiss
-from corral.providers.vector_io.memory_copy import View
-from corral.providers.vector_io.rows import RowSet
 
 SPARE = 16
 """Places asked for beyond k, so that few ties with the last one cost no second search."""

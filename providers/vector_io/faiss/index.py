@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_index import ChunkFileIndex
+from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.search import FaissSearch
 

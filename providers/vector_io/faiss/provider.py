@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_provider import ChunkFileProvider, folder_of
+from corral.providers.vector_io._sqlite.provider import ChunkFileProvider, folder_of
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 

@@ -25,8 +25,16 @@ from numpy.typing import NDArray
 from corral.api.errors import CorralError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_file import state, transaction
-from corral.providers.vector_io.exact import Nearest, effective_metric, nearest
+from corral.providers.ranking.exact import Nearest, effective_metric, nearest
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.matrix import (
+    EmbeddingBatch,
+    MemoryCopy,
+    last_deletion,
+    read_embeddings,
+    read_rows,
+)
+from corral.providers.vector_io._sqlite.schema import state, transaction
 from corral.providers.vector_io.faiss.approximate import (
     ApproximateIndex,
     empty_hnsw,
@@ -37,14 +45,6 @@ from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.base_file import BaseFile
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.flat import flat_places
-from corral.providers.vector_io.memory_copy import (
-    EmbeddingBatch,
-    MemoryCopy,
-    last_deletion,
-    read_embeddings,
-    read_rows,
-)
-from corral.providers.vector_io.rows import RowSet
 
 GROWTH = 0.1
 """Share of the base's rows that the copy may have before both are made into a new base."""

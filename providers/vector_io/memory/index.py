@@ -22,9 +22,9 @@ from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.exact import effective_metric, nearest, rounding_slack
+from corral.providers.ranking.exact import effective_metric, nearest, rounding_slack
+from corral.providers.ranking.rows import best_rows
 from corral.providers.vector_io.memory.keyword import KeywordIndex
-from corral.providers.vector_io.rows import best_rows
 
 
 class MemoryIndex(EmbeddingIndex):

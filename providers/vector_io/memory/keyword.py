@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.rows import best_rows
+from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
+from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.memory import fuzzy as design
-from corral.providers.vector_io.rows import best_rows
-from corral.providers.vector_io.similar import MAX_SIMILAR, Vocabulary
-from corral.providers.vector_io.text import analyzer
 
 MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is

@@ -18,11 +18,12 @@ from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.exact import (
+from corral.providers.ranking.exact import (
     SINGLE_PRECISION_SLACK,
     effective_metric,
     exact_scores,
 )
+from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.engine import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import CHUNKS
@@ -31,7 +32,6 @@ from corral.providers.vector_io.milvus.keywords import Keywords
 from corral.providers.vector_io.milvus.rows import Entry, Row, entry_of, row_key
 from corral.providers.vector_io.milvus.schema import stored_dimension
 from corral.providers.vector_io.milvus.store import Store
-from corral.providers.vector_io.text import ANALYZER_VERSION
 
 _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
 _GROWTH = 4

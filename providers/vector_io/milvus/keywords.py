@@ -10,12 +10,8 @@ from typing import TypeVar
 from corral.api.chunks import Chunk
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import chunk_terms
-from corral.providers.vector_io.milvus.engine import MOST_ROWS
-from corral.providers.vector_io.milvus.rows import Entry, lexemes
-from corral.providers.vector_io.milvus.store import Store
-from corral.providers.vector_io.milvus.tally import Tally
-from corral.providers.vector_io.sparse import (
+from corral.providers.ranking.fields import chunk_terms
+from corral.providers.ranking.sparse import (
     Proposal,
     SparseChunk,
     SparseQuery,
@@ -24,7 +20,11 @@ from corral.providers.vector_io.sparse import (
     query_vector,
     sparse_chunk,
 )
-from corral.providers.vector_io.text import analyzer
+from corral.providers.ranking.text import analyzer
+from corral.providers.vector_io.milvus.engine import MOST_ROWS
+from corral.providers.vector_io.milvus.rows import Entry, lexemes
+from corral.providers.vector_io.milvus.store import Store
+from corral.providers.vector_io.milvus.tally import Tally
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from pymilvus.exceptions import ConnectionConfigException
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.engine import Engine
 from corral.providers.vector_io.milvus.index import MilvusIndex
@@ -25,7 +26,6 @@ from corral.providers.vector_io.milvus.schema import (
     collection_name,
 )
 from corral.providers.vector_io.milvus.store import Store
-from corral.providers.vector_io.strays import strays
 
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 

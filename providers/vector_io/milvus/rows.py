@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import InvalidRequest
+from corral.providers.ranking.sparse import DIMENSIONS, SparseChunk
 from corral.providers.vector_io.milvus import filters
 from corral.providers.vector_io.milvus.schema import MOST_ELEMENTS, Kind, Layout
-from corral.providers.vector_io.sparse import DIMENSIONS, SparseChunk
 
 Row = dict[str, Any]
 

@@ -16,7 +16,7 @@ from pymilvus.milvus_client.index import IndexParams
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.exact import effective_metric
+from corral.providers.ranking.exact import effective_metric
 
 LAYOUT = 1
 """Raise it when what is stored changes its form."""

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.text import ANALYZER_VERSION
+from corral.providers.vector_io._shared.undo import undone_on_failure
 from corral.providers.vector_io.milvus.engine import Engine
 from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
 from corral.providers.vector_io.milvus.rows import (
@@ -35,8 +37,6 @@ from corral.providers.vector_io.milvus.schema import (
     stored_dimension,
 )
 from corral.providers.vector_io.milvus.writers import Writers
-from corral.providers.vector_io.text import ANALYZER_VERSION
-from corral.providers.vector_io.undo import undone_on_failure
 
 _BATCH = 500  # rows fetched at once where they may be of 64 KiB
 # Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from corral.providers.ranking.sparse import Statistics
 from corral.providers.vector_io.milvus.rows import Entry
-from corral.providers.vector_io.sparse import Statistics
 
 
 class Tally:

@@ -3,7 +3,7 @@
 `terms` has each term's number and the number of chunks that hold it; `postings` has, for a term and
 `BLOCK` consecutive rows, three arrays: which of these rows hold the term, how often, and how long
 they are. Scores are computed from these when a query comes, by the one definition of BM25
-(`providers/vector_io/bm25.py`), so they are exact after every write. RFC 0009 has the alternatives.
+(`providers/ranking/bm25.py`), so they are exact after every write. RFC 0009 has the alternatives.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from psycopg import sql
 
 from corral.api.chunks import Chunk
-from corral.providers.vector_io.bm25 import K1, B
-from corral.providers.vector_io.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.bm25 import K1, B
+from corral.providers.ranking.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.tables import Tables
-from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
 
 UNIT = 2.0**32
 """Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend

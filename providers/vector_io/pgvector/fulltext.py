@@ -14,7 +14,7 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
-from corral.providers.vector_io.fields import ChunkTerms
+from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.pool import Connection
 from corral.providers.vector_io.pgvector.tables import Tables
 

@@ -19,7 +19,7 @@ from corral.api.errors import ProviderError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import ChunkTerms
+from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.bm25 import Bm25
 from corral.providers.vector_io.pgvector.database import Database

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from psycopg import sql
 
 from corral.api.chunks import Chunk
-from corral.providers.vector_io.fields import ChunkTerms
+from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.pool import Connection
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.database import Database
@@ -20,7 +21,6 @@ from corral.providers.vector_io.pgvector.schema import (
     stored_tables,
 )
 from corral.providers.vector_io.pgvector.tables import PREFIX, Tables
-from corral.providers.vector_io.strays import strays
 
 
 class PgvectorProvider(VectorIOProvider):

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg.types.json import Json
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.providers.vector_io.fields import field_texts
+from corral.providers.ranking.fields import field_texts
 from corral.providers.vector_io.pgvector.filters import attributes
 
 _dumps = partial(json.dumps, ensure_ascii=False)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import EdgeCollection
 from corral.providers.vector_io.qdrant.index import QdrantIndex
-from corral.providers.vector_io.strays import strays
 
 
 class QdrantEdgeProvider(VectorIOProvider):

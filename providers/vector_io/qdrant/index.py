@@ -17,7 +17,17 @@ from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import chunk_terms
+from corral.providers.ranking.fields import chunk_terms
+from corral.providers.ranking.sparse import (
+    Proposal,
+    SparseQuery,
+    Statistics,
+    best_matches,
+    query_vector,
+    reference_of,
+    sparse_chunk,
+)
+from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.collection import Collection, Row
 from corral.providers.vector_io.qdrant.points import (
@@ -31,16 +41,6 @@ from corral.providers.vector_io.qdrant.points import (
     read_embedding,
     unpack_words,
 )
-from corral.providers.vector_io.sparse import (
-    Proposal,
-    SparseQuery,
-    Statistics,
-    best_matches,
-    query_vector,
-    reference_of,
-    sparse_chunk,
-)
-from corral.providers.vector_io.text import analyzer
 
 MARGIN = 10
 """Chunks fetched beyond k at first, to see where the ties with the last one end."""

@@ -43,8 +43,8 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.filters import Scalar, elements
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.sparse import SparseChunk
-from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.ranking.sparse import SparseChunk
+from corral.providers.ranking.text import ANALYZER_VERSION
 
 DENSE = "dense"
 SPARSE = "bm25"

@@ -9,12 +9,12 @@ from pathlib import Path
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.connection import Server, make_client
 from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.server import ServerCollection
-from corral.providers.vector_io.strays import strays
 
 
 class QdrantProvider(VectorIOProvider):

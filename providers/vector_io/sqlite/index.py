@@ -7,8 +7,8 @@ from pathlib import Path
 import sqlite_vec
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_index import ChunkFileIndex
-from corral.providers.vector_io.exact import effective_metric
+from corral.providers.ranking.exact import effective_metric
+from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.vectors import VectorSearch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_provider import ChunkFileProvider, folder_of
+from corral.providers.vector_io._sqlite.provider import ChunkFileProvider, folder_of
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.index import SqliteIndex
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.chunk_file import state
-from corral.providers.vector_io.exact import Nearest, nearest, rounding_slack
-from corral.providers.vector_io.memory_copy import MemoryCopy, View
-from corral.providers.vector_io.rows import RowSet, best_rows
+from corral.providers.ranking.exact import Nearest, nearest, rounding_slack
+from corral.providers.ranking.rows import RowSet, best_rows
+from corral.providers.vector_io._sqlite.matrix import MemoryCopy, View
+from corral.providers.vector_io._sqlite.schema import state
 
 FEW_ROWS = 0.05
 """Below this share of rows a filter's rows are gathered instead of masked."""

@@ -13,7 +13,7 @@ from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
 from corral.api.filters import Comparison, Filter
-from corral.providers.vector_io.value_tokens import (
+from corral.providers.vector_io._shared.tokens import (
     document_token,
     order_tokens,
     value_token,

@@ -17,13 +17,13 @@ from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.exact import (
+from corral.providers.ranking.exact import (
     SINGLE_PRECISION_SLACK,
     effective_metric,
     exact_scores,
 )
-from corral.providers.vector_io.fields import chunk_terms
-from corral.providers.vector_io.text import ANALYZER_VERSION, analyzer
+from corral.providers.ranking.fields import chunk_terms
+from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection
 from corral.providers.vector_io.weaviate.keyword import (

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.text import Analyzer
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.text import Analyzer
 from corral.providers.vector_io.weaviate.objects import Row
 
 _SLACK = 1.05  # between the largest ratio seen and the largest there is

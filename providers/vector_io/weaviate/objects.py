@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.fields import ChunkTerms
-from corral.providers.vector_io.value_tokens import chunk_tokens
+from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.vector_io._shared.tokens import chunk_tokens
 
 CHUNK_PROPERTIES = ("chunk_id", "content", "metadata", "chunk_metadata")
 ALL_PROPERTIES = (

@@ -9,7 +9,7 @@ from pathlib import Path
 from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.strays import strays
+from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.connection import Connection, waiting

@@ -15,7 +15,7 @@ from weaviate.classes.config import (
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.bm25 import K1, B
+from corral.providers.ranking.bm25 import K1, B
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.filters import TERMS, TOKENS
 from corral.providers.vector_io.weaviate.objects import keeps_embedding

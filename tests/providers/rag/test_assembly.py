@@ -15,8 +15,8 @@ from corral.api.rag import URL, RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.providers.config import Limits
 from corral.providers.rag.tool import RagTool
 
+from ..ingestion.test_parsing import pdf
 from .fake_library import FakeLibrary
-from .test_parsing import pdf
 from .test_tokens import Words
 
 FIELDS = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 from corral.providers.rag.query_syntax import Checker, WebQuery, parse
-from corral.providers.vector_io.text import analyzer, clean_text
+from corral.providers.ranking.text import analyzer, clean_text
 
 FIELDS = ("content", "title")
 

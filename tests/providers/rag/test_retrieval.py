@@ -322,7 +322,7 @@ def test_no_vector_db_is_refused() -> None:
     assert caught.value.field == "vector_db_ids"
 
 
-def test_searches_run_at_once_and_a_failure_ends_them() -> None:
+async def test_searches_run_at_once_and_a_failure_ends_them() -> None:
     """All start before one ends; the first failure is the answer and cancels the others."""
     library = FakeLibrary("slow", "broken")
     events: list[str] = []
@@ -346,10 +346,7 @@ def test_searches_run_at_once_and_a_failure_ends_them() -> None:
     for name, kind in (("slow", Slow), ("broken", Broken)):
         library.indexes[name] = kind(library.vector_dbs[name])
 
-    async def run() -> None:
-        with pytest.raises(Unavailable):
-            await Retrieval(library).search_many(["slow", "broken"], "hay", k=5, mode="vector")
-        await asyncio.sleep(0)
-        assert events == ["started", "cancelled"]
-
-    asyncio.run(run())
+    with pytest.raises(Unavailable):
+        await Retrieval(library).search_many(["slow", "broken"], "hay", k=5, mode="vector")
+    await asyncio.sleep(0)
+    assert events == ["started", "cancelled"]

@@ -14,7 +14,7 @@ from corral.api.chunks import derive_chunk_id
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, LLMQueryGenerator, RAGDocument, RAGQueryConfig
 from corral.providers.config import Limits, RagSettings
-from corral.providers.rag.fetching import Fetched, Fetcher
+from corral.providers.ingestion.fetching import Fetched, Fetcher
 from corral.providers.rag.tokens import tokenizer
 from corral.providers.rag.tool import InsertReport, RagTool
 

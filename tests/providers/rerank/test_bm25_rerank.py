@@ -9,9 +9,9 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.reranker import BM25Rerank
+from corral.providers.ranking.text import analyzer
 from corral.providers.rerank.bm25 import BM25Reranker, _spellings, candidate_bm25
 from corral.providers.vector_io.memory.keyword import KeywordIndex
-from corral.providers.vector_io.text import analyzer
 
 from .candidates import cpu_seconds, hit, ids, reranked, texts, vector_db
 

@@ -7,7 +7,6 @@ call to the driver, patched to do its work and then raise what the driver raises
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +48,7 @@ class ReplaceFaults(ABC):
 
     @pytest.mark.parametrize("what", ["write", "delete", "both"])
     @pytest.mark.parametrize("kind", NEW)
-    def test_no_version_is_lost_when_an_answer_is(
+    async def test_no_version_is_lost_when_an_answer_is(
         self, kind: str, what: Late, tmp_path: Path
     ) -> None:
         """A document is replaced, the engine does what it is told and the answer does not come: the
@@ -59,24 +58,21 @@ class ReplaceFaults(ABC):
         beside the engine did not learn what the engine had done.
         """
 
-        async def run() -> None:
-            index = await self.open_index(registered(), tmp_path)
-            new = NEW[kind]
-            await send(index, OLD)
-            with self.late(index, what):
-                await refused_or_done(send(index, new))
-            found = await stored(index)
-            assert OLD.items() <= found.items() or new.items() <= found.items(), found
-            await check(index, found)
-            await send(index, new)
-            assert await stored(index) == new
-            await check(index, new)
-            await index.delete()
-
-        asyncio.run(run())
+        index = await self.open_index(registered(), tmp_path)
+        new = NEW[kind]
+        await send(index, OLD)
+        with self.late(index, what):
+            await refused_or_done(send(index, new))
+        found = await stored(index)
+        assert OLD.items() <= found.items() or new.items() <= found.items(), found
+        await check(index, found)
+        await send(index, new)
+        assert await stored(index) == new
+        await check(index, new)
+        await index.delete()
 
     @pytest.mark.parametrize("what", ["write", "delete", "both"])
-    def test_a_deletion_whose_answer_is_lost_can_be_sent_again(
+    async def test_a_deletion_whose_answer_is_lost_can_be_sent_again(
         self, what: Late, tmp_path: Path
     ) -> None:
         """Counts and every leg agree on what the engine did, and the second call ends it.
@@ -84,17 +80,14 @@ class ReplaceFaults(ABC):
         If this fails: a chunk that is gone is still counted or found.
         """
 
-        async def run() -> None:
-            index = await self.open_index(registered(), tmp_path)
-            await send(index, OLD)
-            with self.late(index, what):
-                await refused_or_done(index.delete_chunks(["a", "b"]))
-            await check(index, await stored(index))
-            await index.delete_chunks(["a", "b"])
-            await check(index, {"c": OLD["c"]})
-            await index.delete()
-
-        asyncio.run(run())
+        index = await self.open_index(registered(), tmp_path)
+        await send(index, OLD)
+        with self.late(index, what):
+            await refused_or_done(index.delete_chunks(["a", "b"]))
+        await check(index, await stored(index))
+        await index.delete_chunks(["a", "b"])
+        await check(index, {"c": OLD["c"]})
+        await index.delete()
 
 
 async def send(index: EmbeddingIndex, texts: dict[str, str]) -> None:

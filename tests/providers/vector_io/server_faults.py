@@ -69,7 +69,7 @@ class ServerFaults(ABC, Generic[S]):
     def provider(self, server: S, folder: Path) -> VectorIOProvider:
         """Return a provider named `PROVIDER_ID`, whose timeouts are 2 seconds at most."""
 
-    def test_a_server_that_comes_up_late_is_not_too_late(
+    async def test_a_server_that_comes_up_late_is_not_too_late(
         self, own_server: S, tmp_path: Path
     ) -> None:
         """Opening and health name the provider in time while nobody listens, and work afterwards.
@@ -77,20 +77,17 @@ class ServerFaults(ABC, Generic[S]):
         If this fails: a client that was made while the server was down is kept.
         """
 
-        async def run() -> None:
-            provider, db = self.provider(own_server, tmp_path), registered()
-            assert issubclass(await refusal(provider.open_index(db, create=True)), Unavailable)
-            assert PROVIDER_ID in await complaint(provider)
-            start(own_server)
-            assert await complaint(provider) == ""
-            index = await provider.open_index(db, create=True)
-            await index.add_chunks(*document("d", 1))
-            assert await index.count() == 4
-            await index.delete()
+        provider, db = self.provider(own_server, tmp_path), registered()
+        assert issubclass(await refusal(provider.open_index(db, create=True)), Unavailable)
+        assert PROVIDER_ID in await complaint(provider)
+        start(own_server)
+        assert await complaint(provider) == ""
+        index = await provider.open_index(db, create=True)
+        await index.add_chunks(*document("d", 1))
+        assert await index.count() == 4
+        await index.delete()
 
-        asyncio.run(run())
-
-    def test_killed_during_queries(self, own_server: S, tmp_path: Path) -> None:
+    async def test_killed_during_queries(self, own_server: S, tmp_path: Path) -> None:
         """Nine askers go on through a kill and a restart: each answer is the right one or says 503
         or 504 with the provider's name, in time; the other errors of a restart are not shown.
 
@@ -98,43 +95,40 @@ class ServerFaults(ABC, Generic[S]):
         gone, are kept.
         """
 
-        async def run() -> None:
-            start(own_server)
-            provider = self.provider(own_server, tmp_path)
-            index = await provider.open_index(registered(), create=True)
-            for number in range(10):
-                await index.add_chunks(*document(f"d{number}", 1))
-            right = {mode: await answer(index, mode) for mode in MODES}
-            refused = asyncio.Event()
-            end = asyncio.Event()
+        start(own_server)
+        provider = self.provider(own_server, tmp_path)
+        index = await provider.open_index(registered(), create=True)
+        for number in range(10):
+            await index.add_chunks(*document(f"d{number}", 1))
+        right = {mode: await answer(index, mode) for mode in MODES}
+        refused = asyncio.Event()
+        end = asyncio.Event()
 
-            async def ask(mode: str) -> None:
-                while not end.is_set():
-                    found = await outcome(answer(index, mode))
-                    if isinstance(found, type):
-                        refused.set()
-                        await asyncio.sleep(0.02)
-                    else:
-                        assert found == right[mode]
+        async def ask(mode: str) -> None:
+            while not end.is_set():
+                found = await outcome(answer(index, mode))
+                if isinstance(found, type):
+                    refused.set()
+                    await asyncio.sleep(0.02)
+                else:
+                    assert found == right[mode]
 
-            async with asyncio.TaskGroup() as askers:
-                for mode in 3 * MODES:
-                    askers.create_task(ask(mode))
-                await asyncio.sleep(0.2)
-                own_server.kill()
-                await refused.wait()
-                assert PROVIDER_ID in await complaint(provider)
-                own_server.launch()
-                await asyncio.to_thread(own_server.wait)
-                await asyncio.sleep(0.2)
-                end.set()
-            assert {mode: await answer(index, mode) for mode in MODES} == right
-            assert await complaint(provider) == ""
-            await index.delete()
+        async with asyncio.TaskGroup() as askers:
+            for mode in 3 * MODES:
+                askers.create_task(ask(mode))
+            await asyncio.sleep(0.2)
+            own_server.kill()
+            await refused.wait()
+            assert PROVIDER_ID in await complaint(provider)
+            own_server.launch()
+            await asyncio.to_thread(own_server.wait)
+            await asyncio.sleep(0.2)
+            end.set()
+        assert {mode: await answer(index, mode) for mode in MODES} == right
+        assert await complaint(provider) == ""
+        await index.delete()
 
-        asyncio.run(run())
-
-    def test_killed_during_writes(self, own_server: S, tmp_path: Path) -> None:
+    async def test_killed_during_writes(self, own_server: S, tmp_path: Path) -> None:
         """A kill amid adding, replacing and deleting: what was acknowledged is there, whole.
 
         A call that was not acknowledged is there whole or not at all where the provider is
@@ -142,26 +136,23 @@ class ServerFaults(ABC, Generic[S]):
         keyword scores are the definition's.
         """
 
-        async def run() -> None:
-            start(own_server)
-            provider = self.provider(own_server, tmp_path)
-            index = await provider.open_index(registered(), create=True)
-            log = Log(index)
-            async with asyncio.TaskGroup() as writers:
-                for name in "abc":
-                    writers.create_task(log.write(name, index))
-                await log.reached(25)
-                own_server.kill()
-            start(own_server)
-            await log.check(transactional=self.capabilities.transactional)
-            await index.close()
-            index = await provider.open_index(index.vector_db)
-            assert await index.count() == len(log.expected())
-            await index.delete()
+        start(own_server)
+        provider = self.provider(own_server, tmp_path)
+        index = await provider.open_index(registered(), create=True)
+        log = Log(index)
+        async with asyncio.TaskGroup() as writers:
+            for name in "abc":
+                writers.create_task(log.write(name, index))
+            await log.reached(25)
+            own_server.kill()
+        start(own_server)
+        await log.check(transactional=self.capabilities.transactional)
+        await index.close()
+        index = await provider.open_index(index.vector_db)
+        assert await index.count() == len(log.expected())
+        await index.delete()
 
-        asyncio.run(run())
-
-    def test_writes_go_on_through_kills(self, own_server: S, tmp_path: Path) -> None:
+    async def test_writes_go_on_through_kills(self, own_server: S, tmp_path: Path) -> None:
         """Six clients send each call until it is acknowledged, through a kill, and go on at once;
         after another kill and a start, all that was acknowledged is there.
 
@@ -169,55 +160,49 @@ class ServerFaults(ABC, Generic[S]):
         when there are several at once.
         """
 
-        async def run() -> None:
-            start(own_server)
-            db = registered()
-            clients = [self.provider(own_server, tmp_path / name) for name in "abcdef"]
-            indexes = [await client.open_index(db, create=True) for client in clients]
-            log = Log(indexes[0], persistent=True)
-            async with asyncio.TaskGroup() as writers:
-                for name, index in zip("abcdef", indexes, strict=True):
-                    writers.create_task(log.write(name, index))
-                await log.reached(20)
-                own_server.kill()
-                own_server.launch()
-                await asyncio.to_thread(own_server.wait)
-                await log.reached(60)
-                log.persistent = False
-                own_server.kill()
-            start(own_server)
-            await log.check(transactional=self.capabilities.transactional)
-            for index in indexes[1:]:
-                await index.close()
-            await indexes[0].delete()
+        start(own_server)
+        db = registered()
+        clients = [self.provider(own_server, tmp_path / name) for name in "abcdef"]
+        indexes = [await client.open_index(db, create=True) for client in clients]
+        log = Log(indexes[0], persistent=True)
+        async with asyncio.TaskGroup() as writers:
+            for name, index in zip("abcdef", indexes, strict=True):
+                writers.create_task(log.write(name, index))
+            await log.reached(20)
+            own_server.kill()
+            own_server.launch()
+            await asyncio.to_thread(own_server.wait)
+            await log.reached(60)
+            log.persistent = False
+            own_server.kill()
+        start(own_server)
+        await log.check(transactional=self.capabilities.transactional)
+        for index in indexes[1:]:
+            await index.close()
+        await indexes[0].delete()
 
-        asyncio.run(run())
-
-    def test_frozen(self, own_server: S, tmp_path: Path) -> None:
+    async def test_frozen(self, own_server: S, tmp_path: Path) -> None:
         """A server that neither answers nor hangs up: 504 in bounded time, then it goes on."""
 
-        async def run() -> None:
-            start(own_server)
-            provider = self.provider(own_server, tmp_path)
-            index = await provider.open_index(registered(), create=True)
-            await index.add_chunks(*document("d", 1))
-            own_server.freeze()
-            try:
-                silent, _, said = await asyncio.gather(
-                    refusal(answer(index, "vector")),
-                    refusal(index.add_chunks(*document("e", 1))),
-                    complaint(provider),
-                )
-                assert silent is ProviderTimeout
-                assert PROVIDER_ID in said
-            finally:
-                own_server.thaw()
-            await index.add_chunks(*document("e", 1))
-            assert await index.count() == 8
-            assert await complaint(provider) == ""
-            await index.delete()
-
-        asyncio.run(run())
+        start(own_server)
+        provider = self.provider(own_server, tmp_path)
+        index = await provider.open_index(registered(), create=True)
+        await index.add_chunks(*document("d", 1))
+        own_server.freeze()
+        try:
+            silent, _, said = await asyncio.gather(
+                refusal(answer(index, "vector")),
+                refusal(index.add_chunks(*document("e", 1))),
+                complaint(provider),
+            )
+            assert silent is ProviderTimeout
+            assert PROVIDER_ID in said
+        finally:
+            own_server.thaw()
+        await index.add_chunks(*document("e", 1))
+        assert await index.count() == 8
+        assert await complaint(provider) == ""
+        await index.delete()
 
 
 def start(server: Killable) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corral.api.provider import VectorIOProvider
-from corral.providers.vector_io.strays import strays
+from corral.providers.vector_io._shared.strays import strays
 
 from .inline_backends import MAKERS, vector_db
 from .orphan_checks import check_orphans, named, registered
@@ -17,19 +17,16 @@ PERSISTENT = sorted(set(MAKERS) - {"memory"})
 
 
 @pytest.mark.parametrize("backend", PERSISTENT)
-def test_an_orphan_is_found_and_removed(tmp_path: Path, backend: str) -> None:
+async def test_an_orphan_is_found_and_removed(tmp_path: Path, backend: str) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays.
 
     If this fails: a process that is killed between making and registering leaves data for ever.
     """
 
-    async def scenario() -> None:
-        provider = MAKERS[backend](tmp_path)
-        assert await provider.orphans(registered()) == []
-        await check_orphans(provider)
-        await provider.close()
-
-    asyncio.run(scenario())
+    provider = MAKERS[backend](tmp_path)
+    assert await provider.orphans(registered()) == []
+    await check_orphans(provider)
+    await provider.close()
 
 
 def leave_something_in(home: Path) -> list[Path]:

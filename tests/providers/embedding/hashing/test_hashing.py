@@ -99,30 +99,24 @@ def test_case_forms_and_spaces_make_no_difference() -> None:
     np.testing.assert_array_equal(result[0], result[1])
 
 
-def test_order_shape_and_query() -> None:
+async def test_order_shape_and_query() -> None:
     """Row i belongs to text i, none gives (0, dimension), and questions are embedded alike."""
 
-    async def run() -> None:
-        embedder = await create("h", HashingConfig(dimension=16), Path()).embedder("hashing")
-        result = await embedder.embed_documents(["one", "two"])
-        np.testing.assert_array_equal(result[1], await embedder.embed_query("two"))
-        assert not np.array_equal(result[0], result[1])
-        assert (await embedder.embed_documents([])).shape == (0, 16)
-
-    asyncio.run(run())
+    embedder = await create("h", HashingConfig(dimension=16), Path()).embedder("hashing")
+    result = await embedder.embed_documents(["one", "two"])
+    np.testing.assert_array_equal(result[1], await embedder.embed_query("two"))
+    assert not np.array_equal(result[0], result[1])
+    assert (await embedder.embed_documents([])).shape == (0, 16)
 
 
-def test_model_name_and_health() -> None:
+async def test_model_name_and_health() -> None:
     """The one model is `hashing`; another name is refused with the known one."""
 
-    async def run() -> None:
-        provider = create("h", HashingConfig(), Path())
-        assert [(m.model, m.dimension) for m in provider.models()] == [("hashing", 256)]
-        assert (await provider.health()).status == "OK"
-        with pytest.raises(NotFound, match=r"'bge'.*Known: hashing"):
-            await provider.embedder("bge")
-
-    asyncio.run(run())
+    provider = create("h", HashingConfig(), Path())
+    assert [(m.model, m.dimension) for m in provider.models()] == [("hashing", 256)]
+    assert (await provider.health()).status == "OK"
+    with pytest.raises(NotFound, match=r"'bge'.*Known: hashing"):
+        await provider.embedder("bge")
 
 
 @pytest.mark.parametrize("config", [{"dimension": 0}, {"dimension": 5000}, {"size": 3}])

@@ -147,37 +147,31 @@ def test_invisible_characters_do_not_count(embedder: MiniLMEmbedder) -> None:
 # --- many at once ----------------------------------------------------------------------------
 
 
-def test_many_tasks_at_once(embedder: MiniLMEmbedder) -> None:
+async def test_many_tasks_at_once(embedder: MiniLMEmbedder) -> None:
     """Questions and ingests from many tasks each get their own rows."""
 
-    async def run() -> None:
-        texts = [f"{sentence} number {i}" for i in range(10) for sentence in SENTENCES]
-        expected = await embedder.embed_documents(texts)
-        ingests = [embedder.embed_documents(texts[i:] + texts[:i]) for i in range(4)]
-        questions = [embedder.embed_query(text) for text in texts]
-        rows = await asyncio.gather(*questions)
-        assert cosines(np.vstack(rows), expected).min() > 0.99999
-        for i, result in enumerate(await asyncio.gather(*ingests)):
-            assert cosines(result, np.roll(expected, -i, axis=0)).min() > 0.99999
-
-    asyncio.run(run())
+    texts = [f"{sentence} number {i}" for i in range(10) for sentence in SENTENCES]
+    expected = await embedder.embed_documents(texts)
+    ingests = [embedder.embed_documents(texts[i:] + texts[:i]) for i in range(4)]
+    questions = [embedder.embed_query(text) for text in texts]
+    rows = await asyncio.gather(*questions)
+    assert cosines(np.vstack(rows), expected).min() > 0.99999
+    for i, result in enumerate(await asyncio.gather(*ingests)):
+        assert cosines(result, np.roll(expected, -i, axis=0)).min() > 0.99999
 
 
-def test_the_event_loop_runs_on(embedder: MiniLMEmbedder) -> None:
+async def test_the_event_loop_runs_on(embedder: MiniLMEmbedder) -> None:
     """During an ingest of many batches other tasks get their turn.
 
     If this fails: the model runs on the event loop, and the whole server stands still.
     """
 
-    async def run() -> None:
-        ingest = asyncio.create_task(embedder.embed_documents(["water " * 300] * 40))
-        turns = 0
-        while not ingest.done():
-            await asyncio.sleep(0.001)
-            turns += 1
-        assert turns > 20
-
-    asyncio.run(run())
+    ingest = asyncio.create_task(embedder.embed_documents(["water " * 300] * 40))
+    turns = 0
+    while not ingest.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert turns > 20
 
 
 def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> None:
@@ -191,14 +185,11 @@ def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> None:
         batch_ends.set()
 
 
-def test_a_small_ingest_passes_a_large_one(embedder: MiniLMEmbedder) -> None:
+async def test_a_small_ingest_passes_a_large_one(embedder: MiniLMEmbedder) -> None:
     """Batches of several ingests take turns: one of a single text ends first."""
 
-    async def run() -> None:
-        large = asyncio.create_task(embedder.embed_documents(["water " * 300] * 80))
-        await asyncio.sleep(0.02)
-        await embedder.embed_documents(SENTENCES[:1])
-        assert not large.done()
-        large.cancel()
-
-    asyncio.run(run())
+    large = asyncio.create_task(embedder.embed_documents(["water " * 300] * 80))
+    await asyncio.sleep(0.02)
+    await embedder.embed_documents(SENTENCES[:1])
+    assert not large.done()
+    large.cancel()

@@ -6,8 +6,8 @@ import pytest
 
 from corral.providers.embedding.minilm.embedder import MiniLMEmbedder
 from corral.providers.embedding.minilm.weights import MAX_TOKENS
-from corral.providers.rag.chunking import window_of
-from corral.providers.rag.splitting import split
+from corral.providers.ingestion.chunking import window_of
+from corral.providers.ingestion.splitting import split
 from corral.providers.rag.tokens import own_tokenizer
 
 

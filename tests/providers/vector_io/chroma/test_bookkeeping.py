@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -65,7 +64,9 @@ async def seen(index: ChromaIndex, text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("how", ["closed", "killed"])
-def test_bookkeeping_does_not_grow_with_processes(provider: Make, tmp_path: Path, how: str) -> None:
+async def test_bookkeeping_does_not_grow_with_processes(
+    provider: Make, tmp_path: Path, how: str
+) -> None:
     """Twenty processes open a vector DB and write, one after the other; one that has looked before
     finds what each has written. Closed, they leave one row beside the chunks; killed, the next
     process that opens the vector DB makes one row of theirs.
@@ -73,26 +74,23 @@ def test_bookkeeping_does_not_grow_with_processes(provider: Make, tmp_path: Path
     If this fails: every search reads a row more for every command that was ever run.
     """
 
-    async def run() -> None:
-        vector_db = registered()
-        watcher = await provider(tmp_path / "watcher").open_index(vector_db, create=True)
-        killed: list[Any] = []
-        for number in range(PROCESSES):
-            index = await provider(tmp_path / "writers").open_index(vector_db)
-            await write(index, number)
-            if how == "closed":
-                await index.close()
-                assert left(watcher) == 1
-            else:
-                killed.append(index)
-                assert left(watcher) <= KEPT_MARKERS + 1
-            if number % 7 == 0:
-                assert await seen(watcher, f"n{number}") == {"same", f"c{number}"}
-        last = PROCESSES - 1
-        assert await seen(watcher, f"n{last}") == {"same", f"c{last}"}
-        assert await watcher.count() == PROCESSES + 1
-        await watcher.delete()
-        for index in killed:
+    vector_db = registered()
+    watcher = await provider(tmp_path / "watcher").open_index(vector_db, create=True)
+    killed: list[Any] = []
+    for number in range(PROCESSES):
+        index = await provider(tmp_path / "writers").open_index(vector_db)
+        await write(index, number)
+        if how == "closed":
             await index.close()
-
-    asyncio.run(run())
+            assert left(watcher) == 1
+        else:
+            killed.append(index)
+            assert left(watcher) <= KEPT_MARKERS + 1
+        if number % 7 == 0:
+            assert await seen(watcher, f"n{number}") == {"same", f"c{number}"}
+    last = PROCESSES - 1
+    assert await seen(watcher, f"n{last}") == {"same", f"c{last}"}
+    assert await watcher.count() == PROCESSES + 1
+    await watcher.delete()
+    for index in killed:
+        await index.close()

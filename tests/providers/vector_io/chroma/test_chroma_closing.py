@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -118,30 +117,27 @@ def test_a_dropped_collection_is_not_found(engine: Callable[[], Engine]) -> None
         chroma.release()
 
 
-def test_hooks_of_an_index_that_is_over(chroma_server: Server, tmp_path: Path) -> None:
+async def test_hooks_of_an_index_that_is_over(chroma_server: Server, tmp_path: Path) -> None:
     """What reaches a closed or deleted index all the same is refused, and makes no new file.
 
     If this fails: a late search opens the mirror's file again, empty, and leaves it behind.
     """
 
-    async def run() -> None:
-        for end, refusal in (("close", Unavailable), ("delete", NotFound)):
-            provider = provider_of(chroma_server, tmp_path / end)
-            index = await provider.open_index(registered(), create=True)
-            await index.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
-            await getattr(index, end)()
-            for work in (index._query_keyword("zebra", 1, None), index._count()):
-                with pytest.raises(refusal):
-                    await work
-            with pytest.raises(CorralError):
-                await index._query_vector(np.ones(2, dtype=np.float32), 1, None)
-            files = len(list((tmp_path / end).glob("*.db")))
-            assert files == (1 if end == "close" else 0)
-
-    asyncio.run(run())
+    for end, refusal in (("close", Unavailable), ("delete", NotFound)):
+        provider = provider_of(chroma_server, tmp_path / end)
+        index = await provider.open_index(registered(), create=True)
+        await index.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
+        await getattr(index, end)()
+        for work in (index._query_keyword("zebra", 1, None), index._count()):
+            with pytest.raises(refusal):
+                await work
+        with pytest.raises(CorralError):
+            await index._query_vector(np.ones(2, dtype=np.float32), 1, None)
+        files = len(list((tmp_path / end).glob("*.db")))
+        assert files == (1 if end == "close" else 0)
 
 
-def test_what_another_process_has_deleted_is_not_found(
+async def test_what_another_process_has_deleted_is_not_found(
     chroma_server: Server, tmp_path: Path
 ) -> None:
     """One of two processes on the same mirror deletes the vector DB: the other one's searches say
@@ -150,24 +146,21 @@ def test_what_another_process_has_deleted_is_not_found(
     If this fails: the file's absence is answered with 502, or an empty file stays behind.
     """
 
-    async def run() -> None:
-        vector_db = registered()
-        one, two = [
-            await provider_of(chroma_server, tmp_path).open_index(vector_db, create=True)
-            for _ in range(2)
-        ]
-        await one.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
-        path = tmp_path / f"{collection_name(vector_db)}.db"
-        path.unlink()
-        assert len((await two.query(None, "zebra", 1, mode="keyword")).hits) == 1
-        await one.delete()
-        for mode in ("vector", "keyword", "hybrid"):
-            with pytest.raises(NotFound):
-                await two.query([1, 0], "zebra", 1, mode=mode)
-        assert not path.exists()
-        await two.close()
-
-    asyncio.run(run())
+    vector_db = registered()
+    one, two = [
+        await provider_of(chroma_server, tmp_path).open_index(vector_db, create=True)
+        for _ in range(2)
+    ]
+    await one.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
+    path = tmp_path / f"{collection_name(vector_db)}.db"
+    path.unlink()
+    assert len((await two.query(None, "zebra", 1, mode="keyword")).hits) == 1
+    await one.delete()
+    for mode in ("vector", "keyword", "hybrid"):
+        with pytest.raises(NotFound):
+            await two.query([1, 0], "zebra", 1, mode=mode)
+    assert not path.exists()
+    await two.close()
 
 
 def registered() -> VectorDB:

@@ -68,53 +68,44 @@ def what_another_process_gets(folder: Path) -> str:
     return done.stdout.strip()
 
 
-def test_a_second_process_is_kept_out_while_an_index_is_open(tmp_path: Path) -> None:
+async def test_a_second_process_is_kept_out_while_an_index_is_open(tmp_path: Path) -> None:
     """It is told whose folder it is and what to do; once the index is closed it gets in.
 
     If this fails: Chroma lets both in, and the first one's searches miss what the second writes.
     """
 
-    async def run() -> None:
-        index = await filled(tmp_path)
-        refusal = await asyncio.to_thread(what_another_process_gets, tmp_path)
-        assert "pet" in refusal
-        assert "remote::chroma" in refusal
-        await index.close()
-        assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
-
-    asyncio.run(run())
+    index = await filled(tmp_path)
+    refusal = await asyncio.to_thread(what_another_process_gets, tmp_path)
+    assert "pet" in refusal
+    assert "remote::chroma" in refusal
+    await index.close()
+    assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
 
 
-def test_the_folder_is_held_until_the_last_index_is_closed(tmp_path: Path) -> None:
+async def test_the_folder_is_held_until_the_last_index_is_closed(tmp_path: Path) -> None:
     """Two vector DBs of two providers in one folder: closing one leaves the other at work."""
 
-    async def run() -> None:
-        one, two = await filled(tmp_path, "one"), await filled(tmp_path, "two")
-        await one.close()
-        await one.close()  # again is no error, and gives back nothing twice
-        assert await two.count() == 2
-        assert len((await two.query([1, 0], "lion", 2)).hits) == 2
-        await two.close()
-
-    asyncio.run(run())
+    one, two = await filled(tmp_path, "one"), await filled(tmp_path, "two")
+    await one.close()
+    await one.close()  # again is no error, and gives back nothing twice
+    assert await two.count() == 2
+    assert len((await two.query([1, 0], "lion", 2)).hits) == 2
+    await two.close()
 
 
-def test_an_index_whose_collection_is_gone_is_not_found(tmp_path: Path) -> None:
+async def test_an_index_whose_collection_is_gone_is_not_found(tmp_path: Path) -> None:
     """Opening without `create` never makes an empty one, and leaves the folder free."""
 
-    async def run() -> None:
-        with pytest.raises(NotFound):
-            await provider_in(tmp_path).open_index(registered())
-        index = await filled(tmp_path)
-        await index.delete()
-        with pytest.raises(NotFound):
-            await provider_in(tmp_path).open_index(registered())
-        assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
-
-    asyncio.run(run())
+    with pytest.raises(NotFound):
+        await provider_in(tmp_path).open_index(registered())
+    index = await filled(tmp_path)
+    await index.delete()
+    with pytest.raises(NotFound):
+        await provider_in(tmp_path).open_index(registered())
+    assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
 
 
-def test_a_dropped_index_leaves_no_file(tmp_path: Path) -> None:
+async def test_a_dropped_index_leaves_no_file(tmp_path: Path) -> None:
     """Neither its graph's folder nor its mirror stays behind; another vector DB's do.
 
     If this fails: Chroma keeps the embeddings of what was deleted on the disk for ever.
@@ -124,15 +115,12 @@ def test_a_dropped_index_leaves_no_file(tmp_path: Path) -> None:
         graphs = [path for path in tmp_path.iterdir() if path.name.count("-") == 4]
         return len(graphs), len(list((tmp_path / "mirrors").glob("*.db")))
 
-    async def run() -> None:
-        index, other = await filled(tmp_path, "one"), await filled(tmp_path, "two")
-        assert left() == (2, 2)
-        await index.delete()
-        assert left() == (1, 1)
-        assert (await other.query([1, 0], k=1, mode="vector")).chunks[0].chunk_id == "a"
-        await other.close()
-
-    asyncio.run(run())
+    index, other = await filled(tmp_path, "one"), await filled(tmp_path, "two")
+    assert left() == (2, 2)
+    await index.delete()
+    assert left() == (1, 1)
+    assert (await other.query([1, 0], k=1, mode="vector")).chunks[0].chunk_id == "a"
+    await other.close()
 
 
 def test_a_registration_has_a_collection_of_its_own() -> None:
@@ -155,58 +143,47 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     assert "cannot write" in asyncio.run(provider.health()).message
 
 
-def test_health_is_asked_of_chroma(tmp_path: Path) -> None:
+async def test_health_is_asked_of_chroma(tmp_path: Path) -> None:
     """OK with and without an open index, and the folder is free afterwards."""
 
-    async def run() -> None:
-        provider = provider_in(tmp_path)
-        assert (await provider.health()).status == "OK"
-        assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
-        index = await filled(tmp_path)
-        assert (await provider.health()).status == "OK"
-        await index.close()
-
-    asyncio.run(run())
+    provider = provider_in(tmp_path)
+    assert (await provider.health()).status == "OK"
+    assert await asyncio.to_thread(what_another_process_gets, tmp_path) == "open"
+    index = await filled(tmp_path)
+    assert (await provider.health()).status == "OK"
+    await index.close()
 
 
-def test_recall_at_20_000(tmp_path: Path) -> None:
+async def test_recall_at_20_000(tmp_path: Path) -> None:
     """recall_vs_exact@10 >= 0.95 with the defaults, under every filter."""
 
-    async def run() -> None:
-        index = await provider_in(tmp_path).open_index(recall.registered("chroma"), create=True)
-        await recall.fill(index)
-        found = await recall.recalls(index)
-        assert min(found.values()) >= recall.ENOUGH, found
-        await index.close()
-
-    asyncio.run(run())
+    index = await provider_in(tmp_path).open_index(recall.registered("chroma"), create=True)
+    await recall.fill(index)
+    found = await recall.recalls(index)
+    assert min(found.values()) >= recall.ENOUGH, found
+    await index.close()
 
 
-def test_scores_are_exact_and_ties_come_by_id(tmp_path: Path) -> None:
+async def test_scores_are_exact_and_ties_come_by_id(tmp_path: Path) -> None:
     """300 duplicates among 600 chunks: raw scores are those of double precision, ids ascend.
 
     If this fails: Chroma's float32 distances decide, which differ in the last digits.
     """
 
-    async def run() -> None:
-        rng = np.random.default_rng(0)
-        rows = rng.normal(size=(600, 8))
-        rows[::2] = rows[0]
-        names = [f"c{number:03}" for number in rng.permutation(600)]
-        index = await provider_in(tmp_path).open_index(
-            registered(embedding_dimension=8), create=True
-        )
-        await index.add_chunks([Chunk(chunk_id=name, content="x") for name in names], rows)
-        response = await index.query(rows[0], k=20, mode="vector")
-        assert [c.chunk_id for c in response.chunks] == sorted(names[::2])[:20]
-        assert len(set(response.scores)) == 1
-        assert response.scores[0] == pytest.approx(1, abs=1e-7)
-        await index.close()
-
-    asyncio.run(run())
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 8))
+    rows[::2] = rows[0]
+    names = [f"c{number:03}" for number in rng.permutation(600)]
+    index = await provider_in(tmp_path).open_index(registered(embedding_dimension=8), create=True)
+    await index.add_chunks([Chunk(chunk_id=name, content="x") for name in names], rows)
+    response = await index.query(rows[0], k=20, mode="vector")
+    assert [c.chunk_id for c in response.chunks] == sorted(names[::2])[:20]
+    assert len(set(response.scores)) == 1
+    assert response.scores[0] == pytest.approx(1, abs=1e-7)
+    await index.close()
 
 
-def test_an_insert_of_many_requests_that_fails_leaves_nothing(
+async def test_an_insert_of_many_requests_that_fails_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chroma takes 5,461 rows at once; of 12,000 the third part fails: none is there."""
@@ -221,15 +198,12 @@ def test_an_insert_of_many_requests_that_fails_leaves_nothing(
             raise InternalError("disk full: zebra")
         real(self, **rows)  # type: ignore[arg-type]
 
-    async def run() -> None:
-        index = await provider_in(tmp_path).open_index(registered(), create=True)
-        monkeypatch.setattr(chromadb.Collection, "upsert", upsert)
-        chunks = [Chunk(chunk_id=f"c{number}", content="x") for number in range(12_000)]
-        with pytest.raises(ProviderError, match="pet: Chroma failed") as raised:
-            await index.add_chunks(chunks, [[1, 0]] * len(chunks))
-        assert "zebra" not in str(raised.value)
-        assert await index.count() == 0
-        assert (await index.query(query_string="x", mode="keyword")).hits == []
-        await index.close()
-
-    asyncio.run(run())
+    index = await provider_in(tmp_path).open_index(registered(), create=True)
+    monkeypatch.setattr(chromadb.Collection, "upsert", upsert)
+    chunks = [Chunk(chunk_id=f"c{number}", content="x") for number in range(12_000)]
+    with pytest.raises(ProviderError, match="pet: Chroma failed") as raised:
+        await index.add_chunks(chunks, [[1, 0]] * len(chunks))
+    assert "zebra" not in str(raised.value)
+    assert await index.count() == 0
+    assert (await index.query(query_string="x", mode="keyword")).hits == []
+    await index.close()

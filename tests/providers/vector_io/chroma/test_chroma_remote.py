@@ -51,7 +51,7 @@ def provider_of(url: str, folder: Path, **settings: Any) -> ChromaProvider:
     return create_remote("farm", config, folder)
 
 
-def test_two_installations_share_a_server(chroma_server: Server, tmp_path: Path) -> None:
+async def test_two_installations_share_a_server(chroma_server: Server, tmp_path: Path) -> None:
     """Two processes' worth of indexes, each with its own mirror, write in turn at random.
 
     After every step both answer alike, and right by brute force; so do deletions that one makes.
@@ -59,36 +59,33 @@ def test_two_installations_share_a_server(chroma_server: Server, tmp_path: Path)
     vector_db = registered(language="simple", field_weights={"content": 1.0})
     oracle, rng = Oracle(vector_db), np.random.default_rng(1)
 
-    async def run() -> None:
-        both = [
-            await provider_of(chroma_server.url, tmp_path / name).open_index(vector_db, create=True)
-            for name in ("one", "two")
-        ]
-        for step in range(25):
-            writer = both[int(rng.integers(2))]
-            names = [f"c{n}" for n in rng.choice(10, size=2, replace=False)]
-            if rng.random() < 0.3:
-                await writer.delete_chunks(names)
-                oracle.remove(names)
-            else:
-                chunks = [
-                    Chunk(chunk_id=n, content=" ".join(rng.choice(["ant", "bee", "cat"], 4)))
-                    for n in names
-                ]
-                rows = rng.normal(size=(2, 2))
-                await writer.add_chunks(chunks, rows)
-                oracle.add(chunks, rows)
-            for index in both:
-                assert await index.count() == len(oracle.chunks), step
-                words = await index.query(query_string="ant bee", k=20, mode="keyword")
-                expected = oracle.keyword("ant bee")
-                assert oracle.complaint(words, expected, 20, 1e-6) == "", step
-        await both[0].delete()
-        with pytest.raises(NotFound):
-            await both[1].count()
-        await both[1].close()
-
-    asyncio.run(run())
+    both = [
+        await provider_of(chroma_server.url, tmp_path / name).open_index(vector_db, create=True)
+        for name in ("one", "two")
+    ]
+    for step in range(25):
+        writer = both[int(rng.integers(2))]
+        names = [f"c{n}" for n in rng.choice(10, size=2, replace=False)]
+        if rng.random() < 0.3:
+            await writer.delete_chunks(names)
+            oracle.remove(names)
+        else:
+            chunks = [
+                Chunk(chunk_id=n, content=" ".join(rng.choice(["ant", "bee", "cat"], 4)))
+                for n in names
+            ]
+            rows = rng.normal(size=(2, 2))
+            await writer.add_chunks(chunks, rows)
+            oracle.add(chunks, rows)
+        for index in both:
+            assert await index.count() == len(oracle.chunks), step
+            words = await index.query(query_string="ant bee", k=20, mode="keyword")
+            expected = oracle.keyword("ant bee")
+            assert oracle.complaint(words, expected, 20, 1e-6) == "", step
+    await both[0].delete()
+    with pytest.raises(NotFound):
+        await both[1].count()
+    await both[1].close()
 
 
 def test_it_needs_no_chromadb() -> None:

@@ -12,13 +12,13 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter, parse_filter
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io.chroma import index as index_module
 from corral.providers.vector_io.chroma import journal, mirror_file, rows
 from corral.providers.vector_io.chroma.engine import Rows
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.journal import Writer
 from corral.providers.vector_io.chroma.mirror import Mirror
-from corral.providers.vector_io.threads import Threads
 
 from .fake_collection import FakeCollection
 

@@ -21,15 +21,15 @@ from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chunk_filters import FilterMemory
-from corral.providers.vector_io.chunk_provider import file_name
+from corral.providers.vector_io._sqlite.filters import FilterMemory
+from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch
+from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.faiss import base_file as base_file_module
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import FaissSearch, index_kind
-from corral.providers.vector_io.memory_copy import EmbeddingBatch
 
 from ..recall import COUNT, ENOUGH, fill, recalls, registered
 

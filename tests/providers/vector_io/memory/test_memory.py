@@ -60,39 +60,33 @@ def asked(index: EmbeddingIndex, query: str, k: int = 10, **options: Any) -> dic
 # --- how long it lives ------------------------------------------------------------------------
 
 
-def test_an_index_lives_as_long_as_its_provider() -> None:
+async def test_an_index_lives_as_long_as_its_provider() -> None:
     """Opened again, it is the same; a new provider says that it is gone, and makes no empty one."""
 
-    async def scenario() -> None:
-        holder = provider()
-        index = await holder.open_index(vector_db(), create=True)
-        await index.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
-        await index.close()
-        assert await (await holder.open_index(vector_db())).count() == 1
-        assert await (await holder.open_index(vector_db(), create=True)).count() == 1
-        for restarted in (provider(), holder):
-            await holder.close()
-            with pytest.raises(NotFound, match=r"'db' was in memory and is gone.*register it anew"):
-                await restarted.open_index(vector_db())
-
-    asyncio.run(scenario())
+    holder = provider()
+    index = await holder.open_index(vector_db(), create=True)
+    await index.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
+    await index.close()
+    assert await (await holder.open_index(vector_db())).count() == 1
+    assert await (await holder.open_index(vector_db(), create=True)).count() == 1
+    for restarted in (provider(), holder):
+        await holder.close()
+        with pytest.raises(NotFound, match=r"'db' was in memory and is gone.*register it anew"):
+            await restarted.open_index(vector_db())
 
 
-def test_a_dropped_index_is_gone_and_its_id_is_free() -> None:
+async def test_a_dropped_index_is_gone_and_its_id_is_free() -> None:
     """After delete() it cannot be opened; registered anew, under any time, it is empty."""
 
-    async def scenario() -> None:
-        holder = provider()
-        old = await holder.open_index(vector_db(created_at=1.0), create=True)
-        new = await holder.open_index(vector_db(created_at=2.0), create=True)
-        await old.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
-        assert await new.count() == 0
-        await old.delete()
-        with pytest.raises(NotFound):
-            await holder.open_index(vector_db(created_at=1.0))
-        assert await holder.open_index(vector_db(created_at=2.0)) is new
-
-    asyncio.run(scenario())
+    holder = provider()
+    old = await holder.open_index(vector_db(created_at=1.0), create=True)
+    new = await holder.open_index(vector_db(created_at=2.0), create=True)
+    await old.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
+    assert await new.count() == 0
+    await old.delete()
+    with pytest.raises(NotFound):
+        await holder.open_index(vector_db(created_at=1.0))
+    assert await holder.open_index(vector_db(created_at=2.0)) is new
 
 
 def test_a_write_that_fails_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +249,7 @@ def test_similar_words_are_the_most_similar_in_a_fixed_order() -> None:
     assert min(found.values()) >= CUT
 
 
-def test_a_replace_that_finds_no_memory_leaves_the_old_version(
+async def test_a_replace_that_finds_no_memory_leaves_the_old_version(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The matrix cannot grow for the new version: nothing of the old one is gone, and it is found.
@@ -266,21 +260,18 @@ def test_a_replace_that_finds_no_memory_leaves_the_old_version(
     def refuse(*_: object, **__: object) -> None:
         raise MemoryError
 
-    async def run() -> None:
-        index = await provider().open_index(vector_db(), create=True)
-        meta = {"document_id": "d"}
-        old = [Chunk(chunk_id=i, content="zebra", metadata=meta) for i in "ab"]
-        new = [Chunk(chunk_id=f"n{i}", content="lion", metadata=meta) for i in range(200)]
-        await index.add_chunks(old, [[1, 0]] * 2)
-        with monkeypatch.context() as patch:
-            patch.setattr(np, "concatenate", refuse)
-            with pytest.raises(MemoryError):
-                await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
-        assert await index.chunk_ids("", limit=9) == ["a", "b"]
-        for mode in ("vector", "keyword"):
-            found = await index.query([1, 0], "zebra", k=9, mode=mode)
-            assert [chunk.chunk_id for chunk in found.chunks] == ["a", "b"]
-        await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
-        assert await index.count() == 200
-
-    asyncio.run(run())
+    index = await provider().open_index(vector_db(), create=True)
+    meta = {"document_id": "d"}
+    old = [Chunk(chunk_id=i, content="zebra", metadata=meta) for i in "ab"]
+    new = [Chunk(chunk_id=f"n{i}", content="lion", metadata=meta) for i in range(200)]
+    await index.add_chunks(old, [[1, 0]] * 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "concatenate", refuse)
+        with pytest.raises(MemoryError):
+            await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
+    assert await index.chunk_ids("", limit=9) == ["a", "b"]
+    for mode in ("vector", "keyword"):
+        found = await index.query([1, 0], "zebra", k=9, mode=mode)
+        assert [chunk.chunk_id for chunk in found.chunks] == ["a", "b"]
+    await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
+    assert await index.count() == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 
 import pytest
@@ -23,7 +22,7 @@ async def write(index: MilvusIndex, number: int, texts: dict[str, str]) -> None:
     texts |= new
 
 
-def test_processes_that_close_leave_one_row(milvus_server: Server) -> None:
+async def test_processes_that_close_leave_one_row(milvus_server: Server) -> None:
     """Eight processes open a vector DB, write and close it, one after the other: one row is left,
     and a process that has counted before counts what each of them has written.
 
@@ -31,57 +30,49 @@ def test_processes_that_close_leave_one_row(milvus_server: Server) -> None:
     is gone is a write that nobody notices.
     """
 
-    async def run() -> None:
-        vector_db = registered()
-        texts: dict[str, str] = {}
-        watcher = await remote(milvus_server.uri).open_index(vector_db, create=True)
-        for number in range(8):
-            index = await remote(milvus_server.uri).open_index(vector_db)
-            await write(index, number, texts)
-            if number % 2:
-                assert await keyword(watcher, "zebra lion") == pytest.approx(
-                    expected_scores("zebra lion", texts)
-                )
-            await index.close()
-            assert len(await rows_left(watcher, WRITERS)) == 1
+    vector_db = registered()
+    texts: dict[str, str] = {}
+    watcher = await remote(milvus_server.uri).open_index(vector_db, create=True)
+    for number in range(8):
+        index = await remote(milvus_server.uri).open_index(vector_db)
+        await write(index, number, texts)
+        if number % 2:
             assert await keyword(watcher, "zebra lion") == pytest.approx(
                 expected_scores("zebra lion", texts)
             )
-        await watcher.delete()
+        await index.close()
+        assert len(await rows_left(watcher, WRITERS)) == 1
+        assert await keyword(watcher, "zebra lion") == pytest.approx(
+            expected_scores("zebra lion", texts)
+        )
+    await watcher.delete()
 
-    asyncio.run(run())
 
-
-def test_rows_of_killed_processes_go_when_they_are_old(
+async def test_rows_of_killed_processes_go_when_they_are_old(
     milvus_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of processes that were killed stay for a week, since theirs may only be idle; then the
     next one to open the vector DB makes one row of them. One that was idle takes a new row.
     """
 
-    async def run() -> None:
-        vector_db = registered()
-        texts: dict[str, str] = {}
-        first = await remote(milvus_server.uri).open_index(vector_db, create=True)
-        killed = [await remote(milvus_server.uri).open_index(vector_db) for _ in range(4)]
-        for number, index in enumerate(killed):
-            await write(index, number, texts)
-        again = await remote(milvus_server.uri).open_index(vector_db)
-        assert len(await rows_left(first, WRITERS)) == 4
-        before = await keyword(first, "zebra lion")
-        now = time.time()
-        monkeypatch.setattr(time, "time", lambda: now + writers.ENDED_SECONDS + 1)
-        last = await remote(milvus_server.uri).open_index(vector_db)
-        assert len(await rows_left(first, WRITERS)) == 1
-        assert await keyword(first, "zebra lion") == before
-        await write(killed[0], 9, texts)
-        assert len(await rows_left(first, WRITERS)) == 2
-        assert await keyword(first, "zebra lion") == pytest.approx(
-            expected_scores("zebra lion", texts)
-        )
-        for index in (again, last, *killed):
-            await index.close()
-        assert len(await rows_left(first, WRITERS)) <= 2
-        await first.delete()
-
-    asyncio.run(run())
+    vector_db = registered()
+    texts: dict[str, str] = {}
+    first = await remote(milvus_server.uri).open_index(vector_db, create=True)
+    killed = [await remote(milvus_server.uri).open_index(vector_db) for _ in range(4)]
+    for number, index in enumerate(killed):
+        await write(index, number, texts)
+    again = await remote(milvus_server.uri).open_index(vector_db)
+    assert len(await rows_left(first, WRITERS)) == 4
+    before = await keyword(first, "zebra lion")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + writers.ENDED_SECONDS + 1)
+    last = await remote(milvus_server.uri).open_index(vector_db)
+    assert len(await rows_left(first, WRITERS)) == 1
+    assert await keyword(first, "zebra lion") == before
+    await write(killed[0], 9, texts)
+    assert len(await rows_left(first, WRITERS)) == 2
+    assert await keyword(first, "zebra lion") == pytest.approx(expected_scores("zebra lion", texts))
+    for index in (again, last, *killed):
+        await index.close()
+    assert len(await rows_left(first, WRITERS)) <= 2
+    await first.delete()

@@ -17,43 +17,37 @@ from .conftest import Server
 from .helpers import lite, registered, remote
 
 
-def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+async def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     """Without create, a vector DB that Milvus does not hold is NotFound, and stays absent."""
 
-    async def run() -> None:
-        provider = lite(tmp_path)
-        for _ in range(2):
-            with pytest.raises(NotFound):
-                await provider.open_index(registered("x", created_at=1.0))
-        other = await provider.open_index(registered("other"), create=True)
-        index = await provider.open_index(registered("x", created_at=1.0), create=True)
-        index._store.drop()
+    provider = lite(tmp_path)
+    for _ in range(2):
         with pytest.raises(NotFound):
-            await index.get_chunks(["a"])
-        await other.close()
-        await index.close()
+            await provider.open_index(registered("x", created_at=1.0))
+    other = await provider.open_index(registered("other"), create=True)
+    index = await provider.open_index(registered("x", created_at=1.0), create=True)
+    index._store.drop()
+    with pytest.raises(NotFound):
+        await index.get_chunks(["a"])
+    await other.close()
+    await index.close()
 
-    asyncio.run(run())
 
-
-def test_a_collection_that_cannot_be_finished_leaves_nothing(
+async def test_a_collection_that_cannot_be_finished_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When loading fails the collection is dropped, and the folder is free again."""
 
-    async def run() -> None:
-        def fail(_: store_module.Store) -> None:
-            raise ProviderError("no")
+    def fail(_: store_module.Store) -> None:
+        raise ProviderError("no")
 
-        monkeypatch.setattr(store_module.Store, "sign", fail)
-        with pytest.raises(ProviderError, match="no"):
-            await lite(tmp_path).open_index(registered(created_at=1.0), create=True)
-        monkeypatch.undo()
-        provider = lite(tmp_path)
-        with pytest.raises(NotFound):
-            await provider.open_index(registered(created_at=1.0))
-
-    asyncio.run(run())
+    monkeypatch.setattr(store_module.Store, "sign", fail)
+    with pytest.raises(ProviderError, match="no"):
+        await lite(tmp_path).open_index(registered(created_at=1.0), create=True)
+    monkeypatch.undo()
+    provider = lite(tmp_path)
+    with pytest.raises(NotFound):
+        await provider.open_index(registered(created_at=1.0))
 
 
 def test_names_of_collections_are_hashes_of_id_and_time() -> None:
@@ -67,29 +61,26 @@ def test_names_of_collections_are_hashes_of_id_and_time() -> None:
     assert all(name.isidentifier() and name.isascii() and len(name) == 47 for name in names)
 
 
-def test_one_process_holds_a_folder(tmp_path: Path) -> None:
+async def test_one_process_holds_a_folder(tmp_path: Path) -> None:
     """While another one has the folder open, health and opening say so, and work afterwards.
 
     The other process is stood for by its lock; the conformance suite starts real ones.
     """
 
-    async def run() -> None:
-        provider = lite(tmp_path)
-        (tmp_path / "milvus.db").mkdir()
-        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            assert "lite" in (await provider.health()).message
-            with pytest.raises(Unavailable, match="One process"):
-                await provider.open_index(registered(), create=True)
-        assert (await provider.health()).status == "OK"
-        index = await provider.open_index(registered(), create=True)
-        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock, pytest.raises(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        await index.close()
-        with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    asyncio.run(run())
+    provider = lite(tmp_path)
+    (tmp_path / "milvus.db").mkdir()
+    with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "lite" in (await provider.health()).message
+        with pytest.raises(Unavailable, match="One process"):
+            await provider.open_index(registered(), create=True)
+    assert (await provider.health()).status == "OK"
+    index = await provider.open_index(registered(), create=True)
+    with (tmp_path / "milvus.db" / "LOCK").open("w") as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    await index.close()
+    with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:

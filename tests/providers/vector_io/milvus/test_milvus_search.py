@@ -23,7 +23,9 @@ from .helpers import counting, expected_scores, keyword, lite, registered, remot
 
 
 @pytest.mark.parametrize("by_server", [False, True])
-def test_a_chunk_longer_than_a_row_is_one_chunk(milvus_server: Server, by_server: bool) -> None:
+async def test_a_chunk_longer_than_a_row_is_one_chunk(
+    milvus_server: Server, by_server: bool
+) -> None:
     """300,000 characters and 9,000 different words: stored in parts, whole when read, scored by
     all of its words, and gone with all parts when replaced or deleted; whoever counts the chunks
     that hold a term.
@@ -31,34 +33,29 @@ def test_a_chunk_longer_than_a_row_is_one_chunk(milvus_server: Server, by_server
     If this fails: a Milvus server takes 65,535 bytes in a text and 4,096 elements in an array.
     """
 
-    async def run() -> None:
-        index = await counting(remote(milvus_server.uri), by_server)
-        long = " ".join(f"word{number}天气" for number in range(9000)) + " filler" * 30_000
-        texts = {"long": long.replace("天气", ""), "short": "word17 word8999 filler", "x": "lion"}
-        stored = words(texts, note="é" * 100)
-        await index.add_chunks(stored, [[1, 0], [0, 1], [1, 1]])
-        index._keywords.forget()  # so that the rows are read
-        assert await index.get_chunks(list(texts)) == stored
-        assert len(await rows_left(index, "kind == 1")) > 5
-        for query in ("word17 filler", "word8999", "word5000 lion", "nothing"):
-            assert await keyword(index, query) == pytest.approx(
-                expected_scores(query, texts), abs=1e-9
-            )
-        assert await index.count() == 3
-        await index.add_chunks(words({"long": "now short"}), [[1, 0]])
-        assert await rows_left(index, "kind in [1, 2]") == []
-        assert (await index.get_chunks(["long"]))[0].content == "now short"
-        assert await keyword(index, "word5000") == {}
-        await index.add_chunks(stored[:1], [[1, 0]])
-        await index.delete_chunks(["long"])
-        assert await rows_left(index, "kind in [1, 2]") == []
-        await index.delete()
-
-    asyncio.run(run())
+    index = await counting(remote(milvus_server.uri), by_server)
+    long = " ".join(f"word{number}天气" for number in range(9000)) + " filler" * 30_000
+    texts = {"long": long.replace("天气", ""), "short": "word17 word8999 filler", "x": "lion"}
+    stored = words(texts, note="é" * 100)
+    await index.add_chunks(stored, [[1, 0], [0, 1], [1, 1]])
+    index._keywords.forget()  # so that the rows are read
+    assert await index.get_chunks(list(texts)) == stored
+    assert len(await rows_left(index, "kind == 1")) > 5
+    for query in ("word17 filler", "word8999", "word5000 lion", "nothing"):
+        assert await keyword(index, query) == pytest.approx(expected_scores(query, texts), abs=1e-9)
+    assert await index.count() == 3
+    await index.add_chunks(words({"long": "now short"}), [[1, 0]])
+    assert await rows_left(index, "kind in [1, 2]") == []
+    assert (await index.get_chunks(["long"]))[0].content == "now short"
+    assert await keyword(index, "word5000") == {}
+    await index.add_chunks(stored[:1], [[1, 0]])
+    await index.delete_chunks(["long"])
+    assert await rows_left(index, "kind in [1, 2]") == []
+    await index.delete()
 
 
 @pytest.mark.parametrize("by", ["lite", "remote", "remote that counts"])
-def test_scores_are_exact_over_segments_and_memory(
+async def test_scores_are_exact_over_segments_and_memory(
     tmp_path: Path, milvus_server: Server, by: str
 ) -> None:
     """Chunks that Milvus Lite has flushed, those it has not, replaced and deleted ones: keyword
@@ -68,32 +65,29 @@ def test_scores_are_exact_over_segments_and_memory(
     If this fails: Milvus Lite scores each of its segments for itself.
     """
 
-    async def run() -> None:
-        provider = lite(tmp_path) if by == "lite" else remote(milvus_server.uri, index="FLAT")
-        vector_db = registered(embedding_dimension=5)
-        index = await counting(provider, by == "remote that counts", vector_db)
-        rng = np.random.default_rng(7)
-        oracle = Oracle(vector_db)
-        vocabulary = [f"w{number}" for number in range(60)]
-        for step in range(8):
-            names = [f"c{number:04}" for number in rng.choice(1500, 300, replace=False)]
-            texts = {n: " ".join(rng.choice(vocabulary, 1 + step * 4)) for n in names}
-            rows = rng.normal(size=(300, 5))
-            await index.add_chunks(words(texts), rows)
-            oracle.add(words(texts), rows)
-            gone = [str(name) for name in rng.choice(names, 30, replace=False)]
-            await index.delete_chunks(gone)
-            oracle.remove(gone)
-        assert await index.count() == len(oracle.chunks)
-        for _ in range(8):
-            query, asked = rng.normal(size=5), " ".join(rng.choice(vocabulary, 3, replace=False))
-            near = await index.query(query, k=20, mode="vector")
-            assert oracle.complaint(near, oracle.vector(query), 20) == ""
-            found = await index.query(None, asked, 20, mode="keyword")
-            assert oracle.complaint(found, oracle.keyword(asked), 20, 1e-9) == ""
-        await index.delete()
-
-    asyncio.run(run())
+    provider = lite(tmp_path) if by == "lite" else remote(milvus_server.uri, index="FLAT")
+    vector_db = registered(embedding_dimension=5)
+    index = await counting(provider, by == "remote that counts", vector_db)
+    rng = np.random.default_rng(7)
+    oracle = Oracle(vector_db)
+    vocabulary = [f"w{number}" for number in range(60)]
+    for step in range(8):
+        names = [f"c{number:04}" for number in rng.choice(1500, 300, replace=False)]
+        texts = {n: " ".join(rng.choice(vocabulary, 1 + step * 4)) for n in names}
+        rows = rng.normal(size=(300, 5))
+        await index.add_chunks(words(texts), rows)
+        oracle.add(words(texts), rows)
+        gone = [str(name) for name in rng.choice(names, 30, replace=False)]
+        await index.delete_chunks(gone)
+        oracle.remove(gone)
+    assert await index.count() == len(oracle.chunks)
+    for _ in range(8):
+        query, asked = rng.normal(size=5), " ".join(rng.choice(vocabulary, 3, replace=False))
+        near = await index.query(query, k=20, mode="vector")
+        assert oracle.complaint(near, oracle.vector(query), 20) == ""
+        found = await index.query(None, asked, 20, mode="keyword")
+        assert oracle.complaint(found, oracle.keyword(asked), 20, 1e-9) == ""
+    await index.delete()
 
 
 def test_no_chunk_is_missing_while_it_goes_to_disk(
@@ -160,48 +154,41 @@ def test_milvus_lite_is_told_to_flush(
     assert ("flush" in asyncio.run(run())) is is_lite
 
 
-def test_chunks_without_terms_count(tmp_path: Path, milvus_server: Server) -> None:
+async def test_chunks_without_terms_count(tmp_path: Path, milvus_server: Server) -> None:
     """Texts of signs have no terms: they are found by vector only, and make the average length
     smaller, here below 1, in both layouts."""
 
-    async def run() -> None:
-        for provider in (lite(tmp_path), remote(milvus_server.uri)):
-            index = await provider.open_index(registered(), create=True)
-            texts = {f"c{number}": "?!" for number in range(9)} | {"a": "zebra"}
-            await index.add_chunks(words(texts), [[1, 0]] * 10)
-            await index.add_chunks(words({"b": "zebra lion"}), [[1, 0]])
-            texts["b"] = "zebra lion"
-            assert await keyword(index, "zebra ?!") == pytest.approx(
-                expected_scores("zebra", {i: t.strip("?!") for i, t in texts.items()}), abs=1e-9
-            )
-            assert len((await index.query([1, 0], k=20, mode="vector")).hits) == 11
-            await index.delete()
-
-    asyncio.run(run())
+    for provider in (lite(tmp_path), remote(milvus_server.uri)):
+        index = await provider.open_index(registered(), create=True)
+        texts = {f"c{number}": "?!" for number in range(9)} | {"a": "zebra"}
+        await index.add_chunks(words(texts), [[1, 0]] * 10)
+        await index.add_chunks(words({"b": "zebra lion"}), [[1, 0]])
+        texts["b"] = "zebra lion"
+        assert await keyword(index, "zebra ?!") == pytest.approx(
+            expected_scores("zebra", {i: t.strip("?!") for i, t in texts.items()}), abs=1e-9
+        )
+        assert len((await index.query([1, 0], k=20, mode="vector")).hits) == 11
+        await index.delete()
 
 
-def test_long_strings_are_ordered_in_full(tmp_path: Path, milvus_server: Server) -> None:
+async def test_long_strings_are_ordered_in_full(tmp_path: Path, milvus_server: Server) -> None:
     """Strings that differ only behind what the bounds hold are told apart in both layouts."""
     common = "天" * 40
 
-    async def run() -> None:
-        for provider in (lite(tmp_path), remote(milvus_server.uri)):
-            index = await provider.open_index(registered(), create=True)
-            chunks = [
-                Chunk(chunk_id=f"c{last}", content="x", metadata={"k": common + last})
-                for last in "abc"
-            ]
-            await index.add_chunks(chunks, [[1, 0]] * 3)
-            for kind, found in {"gt": ["cc"], "gte": ["cb", "cc"], "lt": ["ca"]}.items():
-                only = {"type": kind, "key": "k", "value": common + "b"}
-                answer = await index.query([1, 0], mode="vector", filters=only)
-                assert [hit.chunk.chunk_id for hit in answer.hits] == found
-            await index.delete()
-
-    asyncio.run(run())
+    for provider in (lite(tmp_path), remote(milvus_server.uri)):
+        index = await provider.open_index(registered(), create=True)
+        chunks = [
+            Chunk(chunk_id=f"c{last}", content="x", metadata={"k": common + last}) for last in "abc"
+        ]
+        await index.add_chunks(chunks, [[1, 0]] * 3)
+        for kind, found in {"gt": ["cc"], "gte": ["cb", "cc"], "lt": ["ca"]}.items():
+            only = {"type": kind, "key": "k", "value": common + "b"}
+            answer = await index.query([1, 0], mode="vector", filters=only)
+            assert [hit.chunk.chunk_id for hit in answer.hits] == found
+        await index.delete()
 
 
-def test_terms_of_another_analyzer_are_made_anew(
+async def test_terms_of_another_analyzer_are_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection written with other rules of text analysis is rewritten when it is opened.
@@ -209,23 +196,20 @@ def test_terms_of_another_analyzer_are_made_anew(
     If this fails: after an upgrade words are no longer found under the terms they are stored by.
     """
 
-    async def run() -> None:
-        vector_db = registered(language="english")
-        monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
-        monkeypatch.setattr(store_module, "ANALYZER_VERSION", 1)
-        monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
-        index = await lite(tmp_path).open_index(vector_db, create=True)
-        await index.add_chunks(words({"a": "zebra", "b": "lion"}, x=1), [[3, 4], [0, 1]])
-        assert list(await keyword(index, "zebra")) == ["a"]
-        await index.close()
-        monkeypatch.undo()
-        index = await lite(tmp_path).open_index(vector_db)
-        assert list(await keyword(index, "zebras")) == ["a"]
-        [found] = await index.get_chunks(["a"], include_embeddings=True)
-        assert found.embedding == pytest.approx([0.6, 0.8])
-        await index.close()
-
-    asyncio.run(run())
+    vector_db = registered(language="english")
+    monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
+    monkeypatch.setattr(store_module, "ANALYZER_VERSION", 1)
+    monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
+    index = await lite(tmp_path).open_index(vector_db, create=True)
+    await index.add_chunks(words({"a": "zebra", "b": "lion"}, x=1), [[3, 4], [0, 1]])
+    assert list(await keyword(index, "zebra")) == ["a"]
+    await index.close()
+    monkeypatch.undo()
+    index = await lite(tmp_path).open_index(vector_db)
+    assert list(await keyword(index, "zebras")) == ["a"]
+    [found] = await index.get_chunks(["a"], include_embeddings=True)
+    assert found.embedding == pytest.approx([0.6, 0.8])
+    await index.close()
 
 
 class Reversed:
@@ -236,40 +220,34 @@ class Reversed:
         return [word[::-1] for word in text.split()]
 
 
-def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a newer Corral wrote is not touched by an older one."""
 
-    async def run() -> None:
-        vector_db = registered()
-        monkeypatch.setattr(store_module, "LAYOUT", 99)
-        index = await lite(tmp_path).open_index(vector_db, create=True)
-        await index.close()
-        monkeypatch.undo()
-        with pytest.raises(ConfigError, match="newer"):
-            await lite(tmp_path).open_index(vector_db)
-
-    asyncio.run(run())
+    vector_db = registered()
+    monkeypatch.setattr(store_module, "LAYOUT", 99)
+    index = await lite(tmp_path).open_index(vector_db, create=True)
+    await index.close()
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match="newer"):
+        await lite(tmp_path).open_index(vector_db)
 
 
-def test_recall_at_20_000(milvus_server: Server) -> None:
+async def test_recall_at_20_000(milvus_server: Server) -> None:
     """recall_vs_exact@10 >= 0.95 through a server's HNSW with the defaults, under every filter.
 
     Few queries, since Milvus Lite takes half a second for a filter on arrays.
     """
 
-    async def run() -> None:
-        provider = remote(milvus_server.uri, timeout_seconds=120)
-        index = await provider.open_index(recall.registered("milvus"), create=True)
-        await recall.fill(index)
-        index._store._call("flush")
-        found = await recall.recalls(index, 5)
-        assert min(found.values()) >= recall.ENOUGH, found
-        await index.delete()
-
-    asyncio.run(run())
+    provider = remote(milvus_server.uri, timeout_seconds=120)
+    index = await provider.open_index(recall.registered("milvus"), create=True)
+    await recall.fill(index)
+    index._store._call("flush")
+    found = await recall.recalls(index, 5)
+    assert min(found.values()) >= recall.ENOUGH, found
+    await index.delete()
 
 
-def test_pages_of_ids_are_read_once(
+async def test_pages_of_ids_are_read_once(
     tmp_path: Path, milvus_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Page after page is one reading of all ids; a write between two of them is seen."""
@@ -282,17 +260,14 @@ def test_pages_of_ids_are_read_once(
 
     monkeypatch.setattr(store_module.Store, "chunk_ids", counted)
 
-    async def run() -> None:
-        for provider in (lite(tmp_path), remote(milvus_server.uri)):
-            index = await provider.open_index(registered(), create=True)
-            await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
-            reads.clear()
-            pages = [await index.chunk_ids(after, 1) for after in ("", "a", "b", "c")]
-            assert pages == [["a"], ["b"], ["c"], []]
-            assert len(reads) == 1
-            assert await index.chunk_ids("", 1) == ["a"]
-            await index.delete_chunks(["b"])
-            assert await index.chunk_ids("a", 1) == ["c"]
-            await index.delete()
-
-    asyncio.run(run())
+    for provider in (lite(tmp_path), remote(milvus_server.uri)):
+        index = await provider.open_index(registered(), create=True)
+        await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
+        reads.clear()
+        pages = [await index.chunk_ids(after, 1) for after in ("", "a", "b", "c")]
+        assert pages == [["a"], ["b"], ["c"], []]
+        assert len(reads) == 1
+        assert await index.chunk_ids("", 1) == ["a"]
+        await index.delete_chunks(["b"])
+        assert await index.chunk_ids("a", 1) == ["c"]
+        await index.delete()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,25 @@ from corral.providers.vector_io.milvus.index import MilvusIndex
 from .helpers import lite, registered, words
 
 
-def test_errors_and_logs_hold_no_data(
+async def test_errors_and_logs_hold_no_data(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Milvus refuses a row: the error names the provider and the code, neither it nor the log the
     text. If this fails: the driver logs whole requests where they fail."""
 
-    async def run() -> None:
-        index = await lite(tmp_path).open_index(registered(), create=True)
-        monkeypatch.setattr(index._store.maker, "blank", spoiled(index))
-        with caplog.at_level(logging.DEBUG), pytest.raises(ProviderError, match="lite") as caught:
-            await index.add_chunks(words({"a": "secret zebra"}, key="secret lion"), [[1, 0]])
-        assert "secret" not in str(caught.value)
-        assert "secret" not in caplog.text
-        for name in list(logging.root.manager.loggerDict):
-            if name.split(".")[0] in ("pymilvus", "milvus_lite"):
-                assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL), name
-        monkeypatch.undo()
-        await index.add_chunks(words({"a": "zebra"}), [[1, 0]])
-        assert await index.count() == 1
-        await index.close()
-
-    asyncio.run(run())
+    index = await lite(tmp_path).open_index(registered(), create=True)
+    monkeypatch.setattr(index._store.maker, "blank", spoiled(index))
+    with caplog.at_level(logging.DEBUG), pytest.raises(ProviderError, match="lite") as caught:
+        await index.add_chunks(words({"a": "secret zebra"}, key="secret lion"), [[1, 0]])
+    assert "secret" not in str(caught.value)
+    assert "secret" not in caplog.text
+    for name in list(logging.root.manager.loggerDict):
+        if name.split(".")[0] in ("pymilvus", "milvus_lite"):
+            assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL), name
+    monkeypatch.undo()
+    await index.add_chunks(words({"a": "zebra"}), [[1, 0]])
+    assert await index.count() == 1
+    await index.close()
 
 
 def spoiled(index: MilvusIndex) -> Any:

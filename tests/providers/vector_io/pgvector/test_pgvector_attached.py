@@ -65,31 +65,30 @@ async def attached(server: Server, *, dimension: int = 3, **settings: Any) -> At
 
 
 @pytest.mark.usefixtures("table")
-def test_all_modes_search_the_table(server: Server) -> None:
+async def test_all_modes_search_the_table(server: Server) -> None:
     """Vector by cosine although nothing is normalized, keyword by full text, hybrid of both."""
 
-    async def scenario() -> None:
-        index = await attached(server)
-        assert await index.count() == 5
-        answer = await index.query([5, 0, 0], k=9, mode="vector")
-        assert ids(answer) == ["1", "2", "3"]
-        assert answer.scores == pytest.approx([1.0, (1 + np.sqrt(0.5)) / 2, 0.5], abs=1e-3)
-        assert answer.chunks[1].content == "a lion and a zebra"
-        assert answer.chunks[1].metadata == {"n": 2.5, "tags": "a"}
-        found = await index.query(None, "do zebras sleep?", k=9, mode="keyword")
-        assert ids(found) == ["1", "2"]
-        assert found.hits[0].explanation.matched_terms == ("sleep", "zebra")
-        assert ids(await index.query([1, 0, 0], "zebra", k=1, mode="hybrid")) == ["1"]
-        assert await index.chunk_ids("2", limit=2) == ["3", "4"]
-        [chunk] = await index.get_chunks(["2", "nobody", "x'"], include_embeddings=True)
-        assert chunk.embedding == [2.0, 2.0, 0.0]
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await attached(server)
+    assert await index.count() == 5
+    answer = await index.query([5, 0, 0], k=9, mode="vector")
+    assert ids(answer) == ["1", "2", "3"]
+    assert answer.scores == pytest.approx([1.0, (1 + np.sqrt(0.5)) / 2, 0.5], abs=1e-3)
+    assert answer.chunks[1].content == "a lion and a zebra"
+    assert answer.chunks[1].metadata == {"n": 2.5, "tags": "a"}
+    found = await index.query(None, "do zebras sleep?", k=9, mode="keyword")
+    assert ids(found) == ["1", "2"]
+    assert found.hits[0].explanation.matched_terms == ("sleep", "zebra")
+    assert ids(await index.query([1, 0, 0], "zebra", k=1, mode="hybrid")) == ["1"]
+    assert await index.chunk_ids("2", limit=2) == ["3", "4"]
+    [chunk] = await index.get_chunks(["2", "nobody", "x'"], include_embeddings=True)
+    assert chunk.embedding == [2.0, 2.0, 0.0]
+    await index.close()
 
 
 @pytest.mark.usefixtures("table")
-def test_provider_vector_db_id_names_the_attached_table(server: Server, tmp_path: Path) -> None:
+async def test_provider_vector_db_id_names_the_attached_table(
+    server: Server, tmp_path: Path
+) -> None:
     """A vector DB of any id reads the table that it names; a name that is not there is refused.
 
     If this fails: the field of Llama Stack's registration is accepted and used by nobody.
@@ -116,54 +115,48 @@ def test_provider_vector_db_id_names_the_attached_table(server: Server, tmp_path
         }
     )
 
-    async def scenario() -> None:
-        stack = Stack(config, tmp_path)
-        asked = VectorDBRegistration(
-            vector_db_id="mine", embedding_model="hashing", provider_vector_db_id="their-docs"
-        )
-        stored = await stack.register(asked)
-        assert stored.provider_resource_id == "their-docs"
-        assert isinstance(await stack.index("mine"), AttachedIndex)
-        wrong = {"vector_db_id": "other", "provider_vector_db_id": "their-dogs"}
-        with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
-            await stack.register(asked.model_copy(update=wrong))
-        assert caught.value.field == "provider_vector_db_id"
-        assert await stack.vector_dbs() == [stored]
-        await stack.close()
-
-    asyncio.run(scenario())
+    stack = Stack(config, tmp_path)
+    asked = VectorDBRegistration(
+        vector_db_id="mine", embedding_model="hashing", provider_vector_db_id="their-docs"
+    )
+    stored = await stack.register(asked)
+    assert stored.provider_resource_id == "their-docs"
+    assert isinstance(await stack.index("mine"), AttachedIndex)
+    wrong = {"vector_db_id": "other", "provider_vector_db_id": "their-dogs"}
+    with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
+        await stack.register(asked.model_copy(update=wrong))
+    assert caught.value.field == "provider_vector_db_id"
+    assert await stack.vector_dbs() == [stored]
+    await stack.close()
 
 
 @pytest.mark.usefixtures("table")
-def test_filters_equal_the_reference(server: Server) -> None:
+async def test_filters_equal_the_reference(server: Server) -> None:
     """Scalars, lists, nested values, nulls and missing keys of their metadata."""
 
-    async def scenario() -> None:
-        index = await attached(server)
-        chunks = await index.get_chunks(["1", "2", "3", "4", "6"])
-        values: list[Any] = [1, 2.5, "2", "a", True, "b"]
-        for kind in ("eq", "ne", "in", "nin", "gt", "lte"):
-            for key in ("n", "tags", "yes", "o"):
-                for value in values:
-                    if kind in ("gt", "lte") and value is True:
-                        continue
-                    data = {"type": kind, "key": key, "value": value}
-                    if kind in ("in", "nin"):
-                        data["value"] = [value, *range(100, 120)]
-                    parsed = parse_filter(data)
-                    right = [c.chunk_id for c in chunks if matches(parsed, c.metadata)]
-                    answer = await index.query(
-                        None, "zebra quagga nothing zero", k=9, mode="keyword", filters=data
-                    )
-                    assert sorted(ids(answer)) == right, data
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await attached(server)
+    chunks = await index.get_chunks(["1", "2", "3", "4", "6"])
+    values: list[Any] = [1, 2.5, "2", "a", True, "b"]
+    for kind in ("eq", "ne", "in", "nin", "gt", "lte"):
+        for key in ("n", "tags", "yes", "o"):
+            for value in values:
+                if kind in ("gt", "lte") and value is True:
+                    continue
+                data = {"type": kind, "key": key, "value": value}
+                if kind in ("in", "nin"):
+                    data["value"] = [value, *range(100, 120)]
+                parsed = parse_filter(data)
+                right = [c.chunk_id for c in chunks if matches(parsed, c.metadata)]
+                answer = await index.query(
+                    None, "zebra quagga nothing zero", k=9, mode="keyword", filters=data
+                )
+                assert sorted(ids(answer)) == right, data
+    await index.close()
 
 
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize("kind", ["jsonb", "json", "text"])
-def test_metadata_that_is_no_object_is_none(server: Server, kind: str) -> None:
+async def test_metadata_that_is_no_object_is_none(server: Server, kind: str) -> None:
     """A row whose metadata is a JSON array, null, string, number or boolean, or holds a U+0000 that
     PostgreSQL cannot compare, has no metadata: it is found without a filter, passes what a chunk
     without the key passes, and hides no other row.
@@ -178,62 +171,53 @@ def test_metadata_that_is_no_object_is_none(server: Server, kind: str) -> None:
         row = (key, "an odd zebra", "[1,0,0]", meta)
         ask(server, 'INSERT INTO theirs."Their Docs" VALUES (%s, %s, %s, %s)', *row)
 
-    async def scenario() -> None:
-        index = await attached(server)
-        numbers = [str(key) for key in range(11, 11 + len(odd))]
-        found = await index.get_chunks(numbers)
-        assert [chunk.metadata for chunk in found] == [{}] * len(odd)
-        plain = await index.query(None, "odd", k=9, mode="keyword")
-        assert sorted(ids(plain)) == numbers
-        for mode in ("vector", "keyword", "hybrid"):
-            same = {"type": "eq", "key": "n", "value": 1}
-            answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=same)
-            assert ids(answer) == ["1"], mode
-            other = {"type": "ne", "key": "n", "value": 1}
-            answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=other)
-            assert set(numbers) < set(ids(answer)), mode
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await attached(server)
+    numbers = [str(key) for key in range(11, 11 + len(odd))]
+    found = await index.get_chunks(numbers)
+    assert [chunk.metadata for chunk in found] == [{}] * len(odd)
+    plain = await index.query(None, "odd", k=9, mode="keyword")
+    assert sorted(ids(plain)) == numbers
+    for mode in ("vector", "keyword", "hybrid"):
+        same = {"type": "eq", "key": "n", "value": 1}
+        answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=same)
+        assert ids(answer) == ["1"], mode
+        other = {"type": "ne", "key": "n", "value": 1}
+        answer = await index.query([1, 0, 0], "zebra", k=99, mode=mode, filters=other)
+        assert set(numbers) < set(ids(answer)), mode
+    await index.close()
 
 
 @pytest.mark.parametrize(("metric", "order"), [("l2", ["1", "6", "2"]), ("dot", ["2", "1", "3"])])
-def test_the_registered_metric_is_used(
+async def test_the_registered_metric_is_used(
     server: Server, table: str, metric: str, order: list[str]
 ) -> None:
     """With `normalize: false`, distances and products of the table's own vectors."""
 
-    async def scenario() -> None:
-        index = await attached(server, registration={"metric": metric, "normalize": False})
-        answer = await index.query([0.5, 0, 0], k=3, mode="vector")
-        assert ids(answer) == order, table
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await attached(server, registration={"metric": metric, "normalize": False})
+    answer = await index.query([0.5, 0, 0], k=3, mode="vector")
+    assert ids(answer) == order, table
+    await index.close()
 
 
 @pytest.mark.usefixtures("table")
-def test_the_table_is_only_read(server: Server) -> None:
+async def test_the_table_is_only_read(server: Server) -> None:
     """Writes are refused, and deleting the vector DB leaves the table as it was."""
 
-    async def scenario() -> None:
-        index = await attached(server)
-        chunks = await index.get_chunks(["1"])
-        for work in (
-            index.add_chunks(chunks, [[1, 0, 0]]),
-            index.delete_chunks(["1"]),
-            index.add_chunks([], None, replace_documents={"d"}),
-        ):
-            with pytest.raises(InvalidRequest, match="only read"):
-                await work
-        await index.delete()
-        assert ask(server, 'SELECT count(*) FROM theirs."Their Docs"') == [(6,)]
-
-    asyncio.run(scenario())
+    index = await attached(server)
+    chunks = await index.get_chunks(["1"])
+    for work in (
+        index.add_chunks(chunks, [[1, 0, 0]]),
+        index.delete_chunks(["1"]),
+        index.add_chunks([], None, replace_documents={"d"}),
+    ):
+        with pytest.raises(InvalidRequest, match="only read"):
+            await work
+    await index.delete()
+    assert ask(server, 'SELECT count(*) FROM theirs."Their Docs"') == [(6,)]
 
 
 @pytest.mark.usefixtures("table")
-def test_a_words_column_is_searched_where_there_is_one(server: Server) -> None:
+async def test_a_words_column_is_searched_where_there_is_one(server: Server) -> None:
     """A tsvector of theirs decides what is found."""
     ask(server, 'ALTER TABLE theirs."Their Docs" ADD words tsvector')
     ask(
@@ -241,12 +225,9 @@ def test_a_words_column_is_searched_where_there_is_one(server: Server) -> None:
         "UPDATE theirs.\"Their Docs\" SET words = to_tsvector('simple', 'okapi') WHERE key = 3",
     )
 
-    async def scenario() -> None:
-        index = await attached(server, words_column="words")
-        assert ids(await index.query(None, "okapi zebra", mode="keyword")) == ["3"]
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await attached(server, words_column="words")
+    assert ids(await index.query(None, "okapi zebra", mode="keyword")) == ["3"]
+    await index.close()
 
 
 @pytest.mark.usefixtures("table")

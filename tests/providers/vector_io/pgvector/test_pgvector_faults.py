@@ -29,53 +29,44 @@ class TestPostgresql(ServerFaults[Server]):
         return create(PROVIDER_ID, PgvectorConfig.model_validate(server.config | seconds), folder)
 
 
-def test_a_restart_between_two_requests_goes_unnoticed(server: Server) -> None:
+async def test_a_restart_between_two_requests_goes_unnoticed(server: Server) -> None:
     """Idle connections that a restart has closed cost a retry, not an error; writes too."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db()) as index:
-            await index.add_chunks(some_chunks(4), embeddings(4))
-            await asyncio.gather(*(index.count() for _ in range(8)))
-            server.stop()
-            server.start()
-            await index.add_chunks(some_chunks(6), embeddings(6))
-            assert await asyncio.gather(*(index.count() for _ in range(8))) == [6] * 8
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(some_chunks(4), embeddings(4))
+        await asyncio.gather(*(index.count() for _ in range(8)))
+        server.stop()
+        server.start()
+        await index.add_chunks(some_chunks(6), embeddings(6))
+        assert await asyncio.gather(*(index.count() for _ in range(8))) == [6] * 8
 
 
-def test_a_statement_that_takes_too_long_is_a_timeout(server: Server) -> None:
+async def test_a_statement_that_takes_too_long_is_a_timeout(server: Server) -> None:
     """A write that waits for another one longer than the timeout: 504, and nothing is stored."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        async with opened(server, db, statement_timeout_seconds=0.3) as index:
-            name = Tables(db, "corral").name
-            with psycopg.connect(server.dsn) as other:
-                other.execute(f'UPDATE corral."{name}_state" SET count = count')
-                with pytest.raises(ProviderTimeout, match=r"^pgvector: .*in time") as caught:
-                    await index.add_chunks(some_chunks(1), embeddings(1))
-                assert caught.value.retryable
-                assert await index.count() == 0  # readers wait for nobody
-                other.rollback()
-            await index.add_chunks(some_chunks(1), embeddings(1))
-            assert await index.count() == 1
-
-    asyncio.run(scenario())
+    db = vector_db()
+    async with opened(server, db, statement_timeout_seconds=0.3) as index:
+        name = Tables(db, "corral").name
+        with psycopg.connect(server.dsn) as other:
+            other.execute(f'UPDATE corral."{name}_state" SET count = count')
+            with pytest.raises(ProviderTimeout, match=r"^pgvector: .*in time") as caught:
+                await index.add_chunks(some_chunks(1), embeddings(1))
+            assert caught.value.retryable
+            assert await index.count() == 0  # readers wait for nobody
+            other.rollback()
+        await index.add_chunks(some_chunks(1), embeddings(1))
+        assert await index.count() == 1
 
 
-def test_a_cancelled_request_gives_its_connection_back(server: Server) -> None:
+async def test_a_cancelled_request_gives_its_connection_back(server: Server) -> None:
     """Callers that go away leave the pool as it was: the next requests are served."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(), max_connections=2) as index:
-            await index.add_chunks(some_chunks(50), embeddings(50))
-            for _ in range(5):
-                tasks = [asyncio.create_task(index.count()) for _ in range(6)]
-                await asyncio.sleep(0.002)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-            assert await asyncio.gather(*(index.count() for _ in range(6))) == [50] * 6
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(), max_connections=2) as index:
+        await index.add_chunks(some_chunks(50), embeddings(50))
+        for _ in range(5):
+            tasks = [asyncio.create_task(index.count()) for _ in range(6)]
+            await asyncio.sleep(0.002)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert await asyncio.gather(*(index.count() for _ in range(6))) == [50] * 6

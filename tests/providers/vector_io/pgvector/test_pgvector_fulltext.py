@@ -112,64 +112,55 @@ def test_the_language_of_the_registration_decides(server: Server) -> None:
     assert search(server, chunks, "hund", "hundene", language="chinese") == [[], ["a"]]
 
 
-def test_scores_filters_and_the_explanation(server: Server) -> None:
+async def test_scores_filters_and_the_explanation(server: Server) -> None:
     """Filters hold before the top k, scores are in [0, 1), and matched words are named."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(), **FULL_TEXT) as index:
-            await index.add_chunks(some_chunks(50), embeddings(50))
-            only = {"type": "eq", "key": "n", "value": 33}
-            for mode in ("keyword", "hybrid"):
-                answer = await index.query(
-                    embeddings(1)[0], "grazing herds", k=1, mode=mode, filters=only
-                )
-                [hit] = answer.hits
-                assert hit.chunk.chunk_id == "c00033"
-                assert hit.explanation.matched_terms == ("graze", "herd")
-                assert 0 < hit.explanation.legs["keyword"].score < 1
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(), **FULL_TEXT) as index:
+        await index.add_chunks(some_chunks(50), embeddings(50))
+        only = {"type": "eq", "key": "n", "value": 33}
+        for mode in ("keyword", "hybrid"):
+            answer = await index.query(
+                embeddings(1)[0], "grazing herds", k=1, mode=mode, filters=only
+            )
+            [hit] = answer.hits
+            assert hit.chunk.chunk_id == "c00033"
+            assert hit.explanation.matched_terms == ("graze", "herd")
+            assert 0 < hit.explanation.legs["keyword"].score < 1
 
 
-def test_a_field_without_a_column_is_refused(server: Server) -> None:
+async def test_a_field_without_a_column_is_refused(server: Server) -> None:
     """A weight that could not count is an error at registration, not a silent 0."""
 
-    async def scenario() -> None:
-        db = vector_db(field_weights={"content": 1.0, "tags": 1.0})
-        with pytest.raises(InvalidRequest, match="no field 'tags'"):
-            await provider(server, **FULL_TEXT).open_index(db, create=True)
-
-    asyncio.run(scenario())
+    db = vector_db(field_weights={"content": 1.0, "tags": 1.0})
+    with pytest.raises(InvalidRequest, match="no field 'tags'"):
+        await provider(server, **FULL_TEXT).open_index(db, create=True)
 
 
-def test_the_ways_of_keyword_search_can_be_exchanged(server: Server) -> None:
+async def test_the_ways_of_keyword_search_can_be_exchanged(server: Server) -> None:
     """Opened with the other setting, a vector DB is searched the other way; then back again."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        for settings in (
-            {},
-            FULL_TEXT,
-            {},
-            {**FULL_TEXT, "text_search_configuration": "simple"},
-            {},
-        ):
-            async with opened(server, db, drop=False, **settings) as index:
-                if await index.count() == 0:
-                    await index.add_chunks(some_chunks(30), embeddings(30))
-                stems = "text_search_configuration" not in settings
-                found = ids(await index.query(None, "grazing", k=30, mode="keyword"))
-                assert len(found) == (15 if stems else 0)
-                await index.add_chunks(some_chunks(2, "new"), embeddings(2))
-                assert len(ids(await index.query(None, "grazes", k=30, mode="keyword"))) == 16
-                await index.delete_chunks(["new00000", "new00001"])
-        async with opened(server, db):
-            name = index._tables.name
-            columns = ask(
-                server,
-                "SELECT column_name FROM information_schema.columns WHERE table_name = %s",
-                name,
-            )
-            assert ("text_search",) not in columns
-
-    asyncio.run(scenario())
+    db = vector_db()
+    for settings in (
+        {},
+        FULL_TEXT,
+        {},
+        {**FULL_TEXT, "text_search_configuration": "simple"},
+        {},
+    ):
+        async with opened(server, db, drop=False, **settings) as index:
+            if await index.count() == 0:
+                await index.add_chunks(some_chunks(30), embeddings(30))
+            stems = "text_search_configuration" not in settings
+            found = ids(await index.query(None, "grazing", k=30, mode="keyword"))
+            assert len(found) == (15 if stems else 0)
+            await index.add_chunks(some_chunks(2, "new"), embeddings(2))
+            assert len(ids(await index.query(None, "grazes", k=30, mode="keyword"))) == 16
+            await index.delete_chunks(["new00000", "new00001"])
+    async with opened(server, db):
+        name = index._tables.name
+        columns = ask(
+            server,
+            "SELECT column_name FROM information_schema.columns WHERE table_name = %s",
+            name,
+        )
+        assert ("text_search",) not in columns

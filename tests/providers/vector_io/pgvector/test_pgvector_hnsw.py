@@ -50,75 +50,66 @@ def times_searched(server: Server, db: VectorDB) -> int:
     ("metric", "normalize"),
     [("cosine", True), ("cosine", False), ("l2", False), ("dot", False)],
 )
-def test_hnsw_is_near_to_exact_search(server: Server, metric: str, normalize: bool) -> None:
+async def test_hnsw_is_near_to_exact_search(server: Server, metric: str, normalize: bool) -> None:
     """2,500 chunks under every operator: recall_vs_exact@10 of 0.95, and exact scores.
 
     If this fails for one metric: its operator class is not that of the query, so no index is used,
     or another one.
     """
 
-    async def scenario() -> None:
-        db = vector_db(metric=metric, normalize=normalize)
-        queries = embeddings(40, seed=1)
-        async with opened(server, db, drop=False, exact_below_rows=1000) as index:
-            await index.add_chunks(some_chunks(2500), embeddings(2500))
-        assert "hnsw" in hnsw_index(server, db)
-        ask(server, "ANALYZE")
-        async with opened(server, db, drop=False, exact_below_rows=1000) as near:
-            answers = [found(await near.query(q, k=10, mode="vector")) for q in queries]
-        assert times_searched(server, db) == len(queries)
-        hits = 0
-        async with opened(server, db, exact_below_rows=10_000) as exact:
-            for query, answer in zip(queries, answers, strict=True):
-                right = dict(found(await exact.query(query, k=10, mode="vector")))
-                hits += len(set(right) & {one for one, _ in answer})
-                assert all(abs(right.get(one, score) - score) < 1e-6 for one, score in answer)
-                assert [score for _, score in answer] == sorted(dict(answer).values(), reverse=True)
-        assert hits >= 0.95 * 10 * len(queries)
-
-    asyncio.run(scenario())
+    db = vector_db(metric=metric, normalize=normalize)
+    queries = embeddings(40, seed=1)
+    async with opened(server, db, drop=False, exact_below_rows=1000) as index:
+        await index.add_chunks(some_chunks(2500), embeddings(2500))
+    assert "hnsw" in hnsw_index(server, db)
+    ask(server, "ANALYZE")
+    async with opened(server, db, drop=False, exact_below_rows=1000) as near:
+        answers = [found(await near.query(q, k=10, mode="vector")) for q in queries]
+    assert times_searched(server, db) == len(queries)
+    hits = 0
+    async with opened(server, db, exact_below_rows=10_000) as exact:
+        for query, answer in zip(queries, answers, strict=True):
+            right = dict(found(await exact.query(query, k=10, mode="vector")))
+            hits += len(set(right) & {one for one, _ in answer})
+            assert all(abs(right.get(one, score) - score) < 1e-6 for one, score in answer)
+            assert [score for _, score in answer] == sorted(dict(answer).values(), reverse=True)
+    assert hits >= 0.95 * 10 * len(queries)
 
 
-def test_recall_at_20_000(server: Server) -> None:
+async def test_recall_at_20_000(server: Server) -> None:
     """recall_vs_exact@10 >= 0.95 through HNSW with the defaults, under every filter."""
 
-    async def scenario() -> None:
-        db = registered("pgvector")
-        async with opened(server, db, drop=False) as index:
-            await fill(index)
-            found = await recalls(index)
-        assert min(found.values()) >= ENOUGH, found
-        assert times_searched(server, db) >= QUERIES
-        async with opened(server, db):
-            pass
-
-    asyncio.run(scenario())
+    db = registered("pgvector")
+    async with opened(server, db, drop=False) as index:
+        await fill(index)
+        found = await recalls(index)
+    assert min(found.values()) >= ENOUGH, found
+    assert times_searched(server, db) >= QUERIES
+    async with opened(server, db):
+        pass
 
 
-def test_the_index_appears_with_the_number_of_chunks(server: Server) -> None:
+async def test_the_index_appears_with_the_number_of_chunks(server: Server) -> None:
     """No HNSW index up to `exact_below_rows`, one beyond, also when an older vector DB is opened.
 
     If this fails: large vector DBs are searched row by row.
     """
 
-    async def scenario() -> None:
-        db = vector_db()
-        async with opened(server, db, drop=False, exact_below_rows=50) as index:
-            await index.add_chunks(some_chunks(50), embeddings(50))
-            assert hnsw_index(server, db) == ""
-            await index.add_chunks(some_chunks(1, "d"), embeddings(1))
-            assert "vector_ip_ops" in hnsw_index(server, db)
-        other = vector_db()
-        async with opened(server, other, drop=False) as index:
-            await index.add_chunks(some_chunks(60), embeddings(60))
-            assert hnsw_index(server, other) == ""
-        settings: dict[str, Any] = {"exact_below_rows": 50, "hnsw_m": 8, "hnsw_ef_construction": 32}
-        async with opened(server, other, **settings):
-            assert "m='8', ef_construction='32'" in hnsw_index(server, other)
-        async with opened(server, db):
-            pass
-
-    asyncio.run(scenario())
+    db = vector_db()
+    async with opened(server, db, drop=False, exact_below_rows=50) as index:
+        await index.add_chunks(some_chunks(50), embeddings(50))
+        assert hnsw_index(server, db) == ""
+        await index.add_chunks(some_chunks(1, "d"), embeddings(1))
+        assert "vector_ip_ops" in hnsw_index(server, db)
+    other = vector_db()
+    async with opened(server, other, drop=False) as index:
+        await index.add_chunks(some_chunks(60), embeddings(60))
+        assert hnsw_index(server, other) == ""
+    settings: dict[str, Any] = {"exact_below_rows": 50, "hnsw_m": 8, "hnsw_ef_construction": 32}
+    async with opened(server, other, **settings):
+        assert "m='8', ef_construction='32'" in hnsw_index(server, other)
+    async with opened(server, db):
+        pass
 
 
 @pytest.mark.parametrize(
@@ -131,7 +122,7 @@ def test_the_index_appears_with_the_number_of_chunks(server: Server) -> None:
         (4001, {}, ""),
     ],
 )
-def test_large_embeddings_are_indexed_in_half_precision_as_far_as_that_goes(
+async def test_large_embeddings_are_indexed_in_half_precision_as_far_as_that_goes(
     server: Server, dimension: int, settings: dict[str, Any], kind: str
 ) -> None:
     """Up to 2,000 dimensions float, to 4,000 half where lengths do not count; beyond, exact scan.
@@ -140,26 +131,23 @@ def test_large_embeddings_are_indexed_in_half_precision_as_far_as_that_goes(
     error.
     """
 
-    async def scenario() -> None:
-        db = vector_db(dimension, **settings)
-        matrix = embeddings(30, dimension) * 1e9
-        async with (
-            opened(server, db, exact_below_rows=10) as index,
-            opened(server, vector_db(dimension, **settings)) as exact,
-        ):
-            for one in (index, exact):
-                await one.add_chunks(some_chunks(30), matrix)
-            definition = hnsw_index(server, db)
-            assert kind in definition if kind else definition == ""
-            for query in embeddings(3, dimension, seed=2):
-                assert found(await index.query(query, k=5, mode="vector")) == found(
-                    await exact.query(query, k=5, mode="vector")
-                )
-
-    asyncio.run(scenario())
+    db = vector_db(dimension, **settings)
+    matrix = embeddings(30, dimension) * 1e9
+    async with (
+        opened(server, db, exact_below_rows=10) as index,
+        opened(server, vector_db(dimension, **settings)) as exact,
+    ):
+        for one in (index, exact):
+            await one.add_chunks(some_chunks(30), matrix)
+        definition = hnsw_index(server, db)
+        assert kind in definition if kind else definition == ""
+        for query in embeddings(3, dimension, seed=2):
+            assert found(await index.query(query, k=5, mode="vector")) == found(
+                await exact.query(query, k=5, mode="vector")
+            )
 
 
-def test_a_filter_never_costs_hits(server: Server) -> None:
+async def test_a_filter_never_costs_hits(server: Server) -> None:
     """Under HNSW, filters of every selectivity find k chunks where so many pass, all passing.
 
     If this fails: the scan of the index ended before it had enough.
@@ -173,61 +161,52 @@ def test_a_filter_never_costs_hits(server: Server) -> None:
         {"type": "eq", "key": "n", "value": -1},
     ]
 
-    async def scenario() -> None:
-        db = vector_db()
-        few: dict[str, Any] = {
-            "exact_below_rows": 100,
-            "hnsw_ef_search": 10,
-            "hnsw_max_scan_tuples": 30,
-        }
-        async with opened(server, db, **few) as index:
-            chunks = some_chunks(2500)
-            await index.add_chunks(chunks, embeddings(2500))
-            for data in filters:
-                parsed = parse_filter(data)
-                passing = {one.chunk_id for one in chunks if matches(parsed, one.metadata)}
-                for k in (1, 20, 300):
-                    answer = await index.query(
-                        embeddings(1, seed=5)[0], k=k, mode="vector", filters=data
-                    )
-                    assert len(answer.hits) == min(k, len(passing)), data
-                    assert set(ids(answer)) <= passing
-
-    asyncio.run(scenario())
+    db = vector_db()
+    few: dict[str, Any] = {
+        "exact_below_rows": 100,
+        "hnsw_ef_search": 10,
+        "hnsw_max_scan_tuples": 30,
+    }
+    async with opened(server, db, **few) as index:
+        chunks = some_chunks(2500)
+        await index.add_chunks(chunks, embeddings(2500))
+        for data in filters:
+            parsed = parse_filter(data)
+            passing = {one.chunk_id for one in chunks if matches(parsed, one.metadata)}
+            for k in (1, 20, 300):
+                answer = await index.query(
+                    embeddings(1, seed=5)[0], k=k, mode="vector", filters=data
+                )
+                assert len(answer.hits) == min(k, len(passing)), data
+                assert set(ids(answer)) <= passing
 
 
-def test_few_passing_chunks_are_compared_exactly(server: Server) -> None:
+async def test_few_passing_chunks_are_compared_exactly(server: Server) -> None:
     """Where no more than `exact_below_rows` chunks pass, the answer is that of exact search."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        matrix = embeddings(1500)
-        matrix[::100] = matrix[0]  # ties, at the cut, too
-        only = {"type": "eq", "key": "odd", "value": False}
-        async with opened(server, db, exact_below_rows=800) as index:
-            await index.add_chunks(some_chunks(1500), matrix)
-            unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
-            for query in (matrix[0], *embeddings(5, seed=6)):
-                cosines = unit @ (query / np.linalg.norm(query))
-                best = sorted(range(0, 1500, 2), key=lambda n: (-round(cosines[n], 9), n))
-                answer = await index.query(query, k=9, mode="vector", filters=only)
-                assert ids(answer) == [f"c{n:05}" for n in best[:9]]
-
-    asyncio.run(scenario())
+    db = vector_db()
+    matrix = embeddings(1500)
+    matrix[::100] = matrix[0]  # ties, at the cut, too
+    only = {"type": "eq", "key": "odd", "value": False}
+    async with opened(server, db, exact_below_rows=800) as index:
+        await index.add_chunks(some_chunks(1500), matrix)
+        unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+        for query in (matrix[0], *embeddings(5, seed=6)):
+            cosines = unit @ (query / np.linalg.norm(query))
+            best = sorted(range(0, 1500, 2), key=lambda n: (-round(cosines[n], 9), n))
+            answer = await index.query(query, k=9, mode="vector", filters=only)
+            assert ids(answer) == [f"c{n:05}" for n in best[:9]]
 
 
-def test_shrinking_makes_search_exact_again(server: Server) -> None:
+async def test_shrinking_makes_search_exact_again(server: Server) -> None:
     """With the chunks gone that made it large, a vector DB orders ties and cuts exactly."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(metric=Metric.L2), exact_below_rows=100) as index:
-            await index.add_chunks(some_chunks(300), np.ones((300, 16)))
-            await index.delete_chunks([f"c{n:05}" for n in range(0, 300, 3)])
-            await index.delete_chunks([f"c{n:05}" for n in range(1, 300, 3)])
-            answer = await index.query(np.ones(16), k=7, mode="vector")
-            assert ids(answer) == [f"c{n:05}" for n in range(2, 23, 3)]
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(metric=Metric.L2), exact_below_rows=100) as index:
+        await index.add_chunks(some_chunks(300), np.ones((300, 16)))
+        await index.delete_chunks([f"c{n:05}" for n in range(0, 300, 3)])
+        await index.delete_chunks([f"c{n:05}" for n in range(1, 300, 3)])
+        answer = await index.query(np.ones(16), k=7, mode="vector")
+        assert ids(answer) == [f"c{n:05}" for n in range(2, 23, 3)]
 
 
 def test_an_index_that_cannot_be_built_costs_time_only(

@@ -41,52 +41,41 @@ def test_the_spec_imports_no_driver() -> None:
 
 
 @pytest.mark.usefixtures("role")
-def test_a_role_with_a_schema_of_its_own_is_enough(server: Server) -> None:
+async def test_a_role_with_a_schema_of_its_own_is_enough(server: Server) -> None:
     """A role that owns one schema and may do nothing else registers, writes, searches and drops.
 
     If this fails: the README's list of rights is too short.
     """
     ask(server, 'CREATE SCHEMA "its own" AUTHORIZATION modest')
 
-    async def scenario() -> None:
-        settings = {**ROLE, "schema_name": "its own", "exact_below_rows": 10}
-        async with opened(server, vector_db(), **settings) as index:
-            await index.add_chunks(some_chunks(30), embeddings(30))
-            await index.delete_chunks(["c00001"])
-            for mode in ("vector", "keyword", "hybrid"):
-                answer = await index.query(embeddings(30)[4], "number4", k=3, mode=mode)
-                assert ids(answer)[0] == "c00004"
-        tables = ask(server, "SELECT * FROM pg_tables WHERE schemaname = 'its own'")
-        assert tables == []
-
-    asyncio.run(scenario())
+    settings = {**ROLE, "schema_name": "its own", "exact_below_rows": 10}
+    async with opened(server, vector_db(), **settings) as index:
+        await index.add_chunks(some_chunks(30), embeddings(30))
+        await index.delete_chunks(["c00001"])
+        for mode in ("vector", "keyword", "hybrid"):
+            answer = await index.query(embeddings(30)[4], "number4", k=3, mode=mode)
+            assert ids(answer)[0] == "c00004"
+    tables = ask(server, "SELECT * FROM pg_tables WHERE schemaname = 'its own'")
+    assert tables == []
 
 
 @pytest.mark.usefixtures("role")
-def test_a_missing_schema_is_made_or_asked_for(server: Server) -> None:
+async def test_a_missing_schema_is_made_or_asked_for(server: Server) -> None:
     """A role that may make schemas gets its own; another one is told the command."""
 
-    async def scenario() -> None:
-        with pytest.raises(ConfigError, match='CREATE SCHEMA "new" AUTHORIZATION "modest"'):
-            await provider(server, **ROLE, schema_name="new").open_index(vector_db(), create=True)
-        ask(server, "GRANT CREATE ON DATABASE postgres TO modest")
-        async with opened(server, vector_db(), **ROLE, schema_name="new") as index:
-            assert await index.count() == 0
-
-    asyncio.run(scenario())
+    with pytest.raises(ConfigError, match='CREATE SCHEMA "new" AUTHORIZATION "modest"'):
+        await provider(server, **ROLE, schema_name="new").open_index(vector_db(), create=True)
+    ask(server, "GRANT CREATE ON DATABASE postgres TO modest")
+    async with opened(server, vector_db(), **ROLE, schema_name="new") as index:
+        assert await index.count() == 0
 
 
 @pytest.mark.usefixtures("role")
-def test_a_missing_right_is_a_configuration_error(server: Server) -> None:
+async def test_a_missing_right_is_a_configuration_error(server: Server) -> None:
     """A schema that the role may not write to: an error that points to the list of rights."""
 
-    async def scenario() -> None:
-        with pytest.raises(ConfigError, match="may not do this"):
-            await provider(server, **ROLE, schema_name="public").open_index(
-                vector_db(), create=True
-            )
-
-    asyncio.run(scenario())
+    with pytest.raises(ConfigError, match="may not do this"):
+        await provider(server, **ROLE, schema_name="public").open_index(vector_db(), create=True)
 
 
 def test_a_missing_extension_is_named_with_its_command(server: Server) -> None:
@@ -129,22 +118,19 @@ def test_a_database_of_another_encoding_is_refused(server: Server) -> None:
         ask(server, "DROP DATABASE odd (FORCE)")
 
 
-def test_a_wrong_password_is_unavailable_and_appears_nowhere(
+async def test_a_wrong_password_is_unavailable_and_appears_nowhere(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Refused credentials: 503 within the timeout, in health too, and no secret in any text."""
 
-    async def scenario() -> None:
-        one = provider(server, password="wr0ng-secret", connect_timeout_seconds=0.5)
-        with pytest.raises(Unavailable, match="pgvector: PostgreSQL cannot be reached") as caught:
-            await one.open_index(vector_db(), create=True)
-        health = await one.health()
-        assert health.status == "Error"
-        texts = (str(caught.value), repr(caught.value), health.message, caplog.text)
-        assert not any("wr0ng-secret" in text for text in texts)
-        await one.close()
-
-    asyncio.run(scenario())
+    one = provider(server, password="wr0ng-secret", connect_timeout_seconds=0.5)
+    with pytest.raises(Unavailable, match="pgvector: PostgreSQL cannot be reached") as caught:
+        await one.open_index(vector_db(), create=True)
+    health = await one.health()
+    assert health.status == "Error"
+    texts = (str(caught.value), repr(caught.value), health.message, caplog.text)
+    assert not any("wr0ng-secret" in text for text in texts)
+    await one.close()
 
 
 def test_secrets_do_not_show_in_the_configuration() -> None:
@@ -190,132 +176,111 @@ def test_a_dsn_says_it_all(server: Server) -> None:
     assert PASSWORD not in repr(PgvectorConfig.model_validate({"dsn": server.dsn}))
 
 
-def test_opening_what_is_gone_is_not_found(server: Server) -> None:
+async def test_opening_what_is_gone_is_not_found(server: Server) -> None:
     """A registered vector DB whose tables are gone is said to be so, and not made anew, empty."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        with pytest.raises(NotFound, match="are gone"):
-            await provider(server).open_index(db)
-        async with opened(server, db, drop=False) as held:
-            async with opened(server, db):
-                pass  # dropped by another process
-            for work in (held.count(), held.query(None, "word", mode="keyword")):
-                with pytest.raises(NotFound, match="are gone"):
-                    await work
-            with pytest.raises(NotFound):
-                await held.add_chunks(some_chunks(1), embeddings(1))
-        assert not ask(
-            server, "SELECT * FROM pg_tables WHERE tablename ^@ %s", Tables(db, "corral").name
-        )
-
-    asyncio.run(scenario())
+    db = vector_db()
+    with pytest.raises(NotFound, match="are gone"):
+        await provider(server).open_index(db)
+    async with opened(server, db, drop=False) as held:
+        async with opened(server, db):
+            pass  # dropped by another process
+        for work in (held.count(), held.query(None, "word", mode="keyword")):
+            with pytest.raises(NotFound, match="are gone"):
+                await work
+        with pytest.raises(NotFound):
+            await held.add_chunks(some_chunks(1), embeddings(1))
+    assert not ask(
+        server, "SELECT * FROM pg_tables WHERE tablename ^@ %s", Tables(db, "corral").name
+    )
 
 
-def test_a_refused_registration_leaves_nothing(server: Server) -> None:
+async def test_a_refused_registration_leaves_nothing(server: Server) -> None:
     """When making the tables fails in the middle, none of them stays, and no connection either."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        one = provider(server, keyword="ts_rank_cd", text_search_configuration="klingon")
-        with pytest.raises(ConfigError, match="klingon"):
-            await one.open_index(db, create=True)
-        assert not one._database._pools
-        name = Tables(db, "corral").name
-        assert not ask(server, "SELECT * FROM pg_class WHERE relname ^@ %s", name)
-
-    asyncio.run(scenario())
+    db = vector_db()
+    one = provider(server, keyword="ts_rank_cd", text_search_configuration="klingon")
+    with pytest.raises(ConfigError, match="klingon"):
+        await one.open_index(db, create=True)
+    assert not one._database._pools
+    name = Tables(db, "corral").name
+    assert not ask(server, "SELECT * FROM pg_class WHERE relname ^@ %s", name)
 
 
-def test_two_processes_register_at_once(server: Server) -> None:
+async def test_two_processes_register_at_once(server: Server) -> None:
     """Eight openings of one new vector DB at once, each on its own connections, all succeed."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        schema = f"made_by_{db.identifier}"
-        providers = [provider(server, schema_name=schema) for _ in range(8)]
-        indexes = await asyncio.gather(*(one.open_index(db, create=True) for one in providers))
-        await asyncio.gather(
-            *(
-                index.add_chunks(some_chunks(5, f"p{n}-"), embeddings(5))
-                for n, index in enumerate(indexes)
-            )
+    db = vector_db()
+    schema = f"made_by_{db.identifier}"
+    providers = [provider(server, schema_name=schema) for _ in range(8)]
+    indexes = await asyncio.gather(*(one.open_index(db, create=True) for one in providers))
+    await asyncio.gather(
+        *(
+            index.add_chunks(some_chunks(5, f"p{n}-"), embeddings(5))
+            for n, index in enumerate(indexes)
         )
-        assert [await index.count() for index in indexes] == [40] * 8
-        await indexes[0].delete()
-        for index in indexes[1:]:
-            await index.close()
+    )
+    assert [await index.count() for index in indexes] == [40] * 8
+    await indexes[0].delete()
+    for index in indexes[1:]:
+        await index.close()
 
-    asyncio.run(scenario())
 
-
-def test_names_of_schema_and_vector_db_are_data(server: Server) -> None:
+async def test_names_of_schema_and_vector_db_are_data(server: Server) -> None:
     """Quotes, braces and percent signs in a schema's name, or in an id, end no statement."""
 
-    async def scenario() -> None:
-        schema = "we\"ird ' {x} ; --"
-        db = vector_db(identifier="it's \"x\" %s {y} \\'; DROP TABLE a; --")
-        async with opened(server, db, schema_name=schema) as index:
-            await index.add_chunks(some_chunks(3), embeddings(3))
-            assert await index.count() == 3
-            comment = ask(
-                server,
-                "SELECT obj_description(c.oid) FROM pg_class c WHERE relname = %s",
-                Tables(db, schema).name,
-            )
-            assert comment == [(f"Corral: chunks of vector DB {db.identifier}",)]
-
-    asyncio.run(scenario())
+    schema = "we\"ird ' {x} ; --"
+    db = vector_db(identifier="it's \"x\" %s {y} \\'; DROP TABLE a; --")
+    async with opened(server, db, schema_name=schema) as index:
+        await index.add_chunks(some_chunks(3), embeddings(3))
+        assert await index.count() == 3
+        comment = ask(
+            server,
+            "SELECT obj_description(c.oid) FROM pg_class c WHERE relname = %s",
+            Tables(db, schema).name,
+        )
+        assert comment == [(f"Corral: chunks of vector DB {db.identifier}",)]
 
 
-def test_an_idle_provider_holds_no_connection(server: Server) -> None:
+async def test_an_idle_provider_holds_no_connection(server: Server) -> None:
     """Closing the last index closes the pool; the next use opens a new one."""
 
-    async def scenario() -> None:
-        one = provider(server)
-        db, other = vector_db(), vector_db()
-        first = await one.open_index(db, create=True)
-        second = await one.open_index(other, create=True)
-        await first.close()
-        assert await second.count() == 0
-        await second.delete()
-        assert not one._database._pools
-        assert (await one.health()).status == "OK"
-        assert not one._database._pools
-        again = await one.open_index(db)
-        assert await again.count() == 0
-        await again.delete()
-
-    asyncio.run(scenario())
+    one = provider(server)
+    db, other = vector_db(), vector_db()
+    first = await one.open_index(db, create=True)
+    second = await one.open_index(other, create=True)
+    await first.close()
+    assert await second.count() == 0
+    await second.delete()
+    assert not one._database._pools
+    assert (await one.health()).status == "OK"
+    assert not one._database._pools
+    again = await one.open_index(db)
+    assert await again.count() == 0
+    await again.delete()
 
 
-def test_more_requests_than_connections_take_turns(server: Server) -> None:
+async def test_more_requests_than_connections_take_turns(server: Server) -> None:
     """100 queries on two connections are all answered."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(), max_connections=2) as index:
-            await index.add_chunks(some_chunks(10), embeddings(10))
-            query = embeddings(10)[3]
-            answers = await asyncio.gather(
-                *(index.query(query, "number3", k=1, mode="hybrid") for _ in range(100))
-            )
-            assert {tuple(ids(answer)) for answer in answers} == {("c00003",)}
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(), max_connections=2) as index:
+        await index.add_chunks(some_chunks(10), embeddings(10))
+        query = embeddings(10)[3]
+        answers = await asyncio.gather(
+            *(index.query(query, "number3", k=1, mode="hybrid") for _ in range(100))
+        )
+        assert {tuple(ids(answer)) for answer in answers} == {("c00003",)}
 
 
-def test_errors_are_of_the_contract(server: Server) -> None:
+async def test_errors_are_of_the_contract(server: Server) -> None:
     """A newer schema version is refused with what to do, and left alone."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        async with opened(server, db, drop=False):
-            name = Tables(db, "corral").name
-        ask(server, f'UPDATE corral."{name}_state" SET schema_version = 99')
-        with pytest.raises(CorralError, match=r"version 99.*Upgrade Corral"):
-            await provider(server).open_index(db)
-        ask(server, f'UPDATE corral."{name}_state" SET schema_version = 1')
-        async with opened(server, db) as index:
-            assert await index.count() == 0
-
-    asyncio.run(scenario())
+    db = vector_db()
+    async with opened(server, db, drop=False):
+        name = Tables(db, "corral").name
+    ask(server, f'UPDATE corral."{name}_state" SET schema_version = 99')
+    with pytest.raises(CorralError, match=r"version 99.*Upgrade Corral"):
+        await provider(server).open_index(db)
+    ask(server, f'UPDATE corral."{name}_state" SET schema_version = 1')
+    async with opened(server, db) as index:
+        assert await index.count() == 0

@@ -12,13 +12,13 @@ from corral.api.chunks import Chunk
 from corral.api.filters import matches, parse_filter
 from corral.api.fusion import RRFRanker
 from corral.api.hits import QueryChunksResponse
-from corral.providers.vector_io.bm25 import idf, term_weight
-from corral.providers.vector_io.fields import chunk_terms
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.fields import chunk_terms
+from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.pgvector import bm25, schema, tables
 from corral.providers.vector_io.pgvector.bm25 import Bm25
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.tables import Tables
-from corral.providers.vector_io.text import analyzer
 
 from ..orphan_checks import check_orphans
 from .conftest import Server
@@ -47,7 +47,7 @@ def by_definition(query: str, chunks: list[Chunk]) -> dict[str, float]:
     return scores
 
 
-def test_keyword_scores_are_exact_across_blocks(
+async def test_keyword_scores_are_exact_across_blocks(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With tiny blocks and statements, after upserts and deletes, BM25 is that of the definition.
@@ -69,49 +69,43 @@ def test_keyword_scores_are_exact_across_blocks(
             for n in numbers
         ]
 
-    async def scenario() -> None:
-        async with opened(server, vector_db()) as index:
-            stored: dict[str, Chunk] = {}
-            for step in range(12):
-                chunks = some(sorted(rng.choice(60, size=17, replace=False).tolist()))
-                await index.add_chunks(chunks, embeddings(17))
-                stored.update({one.chunk_id: one for one in chunks})
-                gone = sorted(rng.choice(sorted(stored), size=5, replace=False).tolist())
-                await index.delete_chunks(gone)
-                for chunk_id in gone:
-                    del stored[chunk_id]
-                query = " ".join([*rng.choice(words, 3), "word1 word1"])
-                expected = by_definition(query, list(stored.values()))
-                answer = raw_scores(await index.query(None, query, k=100, mode="keyword"))
-                assert dict(answer) == pytest.approx(expected, abs=1e-6), step
-            await index.delete_chunks(sorted(stored))
-        for part in ("terms", "postings"):
-            name = Tables(index.vector_db, "corral").name
-            assert not ask(server, "SELECT * FROM pg_tables WHERE tablename = %s", f"{name}_{part}")
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db()) as index:
+        stored: dict[str, Chunk] = {}
+        for step in range(12):
+            chunks = some(sorted(rng.choice(60, size=17, replace=False).tolist()))
+            await index.add_chunks(chunks, embeddings(17))
+            stored.update({one.chunk_id: one for one in chunks})
+            gone = sorted(rng.choice(sorted(stored), size=5, replace=False).tolist())
+            await index.delete_chunks(gone)
+            for chunk_id in gone:
+                del stored[chunk_id]
+            query = " ".join([*rng.choice(words, 3), "word1 word1"])
+            expected = by_definition(query, list(stored.values()))
+            answer = raw_scores(await index.query(None, query, k=100, mode="keyword"))
+            assert dict(answer) == pytest.approx(expected, abs=1e-6), step
+        await index.delete_chunks(sorted(stored))
+    for part in ("terms", "postings"):
+        name = Tables(index.vector_db, "corral").name
+        assert not ask(server, "SELECT * FROM pg_tables WHERE tablename = %s", f"{name}_{part}")
 
 
-def test_nothing_of_a_deleted_chunk_stays(server: Server) -> None:
+async def test_nothing_of_a_deleted_chunk_stays(server: Server) -> None:
     """Deleting removes text, terms and postings alike, and numbers are not used again."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        name = Tables(db, "corral").name
-        async with opened(server, db) as index:
-            await index.add_chunks(some_chunks(50), embeddings(50))
-            await index.delete_chunks([one.chunk_id for one in some_chunks(50)])
-            for part in ("", "_terms", "_postings"):
-                assert ask(server, f'SELECT * FROM corral."{name}{part}"') == [], part
-            [(count, length, rows)] = ask(
-                server, f'SELECT count, length, next_row FROM corral."{name}_state"'
-            )
-            assert (count, length, rows) == (0, 0, 50)
-
-    asyncio.run(scenario())
+    db = vector_db()
+    name = Tables(db, "corral").name
+    async with opened(server, db) as index:
+        await index.add_chunks(some_chunks(50), embeddings(50))
+        await index.delete_chunks([one.chunk_id for one in some_chunks(50)])
+        for part in ("", "_terms", "_postings"):
+            assert ask(server, f'SELECT * FROM corral."{name}{part}"') == [], part
+        [(count, length, rows)] = ask(
+            server, f'SELECT count, length, next_row FROM corral."{name}_state"'
+        )
+        assert (count, length, rows) == (0, 0, 50)
 
 
-def test_scores_do_not_depend_on_the_order_of_adding(server: Server) -> None:
+async def test_scores_do_not_depend_on_the_order_of_adding(server: Server) -> None:
     """Equal texts have scores equal to the last bit, however PostgreSQL adds up their terms.
 
     If this fails: floating-point sums depend on the order of rows, so on the plan of the day, and
@@ -120,70 +114,61 @@ def test_scores_do_not_depend_on_the_order_of_adding(server: Server) -> None:
     rng = np.random.default_rng(3)
     words = [f"w{n}" for n in range(60)]
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(language="simple")) as index:
-            for number in range(40):  # words of all frequencies, every text twice
-                text = " ".join(rng.choice(words[: number + 3], 25))
-                twins = [Chunk(content=text, chunk_id=f"{side}{number:02}") for side in "ab"]
-                await index.add_chunks(twins, embeddings(2))
-            first = raw_scores(await index.query(None, " ".join(words), k=100, mode="keyword"))
-            scores = dict(first)
-            assert len(scores) == 80
-            assert all(scores[f"a{n:02}"] == scores[f"b{n:02}"] for n in range(40))
-            for _ in range(5):
-                query = " ".join(rng.permutation(words))
-                again = raw_scores(await index.query(None, query, k=100, mode="keyword"))
-                assert again == first
-            ask(server, "ANALYZE")
-            again = raw_scores(await index.query(None, " ".join(words), k=100, mode="keyword"))
+    async with opened(server, vector_db(language="simple")) as index:
+        for number in range(40):  # words of all frequencies, every text twice
+            text = " ".join(rng.choice(words[: number + 3], 25))
+            twins = [Chunk(content=text, chunk_id=f"{side}{number:02}") for side in "ab"]
+            await index.add_chunks(twins, embeddings(2))
+        first = raw_scores(await index.query(None, " ".join(words), k=100, mode="keyword"))
+        scores = dict(first)
+        assert len(scores) == 80
+        assert all(scores[f"a{n:02}"] == scores[f"b{n:02}"] for n in range(40))
+        for _ in range(5):
+            query = " ".join(rng.permutation(words))
+            again = raw_scores(await index.query(None, query, k=100, mode="keyword"))
             assert again == first
+        ask(server, "ANALYZE")
+        again = raw_scores(await index.query(None, " ".join(words), k=100, mode="keyword"))
+        assert again == first
 
-    asyncio.run(scenario())
 
-
-def test_a_chunk_may_hold_any_number_of_terms(server: Server) -> None:
+async def test_a_chunk_may_hold_any_number_of_terms(server: Server) -> None:
     """30,000 different words in one chunk, and 20,000 in a query: more than a sparsevec holds."""
 
-    async def scenario() -> None:
-        text = " ".join(f"word{n}" for n in range(30_000))
-        async with opened(server, vector_db()) as index:
-            await index.add_chunks(
-                [Chunk(content=text, chunk_id="a"), Chunk(content="word1", chunk_id="b")],
-                embeddings(2),
-            )
-            question = " ".join(f"word{n}" for n in range(0, 30_000, 2))
-            assert ids(await index.query(None, question, k=5, mode="keyword")) == ["a"]
-            assert ids(await index.query(None, "word1", k=5, mode="keyword")) == ["b", "a"]
-
-    asyncio.run(scenario())
+    text = " ".join(f"word{n}" for n in range(30_000))
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(
+            [Chunk(content=text, chunk_id="a"), Chunk(content="word1", chunk_id="b")],
+            embeddings(2),
+        )
+        question = " ".join(f"word{n}" for n in range(0, 30_000, 2))
+        assert ids(await index.query(None, question, k=5, mode="keyword")) == ["a"]
+        assert ids(await index.query(None, "word1", k=5, mode="keyword")) == ["b", "a"]
 
 
-def test_hybrid_has_the_legs_of_the_single_modes(server: Server) -> None:
+async def test_hybrid_has_the_legs_of_the_single_modes(server: Server) -> None:
     """One statement brings both legs: the candidates, ranks, scores and terms that each mode gives.
 
     If this fails: hybrid search is another search than the two that it is made of.
     """
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(), exact_below_rows=50) as index:
-            await index.add_chunks(some_chunks(120), embeddings(120))
-            query, text = embeddings(1, seed=3)[0], "number7 grazes number8"
-            for only in (None, {"type": "lt", "key": "n", "value": 90}):
-                whole = await index.query(
-                    query, text, k=20, mode="hybrid", filters=only, ranker=RRFRanker(candidates=40)
-                )
-                for leg in ("vector", "keyword"):
-                    single = await index.query(query, text, k=40, mode=leg, filters=only)
-                    expected = {h.chunk.chunk_id: h.explanation.legs[leg] for h in single.hits}
-                    for hit in whole.hits:
-                        said = hit.explanation.legs.get(leg)
-                        assert said == expected.get(hit.chunk.chunk_id)
-                        assert hit.chunk.content
-            no_words = await index.query(query, "?!", k=5, mode="hybrid")
-            alone = await index.query(query, k=5, mode="vector")
-            assert ids(no_words) == ids(alone)
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(), exact_below_rows=50) as index:
+        await index.add_chunks(some_chunks(120), embeddings(120))
+        query, text = embeddings(1, seed=3)[0], "number7 grazes number8"
+        for only in (None, {"type": "lt", "key": "n", "value": 90}):
+            whole = await index.query(
+                query, text, k=20, mode="hybrid", filters=only, ranker=RRFRanker(candidates=40)
+            )
+            for leg in ("vector", "keyword"):
+                single = await index.query(query, text, k=40, mode=leg, filters=only)
+                expected = {h.chunk.chunk_id: h.explanation.legs[leg] for h in single.hits}
+                for hit in whole.hits:
+                    said = hit.explanation.legs.get(leg)
+                    assert said == expected.get(hit.chunk.chunk_id)
+                    assert hit.chunk.content
+        no_words = await index.query(query, "?!", k=5, mode="hybrid")
+        alone = await index.query(query, k=5, mode="vector")
+        assert ids(no_words) == ids(alone)
 
 
 NUMBERS: list[Any] = [
@@ -192,123 +177,110 @@ NUMBERS: list[Any] = [
 ]  # fmt: skip
 
 
-def test_numbers_compare_as_in_python(server: Server) -> None:
+async def test_numbers_compare_as_in_python(server: Server) -> None:
     """Large floats and integers, whose shortest decimals are not their values, are kept apart.
 
     If this fails: floats were stored as they are printed.
     """
 
-    async def scenario() -> None:
-        chunks = [
-            Chunk(content="word", chunk_id=f"c{n:02}", metadata={"x": [value]})
-            for n, value in enumerate(NUMBERS)
-        ]
-        async with opened(server, vector_db()) as index:
-            await index.add_chunks(chunks, np.ones((len(chunks), 16)))
-            for value in [one for one in NUMBERS if abs(one) < 2**63 or isinstance(one, float)]:
-                for kind in ("eq", "ne", "lt", "gte"):
-                    data = {"type": kind, "key": "x", "value": value}
-                    parsed = parse_filter(data)
-                    right = [one.chunk_id for one in chunks if matches(parsed, one.metadata)]
-                    answer = await index.query(None, "word", k=50, mode="keyword", filters=data)
-                    assert sorted(ids(answer)) == right, data
-
-    asyncio.run(scenario())
+    chunks = [
+        Chunk(content="word", chunk_id=f"c{n:02}", metadata={"x": [value]})
+        for n, value in enumerate(NUMBERS)
+    ]
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(chunks, np.ones((len(chunks), 16)))
+        for value in [one for one in NUMBERS if abs(one) < 2**63 or isinstance(one, float)]:
+            for kind in ("eq", "ne", "lt", "gte"):
+                data = {"type": kind, "key": "x", "value": value}
+                parsed = parse_filter(data)
+                right = [one.chunk_id for one in chunks if matches(parsed, one.metadata)]
+                answer = await index.query(None, "word", k=50, mode="keyword", filters=data)
+                assert sorted(ids(answer)) == right, data
 
 
-def test_long_values_are_stored_and_found(server: Server) -> None:
+async def test_long_values_are_stored_and_found(server: Server) -> None:
     """Values and document ids of 100,000 characters: longer than a B-tree of PostgreSQL holds."""
     long = "".join(map(chr, np.random.default_rng(0).integers(0x4E00, 0x9FFF, 100_000)))
 
-    async def scenario() -> None:
-        async with opened(server, vector_db()) as index:
-            chunks = [
-                Chunk(content="word", chunk_id=f"c{n}", metadata={"document_id": long + str(n)})
-                for n in range(3)
-            ]
-            await index.add_chunks(chunks, embeddings(3))
-            only = {"type": "eq", "key": "document_id", "value": long + "1"}
-            assert ids(await index.query(None, "word", mode="keyword", filters=only)) == ["c1"]
-            await index.add_chunks([], None, replace_documents={long + "1"})
-            assert await index.count() == 2
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db()) as index:
+        chunks = [
+            Chunk(content="word", chunk_id=f"c{n}", metadata={"document_id": long + str(n)})
+            for n in range(3)
+        ]
+        await index.add_chunks(chunks, embeddings(3))
+        only = {"type": "eq", "key": "document_id", "value": long + "1"}
+        assert ids(await index.query(None, "word", mode="keyword", filters=only)) == ["c1"]
+        await index.add_chunks([], None, replace_documents={long + "1"})
+        assert await index.count() == 2
 
 
-def test_the_table_can_be_read_by_people(server: Server) -> None:
+async def test_the_table_can_be_read_by_people(server: Server) -> None:
     """Title, categories, text and the metadata as it came stand in columns of their own."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        metadata = {"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": None}}
-        async with opened(server, db) as index:
-            await index.add_chunks(
-                [Chunk(content="text", chunk_id="a", metadata=metadata)], embeddings(1)
+    db = vector_db()
+    metadata = {"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": None}}
+    async with opened(server, db) as index:
+        await index.add_chunks(
+            [Chunk(content="text", chunk_id="a", metadata=metadata)], embeddings(1)
+        )
+        table = index._tables.name
+        query = f"SELECT title, categories, content, metadata::text FROM corral.{table}"
+        assert ask(server, query) == [
+            (
+                "T",
+                "one\ntwo",
+                "text",
+                '{"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": null}}',
             )
-            table = index._tables.name
-            query = f"SELECT title, categories, content, metadata::text FROM corral.{table}"
-            assert ask(server, query) == [
-                (
-                    "T",
-                    "one\ntwo",
-                    "text",
-                    '{"title": "T", "categories": ["one", "two"], "n": 1.0, "a": {"b": null}}',
-                )
-            ]
-
-    asyncio.run(scenario())
+        ]
 
 
-def test_an_index_of_an_older_analyzer_is_made_anew(
+async def test_an_index_of_an_older_analyzer_is_made_anew(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the analyzer's version changes, the keyword index is rebuilt from the stored texts."""
 
-    async def scenario() -> None:
-        db = vector_db()
-        name = Tables(db, "corral").name
-        settings: dict[str, Any] = {"exact_below_rows": 20}
-        async with opened(server, db, drop=False, **settings) as index:
-            await index.add_chunks(some_chunks(40), embeddings(40))
-            right = found(await index.query(None, "grazing", k=40, mode="keyword"))
-        ask(
-            server,
-            f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
-            f' DELETE FROM corral."{name}_postings"',
-        )
-        monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
-        async with opened(server, db, **settings) as index:
-            assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
-            assert len(right) == 20
-            await index.delete_chunks([one for one, _ in right])
-            assert found(await index.query(None, "grazing", k=40, mode="keyword")) == []
-            assert await index.count() == 20
-
-    asyncio.run(scenario())
+    db = vector_db()
+    name = Tables(db, "corral").name
+    settings: dict[str, Any] = {"exact_below_rows": 20}
+    async with opened(server, db, drop=False, **settings) as index:
+        await index.add_chunks(some_chunks(40), embeddings(40))
+        right = found(await index.query(None, "grazing", k=40, mode="keyword"))
+    ask(
+        server,
+        f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
+        f' DELETE FROM corral."{name}_postings"',
+    )
+    monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
+    async with opened(server, db, **settings) as index:
+        assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
+        assert len(right) == 20
+        await index.delete_chunks([one for one, _ in right])
+        assert found(await index.query(None, "grazing", k=40, mode="keyword")) == []
+        assert await index.count() == 20
 
 
-def test_a_failing_write_leaves_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_write_leaves_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An error in the middle of a write undoes all of it, and the index goes on working."""
 
-    async def scenario() -> None:
-        async with opened(server, vector_db()) as index:
-            await index.add_chunks(some_chunks(5), embeddings(5))
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(some_chunks(5), embeddings(5))
 
-            async def explode(*_: object) -> int:
-                raise RuntimeError("in the middle")
+        async def explode(*_: object) -> int:
+            raise RuntimeError("in the middle")
 
-            with monkeypatch.context() as patched:
-                patched.setattr(PgvectorIndex, "_count_up", explode)
-                with pytest.raises(RuntimeError, match="in the middle"):
-                    await index.add_chunks(
-                        some_chunks(9, "other"), embeddings(9), replace_documents={"d1"}
-                    )
-            assert await index.count() == 5
-            assert len((await index.query(None, "herd", k=50, mode="keyword")).hits) == 5
-            await index.add_chunks(some_chunks(9, "other"), embeddings(9))
-            assert await index.count() == 14
-
-    asyncio.run(scenario())
+        with monkeypatch.context() as patched:
+            patched.setattr(PgvectorIndex, "_count_up", explode)
+            with pytest.raises(RuntimeError, match="in the middle"):
+                await index.add_chunks(
+                    some_chunks(9, "other"), embeddings(9), replace_documents={"d1"}
+                )
+        assert await index.count() == 5
+        assert len((await index.query(None, "herd", k=50, mode="keyword")).hits) == 5
+        await index.add_chunks(some_chunks(9, "other"), embeddings(9))
+        assert await index.count() == 14
 
 
 def test_event_loops_do_not_share_connections(server: Server) -> None:

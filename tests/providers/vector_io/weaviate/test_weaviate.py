@@ -17,7 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError, ProviderTimeout, Unavailable
 from corral.api.fusion import MAX_CANDIDATES, RRFRanker
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.text import ANALYZER_VERSION
+from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io.weaviate import collection, index, provider
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
@@ -205,22 +205,19 @@ def test_what_is_acknowledged_is_found_where_the_server_indexes_later(server: St
     run(server, steps)
 
 
-def test_health_says_what_vector_search_does_not_find_yet(server: StandIn) -> None:
+async def test_health_says_what_vector_search_does_not_find_yet(server: StandIn) -> None:
     """A queue that outlasts `timeout_seconds` ends the wait, not the write; health counts it."""
     server.index_seconds = 60
 
-    async def steps() -> None:
-        provider = configured(server, timeout_seconds=0.5)
-        one = await provider.open_index(vector_db(), create=True)
-        await one.add_chunks(chunks("a", "b"), vectors(2))
-        assert await one.count() == 2
-        health = await provider.health()
-        assert health.status == "OK"
-        assert "does not find 2 chunks yet" in health.message
-        await one.close()
-        await provider.close()
-
-    asyncio.run(steps())
+    provider = configured(server, timeout_seconds=0.5)
+    one = await provider.open_index(vector_db(), create=True)
+    await one.add_chunks(chunks("a", "b"), vectors(2))
+    assert await one.count() == 2
+    health = await provider.health()
+    assert health.status == "OK"
+    assert "does not find 2 chunks yet" in health.message
+    await one.close()
+    await provider.close()
 
 
 def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> None:
@@ -304,36 +301,30 @@ def test_a_server_that_is_down_is_unavailable_and_recovers(server: StandIn) -> N
     run(server, steps, config={"timeout_seconds": 1})
 
 
-def test_health_says_whether_the_server_answers(server: StandIn) -> None:
+async def test_health_says_whether_the_server_answers(server: StandIn) -> None:
     """OK, then Error with the provider's name, then OK again; it never raises."""
 
-    async def ask() -> None:
-        one = configured(server)
-        assert (await one.health()).status == "OK"
-        await asyncio.to_thread(server.stop)
-        health = await one.health()
-        assert health.status == "Error"
-        assert "w1" in health.message
-        server.start()
-        assert (await one.health()).status == "OK"
-        await one.close()
-
-    asyncio.run(ask())
+    one = configured(server)
+    assert (await one.health()).status == "OK"
+    await asyncio.to_thread(server.stop)
+    health = await one.health()
+    assert health.status == "Error"
+    assert "w1" in health.message
+    server.start()
+    assert (await one.health()).status == "OK"
+    await one.close()
 
 
-def test_a_vector_db_cannot_be_opened_while_the_server_is_down(server: StandIn) -> None:
+async def test_a_vector_db_cannot_be_opened_while_the_server_is_down(server: StandIn) -> None:
     """Opening and making raise Unavailable, and do well once the server is back."""
 
-    async def steps() -> None:
-        one = configured(server)
-        await asyncio.to_thread(server.stop)
-        for create_it in (True, False):
-            with pytest.raises(Unavailable):
-                await one.open_index(vector_db(), create=create_it)
-        server.start()
-        await (await one.open_index(vector_db(), create=True)).close()
-
-    asyncio.run(steps())
+    one = configured(server)
+    await asyncio.to_thread(server.stop)
+    for create_it in (True, False):
+        with pytest.raises(Unavailable):
+            await one.open_index(vector_db(), create=create_it)
+    server.start()
+    await (await one.open_index(vector_db(), create=True)).close()
 
 
 def test_a_slow_server_is_a_timeout(server: StandIn) -> None:
@@ -665,12 +656,9 @@ def test_the_factory_is_that_of_the_spec() -> None:
     assert "NOT verified" in SPEC.description
 
 
-def test_an_orphan_is_found_and_removed(server: StandIn) -> None:
+async def test_an_orphan_is_found_and_removed(server: StandIn) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
 
-    async def scenario() -> None:
-        provider = configured(server)
-        await check_orphans(provider)
-        await provider.close()
-
-    asyncio.run(scenario())
+    provider = configured(server)
+    await check_orphans(provider)
+    await provider.close()

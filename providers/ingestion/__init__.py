@@ -1,0 +1,1 @@
+"""From a file or an address to chunks: fetch, parse, split."""

@@ -1,0 +1,163 @@
+"""Parsed documents to chunks that know their place: position, span, page, neighbors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata, derive_chunk_id
+from corral.api.embedder import Embedder
+from corral.api.errors import InvalidRequest
+from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.providers.ingestion.parsing import ParsedDocument
+from corral.providers.ingestion.splitting import Piece, Window, split
+from corral.providers.ingestion.stored import document_hash
+from corral.providers.rag.frame import item_template
+from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
+
+
+def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
+    """Return the sizes of an insert: the request's, else the registration's, overlap in scale.
+
+    Raises:
+        InvalidRequest: A size is out of range.
+    """
+    size = registered.chunk_size_in_tokens if size is None else size
+    if overlap is None:
+        overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
+    try:
+        return ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidRequest(
+            f"Chunks of {size} tokens with an overlap of {overlap}: {first['msg']}.",
+            hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
+            field=str(first["loc"][0]) if first["loc"] else "chunk_size_in_tokens",
+        ) from None
+
+
+def window_of(embedder: Embedder) -> Window | None:
+    """Return what a model reads of a text; None where that is not known.
+
+    A model whose tokenizer is not here is taken to count as cl100k does.
+    """
+    if embedder.window is None:
+        return None
+    own = embedder.tokenizer
+    return Window(tokenizer() if own is None else own_tokenizer(own), embedder.window)
+
+
+def unread(chunks: Sequence[Chunk], window: Window, model: str) -> list[str]:
+    """Return a note where a model does not read all of some chunks, else nothing."""
+    count = sum(not window.holds(chunk.content) for chunk in chunks)
+    if not count:
+        return []
+    return [
+        f"{count} of {len(chunks)} chunks are longer than the {window.size} tokens that {model} "
+        "reads: vector search does not know their ends. Leave chunk_size_in_tokens out, or "
+        "use a smaller one."
+    ]
+
+
+def chunks_of(
+    document: RAGDocument,
+    parsed: ParsedDocument,
+    chunking: ChunkingConfig,
+    vector_db: VectorDB,
+    window: Window | None = None,
+    most: int | None = None,
+) -> list[Chunk]:
+    """Split a document and return its chunks in order; equal input gives equal ids.
+
+    The metadata of each is the document's with `document_id`, `token_count` and
+    `metadata_token_count`, and the document's title where it has one. Its record
+    (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
+    into the `window`, where one is given. Where there are more than `most`, splitting ends there
+    and one more is returned.
+    """
+    pieces = split(
+        parsed.text,
+        chunk_size=chunking.chunk_size_in_tokens,
+        overlap=chunking.overlap_in_tokens,
+        markdown=parsed.markdown,
+        window=window,
+        most=most,
+    )
+    metadata: dict[str, Any] = dict(document.metadata)
+    if parsed.title and "title" not in metadata:
+        metadata["title"] = parsed.title
+    metadata["document_id"] = document.document_id
+    printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
+    cost = tokenizer().count(printed)
+    hashed = document_hash(document, chunking, vector_db, window)
+    origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
+    return [
+        Chunk(
+            chunk_id=place["chunk_id"],
+            content=piece.text,
+            metadata={**metadata, "token_count": piece.tokens, "metadata_token_count": cost},
+            chunk_metadata=origin.model_copy(update=place),
+        )
+        for piece, place in zip(pieces, _places(document.document_id, parsed, pieces), strict=True)
+    ]
+
+
+def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> ChunkMetadata:
+    now = int(time.time())
+    return ChunkMetadata(
+        document_id=document.document_id,
+        source=_source(document),
+        created_timestamp=now,
+        updated_timestamp=now,
+        chunk_tokenizer=DEFAULT_TOKENIZER,
+        chunk_embedding_model=vector_db.embedding_model,
+        chunk_embedding_dimension=vector_db.embedding_dimension,
+        metadata_token_count=metadata_cost,
+        document_origin=document.origin,
+    )
+
+
+def _places(
+    document_id: str, parsed: ParsedDocument, pieces: Sequence[Piece]
+) -> list[dict[str, Any]]:
+    """Return what the record of each piece says of its place in the document."""
+    ids = [derive_chunk_id(document_id, piece.text, n) for n, piece in enumerate(pieces)]
+    ends = [0, *(piece.end for piece in pieces)]
+    return [
+        {
+            "chunk_id": chunk_id,
+            "chunk_window": f"{piece.first_token}-{piece.first_token + piece.tokens}",
+            "content_token_count": piece.tokens,
+            "position": n,
+            "char_start": piece.start,
+            "char_end": piece.end,
+            **_pages(parsed, piece),
+            "previous_chunk_id": ids[n - 1] if n else None,
+            "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,
+            "gap_before": _gap(parsed.text[ends[n] : piece.start]) if n else None,
+        }
+        for n, (chunk_id, piece) in enumerate(zip(ids, pieces, strict=True))
+    ]
+
+
+def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:
+    """Return the page on which a piece begins, and the one on which it ends if that is another."""
+    first, last = parsed.page(piece.start), parsed.page(piece.end - 1)
+    return {"page": first, "page_end": None if last == first else last}
+
+
+def _gap(text: str) -> str | None:
+    """Return the white space between two chunks for the record; None where there is none."""
+    return text if 0 < len(text) <= MAX_GAP else None
+
+
+def _source(document: RAGDocument) -> str | None:
+    """Return where a document says it is from; a `data:` URI is content and not a place."""
+    if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
+        return document.content.uri
+    source = document.metadata.get("source")
+    return source if isinstance(source, str) else None

@@ -1,0 +1,245 @@
+"""Read documents in processes of their own, which end when one takes too long.
+
+A PDF of 2 KB can keep PDFium busy for hours, in one call that no thread can interrupt; other
+readers hold the interpreter's lock, and a broken file can crash any of them. So each document that
+is not a short text is read in a child process. A watchdog in it ends it when a document's time is
+over (also when this process is gone), and the system bounds its memory. A child reads one document
+at a time, as PDFium demands, and is started when the first one comes.
+
+What goes through the pipes is a line of JSON and then the document or its text: nothing that a
+document could make of a reader can run code in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import IO, Any, TypeVar, cast
+
+from corral.api.errors import CorralError, InvalidRequest, MissingDependency
+from corral.providers.config import DocumentLimits, RagSettings
+from corral.providers.ingestion.bounds import beyond
+from corral.providers.ingestion.parsing import (
+    ParsedDocument,
+    is_plain_text,
+    parse,
+    parse_data_uri,
+)
+from corral.providers.vector_io._shared.threads import Threads
+
+SHORT_TEXT = 1 << 18
+"""Characters of plain text that this process reads itself, in a few milliseconds."""
+
+MIB = 1 << 20
+
+_ERRORS: dict[str, type[CorralError]] = {
+    kind.__name__: kind for kind in (InvalidRequest, MissingDependency)
+}
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Reads documents, so many at a time, in threads and processes that do nothing else.
+
+    Args:
+        settings: How many at a time, and the limits of each.
+    """
+
+    def __init__(self, settings: RagSettings) -> None:
+        self._limits = settings.document_limits
+        self._threads = Threads("reading", None, most=settings.max_concurrent_readings)
+        self._idle: deque[_Child] = deque()
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call `work` in one of the threads and return what it returns."""
+        return await self._threads.run(work, *arguments)
+
+    async def read(self, content: str | bytes, mime_type: str | None) -> ParsedDocument:
+        """Return the text of a document.
+
+        Raises:
+            InvalidRequest: As `parse`, or it takes more time or memory than the limits allow.
+            MissingDependency: The package that reads this type is not installed.
+        """
+        if isinstance(content, str) and len(content) <= SHORT_TEXT and is_plain_text(mime_type):
+            return await self.run(parse, content, mime_type, self._limits)
+        return await self.run(self._in_child, content, mime_type)
+
+    async def read_data_uri(self, uri: str, mime_type: str | None) -> ParsedDocument:
+        """Return the text of the document in a `data:` URI, as `read` does."""
+        return await self.run(self._in_child, uri, mime_type, True)
+
+    def _in_child(
+        self, content: str | bytes, mime_type: str | None, is_data_uri: bool = False
+    ) -> ParsedDocument:
+        child = self._child()
+        try:
+            answer = child.call(content, mime_type, is_data_uri)
+        except (EOFError, OSError, ValueError):
+            raise child.cause_of_death() from None
+        self._idle.append(child)
+        if isinstance(answer, CorralError):
+            raise answer
+        return answer
+
+    def _child(self) -> _Child:
+        """Return a process that has nothing to do."""
+        with contextlib.suppress(IndexError):
+            while True:
+                child = self._idle.pop()
+                if child.lives():
+                    return child
+        return _Child(self._limits)
+
+
+class _Child:
+    """A process that reads documents."""
+
+    def __init__(self, limits: DocumentLimits) -> None:
+        self._limits = limits
+        self._started = 0.0
+        # -P: a folder named corral where the server happens to be started is not imported.
+        command = [sys.executable, "-P", "-m", __name__]
+        quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread takes memory
+        self._process = subprocess.Popen(  # noqa: S603 - this very module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # it may quote the document
+            env={**os.environ, **quiet},
+        )
+        self._end = weakref.finalize(self, _end, self._process)
+
+    def lives(self) -> bool:
+        """Return True if the process has not ended."""
+        return self._process.poll() is None
+
+    def call(
+        self, content: str | bytes, mime_type: str | None, is_data_uri: bool
+    ) -> ParsedDocument | CorralError:
+        """Return what the process made of a document.
+
+        Raises:
+            EOFError, OSError, ValueError: The process ended.
+        """
+        questions, answers = _pipes(self._process)
+        self._started = time.monotonic()
+        limits = self._limits.model_dump()
+        asked = {"mime_type": mime_type, "is_data_uri": is_data_uri, "limits": limits}
+        _send(questions, asked, content)
+        said, text = _receive(answers)
+        if "error" in said:
+            return _error(said["error"], said["state"])
+        starts, unread = tuple(said["page_starts"]), tuple(said["unread"])
+        return ParsedDocument(str(text), said["markdown"], said["title"], starts, unread)
+
+    def cause_of_death(self) -> InvalidRequest:
+        """Return why the process ended, after its end."""
+        took = time.monotonic() - self._started
+        self._end()
+        if took >= self._limits.max_seconds:
+            return beyond("seconds to read", self._limits.max_seconds, "max_seconds")
+        return InvalidRequest(
+            "The file cannot be read: its reader broke down.",
+            hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib.",
+            field="content",
+        )
+
+
+def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
+    return cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in _pipes(process):
+        with contextlib.suppress(OSError):
+            pipe.close()
+
+
+def _send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
+    is_text = isinstance(body, str)
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    pipe.write(json.dumps({**head, "size": len(data), "is_text": is_text}).encode() + b"\n")
+    pipe.write(data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
+    """Return what `_send` sent; raise EOFError where the other side has ended."""
+    line = pipe.readline()
+    if not line:
+        raise EOFError
+    head = json.loads(line)
+    data = pipe.read(head["size"])
+    if len(data) < head["size"]:
+        raise EOFError
+    return head, data.decode("utf-8", "surrogatepass") if head["is_text"] else data
+
+
+def _error(kind: str, state: dict[str, Any]) -> CorralError:
+    """Return an error of the other process, whatever its class is made from."""
+    error = _ERRORS[kind].__new__(_ERRORS[kind])
+    error.args = (state["message"],)
+    error.__dict__.update(state)
+    return error
+
+
+def serve() -> None:
+    """Read documents from standard input and write their texts to standard output until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a package prints is no answer
+    bounded = False
+    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
+        while True:
+            asked, content = _receive(sys.stdin.buffer)
+            limits = DocumentLimits.model_validate(asked["limits"])
+            bounded = bounded or _bound_memory(limits)
+            faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
+            head, text = _answer(content, asked, limits)
+            faulthandler.cancel_dump_traceback_later()
+            _send(answers, head, text)
+
+
+def _answer(
+    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
+) -> tuple[dict[str, Any], str]:
+    """Return what to say of a document, and its text."""
+    read = cast("Callable[..., ParsedDocument]", parse_data_uri if asked["is_data_uri"] else parse)
+    try:
+        parsed = read(content, asked["mime_type"], limits)
+    except MemoryError:
+        error: CorralError = beyond("MiB to read", limits.max_memory_mib, "max_memory_mib")
+    except (InvalidRequest, MissingDependency) as refusal:
+        error = refusal
+    else:
+        return {**asdict(parsed), "text": None}, parsed.text
+    return {"error": type(error).__name__, "state": vars(error)}, ""
+
+
+def _bound_memory(limits: DocumentLimits) -> bool:
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return True
+    most = limits.max_memory_mib * MIB
+    with contextlib.suppress(ValueError, OSError):  # a lower bound holds already
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    return True
+
+
+if __name__ == "__main__":
+    serve()

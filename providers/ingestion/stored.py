@@ -1,0 +1,147 @@
+"""What is known of documents that are stored: whether one is whole, unchanged, and from where.
+
+Each chunk's record carries a hash of what its document was made from. A document whose chunks are
+all there and all carry the hash that it would get now need not be read and embedded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+
+import numpy as np
+
+from corral.api.checks import MAX_K
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Conflict
+from corral.api.rag import URL, RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDB
+from corral.providers.ingestion.splitting import Window
+
+_READ_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A stored document.
+
+    Attributes:
+        hash: Of what it was made from; None where chunks are missing or do not agree.
+        origin: As its sender gave it, or None.
+        source: The place that its metadata names, or None.
+    """
+
+    hash: str | None
+    origin: str | None
+    source: str | None
+
+
+def document_hash(
+    document: RAGDocument,
+    chunking: ChunkingConfig,
+    vector_db: VectorDB,
+    window: Window | None = None,
+) -> str | None:
+    """Return a hash of all that decides on a document's chunks; None where a URL answers with it.
+
+    The version of Corral is part of it, since it may read and split documents in another way.
+    """
+    content = document.content.uri if isinstance(document.content, URL) else document.content
+    if isinstance(document.content, URL) and content[:5].lower() != "data:":
+        return None
+    rest = [
+        _version(), isinstance(document.content, URL), document.document_id, document.mime_type,
+        document.metadata, document.origin, chunking.model_dump(mode="json"),
+        vector_db.embedding_model, vector_db.embedding_dimension, window and window.size,
+    ]  # fmt: skip
+    made = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    made.update(content.encode("utf-8", "surrogatepass"))
+    return made.hexdigest()
+
+
+@cache
+def _version() -> str:
+    return metadata.version("corral-rag")
+
+
+async def known_documents(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, Known]:
+    """Return those of some documents that are stored, by id.
+
+    One filtered query where they have fewer than 1,000 chunks together, more queries where not.
+    """
+    if not document_ids:
+        return {}
+    chunks = await _some_chunks(index, document_ids)
+    if len(chunks) < MAX_K:
+        ids = {chunk.document_id for chunk in chunks} & set(document_ids)
+        return {i: _known([c for c in chunks if c.document_id == i]) for i in ids if i}
+    if len(document_ids) == 1:
+        return {document_ids[0]: _known(await _all_chunks(index, document_ids[0]))}
+    half = len(document_ids) // 2
+    first = await known_documents(index, document_ids[:half])
+    return first | await known_documents(index, document_ids[half:])
+
+
+async def unchanged(
+    index: EmbeddingIndex, hashes: dict[str, str | None], origins: dict[str, str | None]
+) -> set[str]:
+    """Return the ids of documents that are stored as they would be stored now.
+
+    Args:
+        index: Where.
+        hashes: By document id, what `document_hash` says of it.
+        origins: By document id, where it must be from if it is stored; documents that are not in
+            it, and None here or there, may be from anywhere.
+
+    Raises:
+        Conflict: A stored document is from elsewhere.
+    """
+    found = await known_documents(index, list(hashes))
+    for document_id, known in found.items():
+        wanted = origins.get(document_id)
+        if wanted and known.origin and known.origin != wanted:
+            place = f" ({known.source})" if known.source else ""
+            raise Conflict(
+                f"Document {document_id!r} is stored already, from another place{place}.",
+                hint="Choose another document_id, or replace it with same_origin_only: false.",
+                field="documents",
+            )
+    return {i for i, known in found.items() if known.hash and known.hash == hashes[i]}
+
+
+async def _some_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> list[Chunk]:
+    any_direction = np.eye(1, index.vector_db.embedding_dimension, dtype=np.float32)[0]
+    found = await index.query(
+        any_direction,
+        k=MAX_K,
+        mode=SearchMode.VECTOR,
+        filters={"type": "in", "key": "document_id", "value": list(document_ids)},
+    )
+    return [hit.chunk for hit in found.hits]
+
+
+async def _all_chunks(index: EmbeddingIndex, document_id: str) -> list[Chunk]:
+    ids = await index.document_chunk_ids(document_id)
+    pages = [ids[start : start + _READ_AT_ONCE] for start in range(0, len(ids), _READ_AT_ONCE)]
+    return [chunk for page in pages for chunk in await index.get_chunks(page)]
+
+
+def _known(chunks: Sequence[Chunk]) -> Known:
+    """Return what is known of the document that some chunks are all of."""
+    records = [chunk.chunk_metadata for chunk in chunks if chunk.chunk_metadata]
+    hashes = {record.document_hash for record in records}
+    last = max(records, key=lambda record: record.position or 0, default=None)
+    whole = {record.position for record in records} == set(range(len(chunks)))
+    agreed = len(hashes) == 1 and whole and last is not None and last.next_chunk_id is None
+    origins = [record.document_origin for record in records if record.document_origin]
+    sources = [record.source for record in records if record.source]
+    return Known(
+        hashes.pop() if agreed else None,
+        origins[0] if origins else None,
+        sources[0] if sources else None,
+    )

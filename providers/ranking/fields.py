@@ -1,0 +1,55 @@
+"""Which texts of a chunk keyword search reads, and how much each of their terms counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from corral.api.chunks import Chunk
+from corral.providers.ranking.text import Analyzer
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkTerms:
+    """What BM25 knows of one chunk.
+
+    Attributes:
+        frequencies: By term, the sum over the fields of weight times count, above 0.
+        length: Number of terms over all fields, repeated ones included; not weighted.
+    """
+
+    frequencies: Mapping[str, float]
+    length: int
+
+
+def field_texts(chunk: Chunk, fields: Iterable[str]) -> Iterator[str]:
+    """Yield the text of each field: `content`, or the metadata under that key, "" for none.
+
+    The elements of a list are joined by line breaks. Numbers count as text; booleans, null and
+    objects do not.
+    """
+    for field in fields:
+        value = chunk.content if field == "content" else chunk.metadata.get(field)
+        values = value if isinstance(value, list) else [value]
+        yield "\n".join(
+            str(item)
+            for item in values
+            if isinstance(item, str | int | float) and not isinstance(item, bool)
+        )
+
+
+def chunk_terms(chunk: Chunk, weights: Mapping[str, float], analyzer: Analyzer) -> ChunkTerms:
+    """Return the terms of a chunk's fields with their weighted frequencies.
+
+    Args:
+        chunk: It is not changed.
+        weights: Weight by field, above 0: a registration's `field_weights`.
+        analyzer: The analyzer of its language.
+    """
+    frequencies: dict[str, float] = {}
+    length = 0
+    for text, weight in zip(field_texts(chunk, weights), weights.values(), strict=True):
+        for term in analyzer.terms(text):
+            frequencies[term] = frequencies.get(term, 0.0) + weight
+            length += 1
+    return ChunkTerms(frequencies, length)

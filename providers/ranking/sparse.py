@@ -1,0 +1,322 @@
+"""BM25 by sparse vectors: keyword search on engines that know inner products of sparse vectors.
+
+    BM25(q, d) = sum over the terms of q of  idf(t) * term_weight(f, len, avg)        (see bm25.py)
+
+The engine stores the term weights of a chunk as a sparse vector and is asked with the idf of the
+query's terms. Two things stand between its scores and the definition, and are mended here:
+
+* *The average length moves* with every write, the stored weights do not. So each chunk records the
+  average that its weights were computed with (`reference`, on a fixed grid), and the engine only
+  proposes candidates: `best_matches` computes their scores anew, from frequencies and lengths
+  stored beside the vector and from the statistics of the moment. It knows by how much a stored
+  weight can be off, and asks for more candidates until nothing better can be missing. Answers are
+  those of the definition, whatever the order of writes. Nothing is ever reindexed.
+* *Terms become numbers.* A term's key is 53 bits of BLAKE2b (exact in JSON and in a double), and
+  its dimension in the sparse vector is that modulo 2^32 - 2 (the largest index that Milvus takes).
+  Among a million terms some hundred pairs share a dimension: a chunk is then proposed for a word
+  it does not hold, and dropped when its score is computed by keys. Two terms share a key with a
+  probability of 6e-5 among a million; then a search for one finds the other.
+
+Statistics are counted by the engine when they are needed (how many chunks have each length, how
+many hold a term), never kept beside it, so deletions, restarts and other writers cannot bend them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.ranking.text import Analyzer
+
+KEY_BITS = 53
+"""Bits of a term's key: the most that a double, and so any JSON reader, keeps exactly."""
+
+DIMENSIONS = 2**32 - 2
+"""Number of dimensions of the sparse vectors; indices are 0 to 2^32 - 3."""
+
+REFERENCE_STEP = 1.02
+"""Ratio of neighbors on the grid of average lengths: a weight is off by 1 % at most for it."""
+
+BAND_WIDTH = 1.25
+"""References within this ratio are searched together, so that the bound of each search is tight:
+a few chunks written when the average was far from today's must not loosen the bound of all."""
+
+_ROUNDING = 1.00001  # engines add in float32; 100 times the error seen
+_GROWTH = 4
+
+
+@lru_cache(maxsize=1 << 16)
+def term_key(term: str) -> int:
+    """Return the key of a term, in [0, 2^53): the same in every process and release."""
+    digest = hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> (64 - KEY_BITS)
+
+
+def dimension_of(key: int) -> int:
+    """Return the dimension of a term's weight in a sparse vector, in [0, 2^32 - 3]."""
+    return key % DIMENSIONS
+
+
+def reference_of(average: float) -> int:
+    """Return the step of the grid that is nearest to an average length; 0 where there is none."""
+    return round(math.log(average) / math.log(REFERENCE_STEP)) if average > 0 else 0
+
+
+def reference_average(reference: int) -> float:
+    """Return the average length of a step of the grid."""
+    return float(REFERENCE_STEP**reference)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseChunk:
+    """What an engine stores of one chunk for keyword search.
+
+    Attributes:
+        keys: Keys of its terms, ascending, distinct.
+        frequencies: Frequency of each, above 0: the sum over the fields of weight times count.
+        length: Number of its terms over all fields.
+        reference: The step of the average length that `vector` uses.
+    """
+
+    keys: list[int]
+    frequencies: list[float]
+    length: int
+    reference: int
+
+    def vector(self) -> tuple[list[int], list[float]]:
+        """Return the sparse vector: ascending distinct dimensions, and weights in (0, 2.2).
+
+        Where two terms share a dimension their weights add up: a score from the vector is never
+        below the true one for lack of a term.
+        """
+        if not self.keys:
+            return [], []
+        weights = term_weight(
+            np.array(self.frequencies), self.length, reference_average(self.reference)
+        )
+        total: dict[int, float] = {}
+        for key, weight in zip(self.keys, weights.tolist(), strict=True):
+            dimension = dimension_of(key)
+            total[dimension] = total.get(dimension, 0.0) + weight
+        return sorted(total), [total[dimension] for dimension in sorted(total)]
+
+
+def sparse_chunk(terms: ChunkTerms, reference: int) -> SparseChunk:
+    """Return what is stored of a chunk with these terms.
+
+    Args:
+        terms: From `fields.chunk_terms`.
+        reference: `reference_of` the average length of the vector DB, as the writer knows it. Any
+            value gives right answers; one near the truth gives quick ones.
+    """
+    found = {term_key(term): frequency for term, frequency in terms.frequencies.items()}
+    keys = sorted(found)
+    return SparseChunk(keys, [found[key] for key in keys], terms.length, reference)
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What BM25 needs to know of a vector DB, counted by its engine.
+
+    Attributes:
+        lengths: By length, the number of chunks that have it.
+        references: By reference, the number of chunks stored with it.
+    """
+
+    lengths: Mapping[int, int]
+    references: Mapping[int, int]
+
+    @property
+    def count(self) -> int:
+        """The number of chunks."""
+        return sum(self.lengths.values())
+
+    @property
+    def average(self) -> float:
+        """The mean length of a chunk; 0 where no chunk has a term."""
+        total = sum(length * number for length, number in self.lengths.items())
+        return total / self.count if self.count else 0.0
+
+    def reference_with(self, lengths: Sequence[int]) -> int:
+        """Return the reference for chunks of these lengths that are about to be added."""
+        total = self.average * self.count + sum(lengths)
+        return reference_of(total / (self.count + len(lengths))) if lengths else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A chunk that the engine proposes, best first by `score`.
+
+    Attributes:
+        chunk_id: The chunk.
+        score: The inner product as the engine computed it.
+        keys, frequencies, length: As stored, see `SparseChunk`; lists, or arrays of int64 and
+            float64, which are quicker.
+        passes: Whether it may be in the answer; for filters that an engine can only narrow down.
+    """
+
+    chunk_id: str
+    score: float
+    keys: Sequence[int] | NDArray[np.int64]
+    frequencies: Sequence[float] | NDArray[np.float64]
+    length: int
+    passes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A chunk with its BM25, above 0, and the query's terms that it holds."""
+
+    chunk_id: str
+    score: float
+    terms: tuple[str, ...]
+
+
+Fetch = Callable[[Sequence[int] | None, int], Awaitable[Sequence[Proposal]]]
+"""Called with the references to search (None for all) and the number of proposals wanted."""
+
+
+class SparseQuery:
+    """The terms of a query; empty for a text without a word.
+
+    Args:
+        text: Any text. Its terms are joined by OR, and a repeated one counts as often.
+        analyzer: The analyzer of the vector DB's language.
+    """
+
+    def __init__(self, text: str, analyzer: Analyzer) -> None:
+        self._wanted = dict(sorted(Counter(analyzer.terms(text)).items()))
+        self.terms = tuple(self._wanted)
+        self.keys = tuple(term_key(term) for term in self.terms)
+
+    def weights(self, document_frequencies: Sequence[int], count: int) -> dict[int, float]:
+        """Return by key the weight, idf times repetitions, of the terms that some chunk holds.
+
+        Args:
+            document_frequencies: For each of `keys`, the number of chunks that hold it.
+            count: The number of chunks. A frequency above it, which a write between two counts
+                can leave, counts as this.
+        """
+        found = zip(self.keys, self._wanted.values(), document_frequencies, strict=True)
+        return {
+            key: idf(min(number, count), count) * wanted
+            for key, wanted, number in found
+            if number > 0 and count > 0
+        }
+
+    def held(self, keys: Collection[int]) -> tuple[str, ...]:
+        """Return the terms among these keys."""
+        pairs = zip(self.terms, self.keys, strict=True)
+        return tuple(term for term, key in pairs if key in keys)
+
+
+def query_vector(weights: Mapping[int, float]) -> tuple[list[int], list[float]]:
+    """Return the sparse vector of a query: ascending distinct dimensions, weights above 0.
+
+    Of two terms that share a dimension the larger weight counts, so that the engine's score is
+    not below the true one.
+    """
+    largest: dict[int, float] = {}
+    for key, weight in weights.items():
+        dimension = dimension_of(key)
+        largest[dimension] = max(weight, largest.get(dimension, 0.0))
+    return sorted(largest), [largest[dimension] for dimension in sorted(largest)]
+
+
+async def best_matches(
+    query: SparseQuery,
+    weights: Mapping[int, float],
+    statistics: Statistics,
+    k: int,
+    fetch: Fetch,
+) -> list[Match]:
+    """Return the k best chunks by the definition of BM25, ties by chunk_id, from an engine.
+
+    Proposals are fetched in growing numbers until none of those left out can belong to the answer:
+    a chunk's true score is at most `_most` of its band times the engine's score.
+
+    Args:
+        query: The query.
+        weights: Of `query.weights`.
+        statistics: As of now.
+        k: Most matches wanted, >= 1.
+        fetch: Asks the engine with `query_vector(weights)`; at most the number wanted, best first.
+    """
+    average = statistics.average
+    if not weights or not average > 0:
+        return []
+    open_bands, limit = _bands(statistics), 2 * k + 20
+    scores: dict[str, float] = {}
+    seen: dict[str, Proposal] = {}
+    while open_bands:
+        answers = await asyncio.gather(*(fetch(band, limit) for band in open_bands))
+        proposals = [proposal for answer in answers for proposal in answer if proposal.passes]
+        scores |= _scored(weights, average, proposals)
+        seen |= {proposal.chunk_id: proposal for proposal in proposals}
+        best = sorted(scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))[:k]
+        last = scores[best[-1]] if len(best) == k else 0.0
+        open_bands = [
+            band
+            for band, answer in zip(open_bands, answers, strict=True)
+            if len(answer) == limit
+            and answer[-1].score * _most(band or statistics.references, average) >= last
+        ]
+        limit *= _GROWTH
+    return [
+        Match(i, scores[i], query.held(frozenset(np.asarray(seen[i].keys).tolist()))) for i in best
+    ]
+
+
+def _bands(statistics: Statistics) -> list[Sequence[int] | None]:
+    """Group the references in use by their distance from today's average; [None] for one group."""
+    now = math.log(statistics.average)
+    groups: dict[int, list[int]] = {}
+    for reference in sorted(statistics.references):
+        distance = reference * math.log(REFERENCE_STEP) - now
+        groups.setdefault(round(distance / math.log(BAND_WIDTH)), []).append(reference)
+    return [None] if len(groups) <= 1 else list(groups.values())
+
+
+def _most(references: Sequence[int] | Mapping[int, int], average: float) -> float:
+    """Return by how much a true score can exceed the engine's, as a factor.
+
+    With norm = 1 - b + b len / avg, the ratio of the true weight to the stored one is
+    (f + k1 norm_stored) / (f + k1 norm_true) <= max(1, norm_stored / norm_true)
+    <= max(1, avg_true / avg_stored).
+    """
+    lowest = min(references, default=reference_of(average))
+    return max(1.0, average / reference_average(lowest)) * _ROUNDING
+
+
+def _scored(
+    weights: Mapping[int, float], average: float, proposals: Sequence[Proposal]
+) -> dict[str, float]:
+    """Return by chunk_id the score of each proposal that holds a term.
+
+    Terms are added in the order of keys, so that chunks with equal terms have equal scores.
+    """
+    if not proposals:
+        return {}
+    rows = np.repeat(np.arange(len(proposals)), [len(proposal.keys) for proposal in proposals])
+    keys = np.concatenate([np.asarray(proposal.keys, np.int64) for proposal in proposals])
+    frequencies = np.concatenate([np.asarray(p.frequencies, np.float64) for p in proposals])
+    lengths = np.array([proposal.length for proposal in proposals])
+    wanted = np.array(sorted(weights), np.int64)
+    places = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
+    held = wanted[places] == keys
+    rows, places = rows[held], places[held]
+    factors = np.array([weights[key] for key in wanted.tolist()])[places]
+    parts = term_weight(frequencies[held], lengths[rows], average) * factors
+    totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
+    pairs = zip(proposals, totals, strict=True)
+    return {proposal.chunk_id: total for proposal, total in pairs if total > 0}

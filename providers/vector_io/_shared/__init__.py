@@ -1,0 +1,1 @@
+"""What engines share to store: threads, names, clients, undo."""

@@ -1,0 +1,309 @@
+"""The index of one vector DB whose chunks are in one SQLite file, whatever searches its vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.filters import Filter
+from corral.api.hits import Candidate
+from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.exact import Nearest
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.config import ChunkFileConfig
+from corral.providers.vector_io._sqlite.filters import FilterMemory
+from corral.providers.vector_io._sqlite.matrix import StaleRead
+from corral.providers.vector_io._sqlite.postings import LexicalIndex
+from corral.providers.vector_io._sqlite.rows import (
+    chunk_ids_after,
+    chunk_ids_of,
+    count_up,
+    documents_after,
+    insert_rows,
+    read_chunks,
+    record_of,
+    remove_rows,
+    rows_of_chunks,
+    rows_of_documents,
+)
+from corral.providers.vector_io._sqlite.schema import (
+    connect,
+    driver_errors,
+    prepare,
+    state,
+    transaction,
+)
+
+SUFFIXES = ("", "-wal", "-shm")
+"""The files of one SQLite database."""
+
+
+class VectorSearcher(Protocol):
+    """What finds the nearest embeddings of a chunk file. Safe to use from many threads."""
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Nearest:
+        """Return the k nearest rows, and those tied with the last, best first.
+
+        Args:
+            connection: In a read transaction.
+            query: Shape (dimension,); length 1 where the embeddings are normalized.
+            k: How many rows are wanted, >= 1.
+            allowed: The rows that may be returned; None for all.
+
+        Returns:
+            Raw scores as `api.scoring` takes them: cosine, inner product or minus the distance.
+            The transaction sees all of the rows.
+
+        Raises:
+            StaleRead: What is in memory is newer than the transaction.
+        """
+
+
+class ChunkFileIndex(EmbeddingIndex):
+    """Chunks in one SQLite file; every public method is the contract's.
+
+    The work runs in threads, each with a connection of its own from a pool. Reads see one state of
+    the file; writes wait for each other, also across processes.
+
+    Args:
+        vector_db: The registration.
+        path: The file, which exists.
+        config: The provider's settings.
+        vectors: What searches the embeddings.
+        extension: A library of SQLite functions that `vectors` needs.
+    """
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        path: Path,
+        config: ChunkFileConfig,
+        vectors: VectorSearcher,
+        extension: str | None = None,
+    ) -> None:
+        super().__init__(vector_db)
+        self._path = path
+        self._busy_timeout_seconds = config.busy_timeout_seconds
+        self._extension = extension
+        self._connections: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
+        self._lexical = LexicalIndex(
+            vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
+        )
+        self._filters = FilterMemory()
+        self._vectors = vectors
+
+    def prepare(self) -> None:
+        """Create or migrate the tables.
+
+        Raises:
+            ConfigError: A newer Corral wrote the file.
+        """
+        with self._connection() as connection:
+            prepare(connection, self._lexical)
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self._delete_written, chunk_ids)
+
+    async def _count(self) -> int:
+        return await asyncio.to_thread(self._count_rows)
+
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit)
+
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await asyncio.to_thread(self._documents_after, after, limit)
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_of_document, document_id)
+
+    async def _drop(self) -> None:
+        await self._close()
+        await asyncio.to_thread(self._unlink)
+
+    async def _close(self) -> None:
+        """Close the connections."""
+        while True:
+            try:
+                self._connections.get_nowait().close()
+            except queue.Empty:
+                return
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _search_vectors(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
+    ) -> list[Candidate]:
+        while True:
+            try:
+                with self._reading() as connection:
+                    allowed = self._filters.passing(connection, filter_)
+                    nearest = self._vectors.search(connection, embedding, k, allowed)
+                    ids = chunk_ids_of(connection, nearest.rows.tolist())
+            except StaleRead:  # a faster query has seen a newer write; then so can this one
+                continue
+            pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
+            return _in_order((Candidate(ids[row], score) for row, score in pairs), k)
+
+    def _search_words(
+        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+    ) -> list[Candidate]:
+        with self._reading() as connection:
+            hits = self._lexical.search(
+                connection,
+                text,
+                k,
+                count=state(connection, "count"),
+                version=state(connection, "version"),
+                allowed=self._filters.passing(connection, filter_),
+                fuzzy=fuzzy,
+            )
+            ids = chunk_ids_of(connection, [hit.row for hit in hits])
+        return _in_order(
+            (
+                Candidate(ids[hit.row], hit.score, matched_terms=hit.terms)
+                for hit in hits
+                if hit.row in ids
+            ),
+            k,
+        )
+
+    def _read(self, chunk_ids: Sequence[str], include_embeddings: bool) -> list[Chunk]:
+        with self._reading() as connection:
+            return read_chunks(connection, chunk_ids, include_embeddings=include_embeddings)
+
+    def _count_rows(self) -> int:
+        with self._reading() as connection:
+            return state(connection, "count")
+
+    def _ids_after(self, after: str, limit: int) -> list[str]:
+        with self._reading() as connection:
+            return chunk_ids_after(connection, after, limit)
+
+    def _documents_after(self, after: str, limit: int) -> list[DocumentCount]:
+        with self._reading() as connection:
+            return documents_after(connection, after, limit)
+
+    def _ids_of_document(self, document_id: str) -> list[str]:
+        with self._reading() as connection:
+            rows = rows_of_documents(connection, [document_id])
+            return list(chunk_ids_of(connection, rows).values())
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        """Write chunks in one transaction. What takes long and needs no file is done before it."""
+        terms = [self._lexical.analyze(chunk) for chunk in chunks]
+        records = [record_of(chunk) for chunk in chunks]
+        norms = (embeddings.astype(np.float64) ** 2).sum(axis=1).tolist()
+        with self._writing() as connection:
+            gone = rows_of_chunks(connection, [chunk.chunk_id for chunk in chunks])
+            gone |= rows_of_documents(connection, replace_documents)
+            remove_rows(connection, sorted(gone), self._lexical)
+            rows = insert_rows(connection, chunks, records, embeddings, norms)
+            self._lexical.add(connection, zip(rows, terms, strict=True))
+            count_up(connection, len(rows) - len(gone))
+
+    def _delete_written(self, chunk_ids: Sequence[str]) -> None:
+        with self._writing() as connection:
+            gone = sorted(rows_of_chunks(connection, chunk_ids))
+            remove_rows(connection, gone, self._lexical)
+            count_up(connection, -len(gone))
+
+    def _unlink(self) -> None:
+        for suffix in reversed(SUFFIXES):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+    # --- connections -------------------------------------------------------------------------
+
+    @contextmanager
+    def _connection(self) -> Iterator[apsw.Connection]:
+        """Lend a connection; after an error it is closed, since its state is unknown."""
+        with driver_errors(self.vector_db.provider_id):
+            try:
+                connection = self._connections.get_nowait()
+            except queue.Empty:
+                connection = self._connect()
+            try:
+                yield connection
+            except BaseException:
+                connection.close(force=True)
+                raise
+            self._connections.put(connection)
+
+    def _connect(self) -> apsw.Connection:
+        try:
+            return connect(self._path, self._busy_timeout_seconds, self._extension)
+        except apsw.CantOpenError:
+            if self._path.exists():
+                raise
+            raise NotFound(
+                f"The file of vector DB {self.vector_db.identifier!r} is gone.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            ) from None
+
+    @contextmanager
+    def _reading(self) -> Iterator[apsw.Connection]:
+        with self._connection() as connection, transaction(connection, "DEFERRED"):
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[apsw.Connection]:
+        with self._connection() as connection, transaction(connection):
+            yield connection
+
+
+def _in_order(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
+    """Order ties, of which there may be more than k in all, by chunk_id, and take the first k."""
+    return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]

@@ -1,0 +1,311 @@
+"""BM25 over SQLite's FTS5: the keyword index of SQLite and of engines without one of our kind.
+
+FTS5 stores the inverted index, transactionally, and computes the saturated term weights; the
+ranking is Corral's one definition of BM25 (`bm25.py`). FTS5's own `rank` is not used as it stands,
+for two reasons: its idf is cut off at 1e-6 for a term that more than half of the chunks hold, so
+that in a small vector DB every score is next to nothing; and it scores every match of a common
+word anew in each query. Here each term's postings are read once, kept in a bounded memory of
+arrays until the next write, and added up. Common words are the ones that stay there.
+
+A chunk's length is the number of its terms over all fields; its frequency of a term is the sum over
+the fields of weight times count.
+
+A fuzzy search also takes the postings of similar terms (`similar.py`). The vocabulary that they are
+looked for in is a table of its own, since reading it out of FTS5 means reading all postings. It is
+added to and never taken from, so that each copy in memory follows it by reading what is new; a word
+whose chunks are all gone is passed over, as it has no postings.
+
+The caller owns the connection, the transaction and the row numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.providers.ranking.bm25 import idf
+from corral.providers.ranking.fields import field_texts
+from corral.providers.ranking.rows import RowSet, best_rows
+from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
+from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
+
+_LAYOUT = 1  # raise it with every change of the tables
+
+LEXICAL_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
+"""An index of another version is made anew: its tables or its terms differ."""
+
+_FTS5_SMALLEST_IDF = 1e-6
+_POSTING = np.dtype([("row", np.int64), ("weight", np.float64)])
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalHit:
+    """A row with its BM25 score, above 0, and the query's terms that it holds."""
+
+    row: int
+    score: float
+    terms: tuple[str, ...]
+
+
+class LexicalIndex:
+    """The keyword index of one vector DB. Safe to use from many threads, each with a connection.
+
+    Args:
+        field_weights: Weight by field: `content`, or a metadata key whose text (or list of texts)
+            is searched too.
+        language: Name of the language for stemming and stop words.
+        memory_mib: Bound of the postings kept in memory, in MiB.
+    """
+
+    def __init__(
+        self, field_weights: Mapping[str, float], language: str, *, memory_mib: float = 64
+    ) -> None:
+        self._fields = tuple(field_weights)
+        self._weights = tuple(field_weights.values())
+        self._analyzer = analyzer(language)
+        self._kept = _Postings(int(memory_mib * 2**20))
+        self._vocabulary = _Followed()
+
+    def create(self, connection: apsw.Connection) -> None:
+        """Make the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
+        columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
+        # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
+        connection.execute(
+            f"CREATE VIRTUAL TABLE lexical USING fts5({columns}, content='',"
+            " contentless_delete=1, tokenize='ascii')"
+        )
+        connection.execute("CREATE VIRTUAL TABLE lexical_terms USING fts5vocab(lexical, row)")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS lexical_words"
+            " (number INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT NOT NULL UNIQUE) STRICT"
+        )
+        connection.execute("DELETE FROM lexical_words")
+
+    def drop(self, connection: apsw.Connection) -> None:
+        """Drop the tables, but for the words, whose numbers must never come again."""
+        connection.execute("DROP TABLE IF EXISTS lexical_terms")
+        connection.execute("DROP TABLE IF EXISTS lexical")
+
+    def analyze(self, chunk: Chunk) -> tuple[str, ...]:
+        """Return a chunk's terms, one string a field, as `add` takes them. No connection needed."""
+        return tuple(
+            " ".join(self._analyzer.terms(text)) for text in field_texts(chunk, self._fields)
+        )
+
+    def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
+        """Index new rows, given with what `analyze` returned for them."""
+        rows = list(rows)
+        marks = ", ".join("?" for _ in self._fields)
+        columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
+        connection.executemany(
+            f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - numbers
+            ((row, *terms) for row, terms in rows),
+        )
+        words = {term for _, fields in rows for field in fields for term in field.split(" ")}
+        connection.executemany(
+            "INSERT OR IGNORE INTO lexical_words(word) VALUES (?)",
+            ((word,) for word in sorted(filter(is_word, words))),
+        )
+
+    def delete(self, connection: apsw.Connection, rows: Sequence[int]) -> None:
+        """Remove rows."""
+        connection.executemany("DELETE FROM lexical WHERE rowid = ?", ((row,) for row in rows))
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        query: str,
+        k: int,
+        *,
+        count: int,
+        version: int,
+        allowed: RowSet | None = None,
+        fuzzy: bool = False,
+    ) -> list[LexicalHit]:
+        """Return the best rows that hold a term of the query, and those tied with the last.
+
+        Args:
+            connection: In a read transaction, so that all terms are of one state.
+            query: Any text; its terms are joined by OR, a repeated one counts as often.
+            k: How many rows are wanted, >= 1; more are returned where scores tie.
+            count: Number of rows in the index, for idf.
+            version: A number that every write changes; postings of another one are forgotten.
+            allowed: The rows that may be returned; None for all.
+            fuzzy: Whether a term also stands for similar ones; `similar.py` says how they count.
+
+        Returns:
+            Hits, best first; ties in ascending order of rows.
+        """
+        wanted = Counter(self._analyzer.terms(query))
+        similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
+        held: dict[str, _Posting] = {}
+        parts: list[_Posting] = []
+        for term in sorted(wanted):
+            near = similar.get(term, ())
+            found = self._found(connection, [(term, 1.0), *near], count, version)
+            if found:
+                held |= {word: posting for word, (posting, _) in found.items()}
+                parts.append(_as_one(term, found, count, wanted[term]))
+        if not parts:
+            return []
+        rows, scores = _add_up(parts)
+        if allowed is not None:
+            passing = allowed.mask(rows)
+            rows, scores = rows[passing], scores[passing]
+        best = best_rows(scores, k)
+        terms = _matched(dict(sorted(held.items())), rows[best])
+        return [
+            LexicalHit(int(row), float(score), holding)
+            for row, score, holding in zip(rows[best], scores[best], terms, strict=True)
+        ]
+
+    def _found(
+        self,
+        connection: apsw.Connection,
+        terms: Iterable[tuple[str, float]],
+        count: int,
+        version: int,
+    ) -> dict[str, tuple[_Posting, float]]:
+        """Return postings and similarity of the first terms that any row holds."""
+        found: dict[str, tuple[_Posting, float]] = {}
+        for term, similarity in terms:
+            posting = self._postings(connection, term, count, version)
+            if len(posting.rows):
+                found[term] = posting, similarity
+            if len(found) == MAX_SIMILAR:
+                break
+        return found
+
+    def _postings(
+        self, connection: apsw.Connection, term: str, count: int, version: int
+    ) -> _Posting:
+        kept = self._kept.get(term, version)
+        if kept is None:
+            kept = self._read(connection, term, count)
+            self._kept.put(term, version, kept)
+        return kept
+
+    def _read(self, connection: apsw.Connection, term: str, count: int) -> _Posting:
+        """Read a term's rows and their saturated weights f (k1 + 1) / (f + k1 (...)) from FTS5.
+
+        For a query of one term FTS5's bm25() is minus its own idf times that weight, with k1 and b
+        of 1.2 and 0.75, which are ours too; so the weight is that number divided by FTS5's idf.
+        """
+        weights = ", ".join(map(repr, self._weights))
+        cursor = connection.execute(
+            f"SELECT rowid, bm25(lexical, {weights}) FROM lexical WHERE lexical MATCH ?",  # noqa: S608 - checked numbers
+            (f'"{term}"',),
+        )
+        table = np.fromiter(cursor, dtype=_POSTING)
+        holding = len(table)
+        theirs = math.log((count - holding + 0.5) / (holding + 0.5)) if holding else 1.0
+        return _Posting(table["row"].copy(), table["weight"] / -max(theirs, _FTS5_SMALLEST_IDF))
+
+
+@dataclass(frozen=True, slots=True)
+class _Posting:
+    """Rows that hold a term, ascending, and the term's saturated weight in each."""
+
+    rows: NDArray[np.int64]
+    weights: NDArray[np.float64]
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.weights.nbytes + 200  # 200: objects and key, about
+
+
+class _Postings:
+    """The postings of the terms used last, of one version of the index, within a bound."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._held = 0
+        self._version = -1
+        self._terms: OrderedDict[str, _Posting] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, term: str, version: int) -> _Posting | None:
+        with self._lock:
+            if version != self._version or term not in self._terms:
+                return None
+            self._terms.move_to_end(term)
+            return self._terms[term]
+
+    def put(self, term: str, version: int, posting: _Posting) -> None:
+        with self._lock:
+            if version < self._version or (version == self._version and term in self._terms):
+                return
+            if version > self._version:
+                self._terms.clear()
+                self._version, self._held = version, 0
+            self._terms[term] = posting
+            self._held += posting.nbytes
+            while self._held > self._most:
+                self._held -= self._terms.popitem(last=False)[1].nbytes
+
+
+class _Followed:
+    """The vocabulary, in memory; words of a newer state than the reader's do no harm."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+        self._words = Vocabulary()
+
+    def of(self, connection: apsw.Connection) -> Vocabulary:
+        """Return the vocabulary with all words that the connection sees."""
+        new = "SELECT number, word FROM lexical_words WHERE number > ? ORDER BY number"
+        with self._lock:
+            if found := connection.execute(new, (self._last,)).fetchall():
+                self._words.add(str(word) for _, word in found)
+                self._last = int(str(found[-1][0]))
+        return self._words
+
+
+def _as_one(
+    term: str, found: Mapping[str, tuple[_Posting, float]], count: int, times: int
+) -> _Posting:
+    """Return the scores of a query term's rows, the similar terms that they hold included."""
+    own = found[term][0] if term in found else None
+    if own is not None and len(found) == 1:
+        return _Posting(own.rows, own.weights * (idf(len(own.rows), count) * times))
+    every = np.concatenate([posting.rows for posting, _ in found.values()])
+    worth = np.concatenate([posting.weights * share for posting, share in found.values()])
+    order = np.argsort(every, kind="stable")
+    rows, starts = np.unique(every[order], return_index=True)
+    scores = np.maximum.reduceat(worth[order], starts) * (idf(len(rows), count) * times)
+    if own is not None:
+        place = np.searchsorted(rows, own.rows)
+        exact = own.weights * (idf(len(own.rows), count) * times)
+        scores[place] = np.maximum(scores[place], exact)
+    return _Posting(rows, scores)
+
+
+def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sum the scores of each row; both ways add in the order of the terms, so they agree."""
+    all_rows = np.concatenate([part.rows for part in parts])
+    all_scores = np.concatenate([part.weights for part in parts])
+    largest = int(max(part.rows[-1] for part in parts))
+    if largest > 8 * len(all_rows):  # few postings in a large index: sorting them is cheaper
+        distinct, place = np.unique(all_rows, return_inverse=True)
+        return distinct, np.asarray(np.bincount(place, weights=all_scores), dtype=np.float64)
+    total = np.asarray(np.bincount(all_rows, weights=all_scores), dtype=np.float64)
+    held = np.flatnonzero(total > 0)
+    return held, total[held]
+
+
+def _matched(found: Mapping[str, _Posting], rows: NDArray[np.int64]) -> list[tuple[str, ...]]:
+    held = {
+        term: posting.rows[np.searchsorted(posting.rows, rows).clip(max=len(posting.rows) - 1)]
+        == rows
+        for term, posting in found.items()
+    }
+    return [tuple(term for term, here in held.items() if here[place]) for place in range(len(rows))]

@@ -1,0 +1,95 @@
+"""What providers with chunk files have in common: one file a vector DB, in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from abc import abstractmethod
+from functools import partial
+from pathlib import Path
+
+from corral.api.errors import ProviderError
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._sqlite.index import ChunkFileIndex
+
+
+class ChunkFileProvider(VectorIOProvider):
+    """Makes and opens the files of vector DBs in one folder.
+
+    Args:
+        provider_id: The provider's id.
+        folder: Where the files are; made with the first of them.
+    """
+
+    def __init__(self, provider_id: str, folder: Path) -> None:
+        super().__init__(provider_id)
+        self._folder = folder
+
+    @abstractmethod
+    def index_of(self, vector_db: VectorDB, path: Path) -> ChunkFileIndex:
+        """Return the index of a vector DB on its file, which exists or is gone; opens nothing."""
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChunkFileIndex:
+        """Return the index of a vector DB; see the contract."""
+        return await asyncio.to_thread(self._open, vector_db, create)
+
+    def _open(self, vector_db: VectorDB, create: bool) -> ChunkFileIndex:
+        path = self._folder / file_name(vector_db)
+        if create:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            except OSError as error:
+                raise ProviderError(
+                    f"{self.provider_id}: cannot write to {self._folder} ({error.strerror})."
+                ) from error
+        index = self.index_of(vector_db, path)
+        index.prepare()
+        return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the files that no registration holds; see the contract."""
+        names = await asyncio.to_thread(self._names)
+        found = await strays(names, registered, lambda db: Path(file_name(db)).stem)
+        return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
+
+    def _names(self) -> list[str]:
+        return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
+
+    def _remove(self, name: str) -> None:
+        for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
+            path.unlink(missing_ok=True)
+
+    async def health(self) -> Health:
+        """Say whether the folder, or the one it will be made in, can be written to."""
+        folder = self._folder
+        while not folder.exists():
+            folder = folder.parent
+        if folder.is_dir() and os.access(folder, os.W_OK):
+            return Health("OK")
+        return Health("Error", f"{folder} cannot be written to")
+
+
+def file_name(vector_db: VectorDB) -> str:
+    """Return the name of a vector DB's file.
+
+    The id is hashed, so that any id is a usable name, none is a path, and different ids never
+    share a file. The time of registration is hashed with it: an id that is registered anew gets
+    a new file, and a process that still holds the old one cannot touch it.
+    """
+    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
+    return f"{hashlib.sha256(key).hexdigest()[:40]}.db"
+
+
+def folder_of(provider_id: str, kind: str, home: Path) -> Path:
+    """Return the folder of a provider whose operator named none; no id is a path.
+
+    Args:
+        provider_id: The provider's id.
+        kind: The provider type's short name.
+        home: The data folder.
+    """
+    return home / kind / hashlib.sha256(provider_id.encode()).hexdigest()[:16]

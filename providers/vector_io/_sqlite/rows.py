@@ -1,0 +1,157 @@
+"""The rows of a chunk file: chunks in, chunks out. The caller owns connection and transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.documents import DocumentCount
+from corral.providers.vector_io._sqlite.filters import attributes
+from corral.providers.vector_io._sqlite.postings import LexicalIndex
+
+
+def record_of(chunk: Chunk) -> tuple[str, str | None, str, str, str | None]:
+    """Return a chunk as `insert_rows` takes it: id, document, text, metadata and origin as JSON."""
+    recorded = chunk.chunk_metadata
+    return (
+        chunk.chunk_id,
+        chunk.document_id,
+        chunk.content,
+        json.dumps(chunk.metadata, ensure_ascii=False),
+        recorded.model_dump_json(exclude_none=True) if recorded else None,
+    )
+
+
+def insert_rows(
+    connection: apsw.Connection,
+    chunks: Sequence[Chunk],
+    records: Iterable[tuple[Any, ...]],
+    embeddings: NDArray[np.float32],
+    squared_norms: Iterable[float],
+) -> list[int]:
+    """Store chunks, none of whose ids is there, and return their new rows; not their keywords.
+
+    Args:
+        connection: In a write transaction.
+        chunks: The chunks.
+        records: `record_of` each of them.
+        embeddings: Shape (len(chunks), dimension).
+        squared_norms: Of each embedding.
+    """
+    inserted: Any = connection.executemany(
+        "INSERT INTO chunks(chunk_id, document_id, content, metadata, chunk_metadata)"
+        " VALUES (?, ?, ?, ?, ?) RETURNING row",
+        records,
+    )
+    rows = [int(row) for (row,) in inserted]
+    connection.executemany(
+        "INSERT INTO embeddings VALUES (?, ?, ?)",
+        (
+            (row, embedding.astype("<f4").tobytes(), norm)
+            for row, embedding, norm in zip(rows, embeddings, squared_norms, strict=True)
+        ),
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO attributes VALUES (?, ?, ?)",
+        (
+            (key, value, row)
+            for row, chunk in zip(rows, chunks, strict=True)
+            for key, value in attributes(chunk.metadata)
+        ),
+    )
+    return rows
+
+
+def remove_rows(connection: apsw.Connection, rows: Sequence[int], lexical: LexicalIndex) -> None:
+    """Delete rows with everything that belongs to them, and note it for memory copies to follow."""
+    if not rows:
+        return
+    ids = [(row,) for row in rows]
+    stored = connection.executemany("SELECT row, metadata FROM chunks WHERE row = ?", ids)
+    connection.executemany(
+        "DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?",
+        [
+            (key, value, row)
+            for row, metadata in stored
+            for key, value in attributes(json.loads(str(metadata)))
+        ],
+    )
+    connection.executemany("DELETE FROM chunks WHERE row = ?", ids)
+    connection.executemany("DELETE FROM embeddings WHERE row = ?", ids)
+    connection.executemany("INSERT INTO deletions(row) VALUES (?)", ids)
+    lexical.delete(connection, rows)
+
+
+def read_chunks(
+    connection: apsw.Connection, chunk_ids: Iterable[str], *, include_embeddings: bool
+) -> list[Chunk]:
+    """Return the chunks of these ids that exist."""
+    query = (
+        "SELECT chunk_id, content, metadata, chunk_metadata, embedding"
+        " FROM chunks JOIN embeddings USING (row) WHERE chunk_id = ?"
+        if include_embeddings
+        else "SELECT chunk_id, content, metadata, chunk_metadata, NULL FROM chunks"
+        " WHERE chunk_id = ?"
+    )
+    rows = connection.executemany(query, ((chunk_id,) for chunk_id in chunk_ids))
+    return [_chunk(row) for row in rows]
+
+
+def rows_of_chunks(connection: apsw.Connection, chunk_ids: Iterable[str]) -> set[int]:
+    """Return the rows of the chunks of these ids that exist."""
+    query = "SELECT row FROM chunks WHERE chunk_id = ?"
+    found: Any = connection.executemany(query, ((i,) for i in chunk_ids))
+    return {row for (row,) in found}
+
+
+def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> set[int]:
+    """Return the rows of all chunks of these documents."""
+    query = "SELECT row FROM chunks WHERE document_id = ?"
+    found: Any = connection.executemany(query, ((d,) for d in sorted(documents)))
+    return {row for (row,) in found}
+
+
+def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
+    """Return the chunk ids of these rows by row, without those that are gone."""
+    query = "SELECT row, chunk_id FROM chunks WHERE row = ?"
+    found: Any = connection.executemany(query, ((row,) for row in rows))
+    return dict(found)
+
+
+def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list[str]:
+    """Return the first chunk ids that follow one, in ascending order of code points."""
+    query = "SELECT chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?"
+    return [str(chunk_id) for (chunk_id,) in connection.execute(query, (after, limit))]
+
+
+def documents_after(connection: apsw.Connection, after: str, limit: int) -> list[DocumentCount]:
+    """Return the first documents whose ids follow one, ascending by code point."""
+    query = (
+        "SELECT document_id, count(*) FROM chunks WHERE document_id > ?"
+        " GROUP BY document_id ORDER BY document_id LIMIT ?"
+    )
+    found: Any = connection.execute(query, (after, limit))
+    return [DocumentCount(str(document_id), count) for document_id, count in found]
+
+
+def count_up(connection: apsw.Connection, by: int) -> None:
+    """Add to the count of chunks, and give the file a new version."""
+    connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
+    connection.execute("UPDATE state SET value = value + ? WHERE name = 'count'", (by,))
+
+
+def _chunk(row: tuple[Any, ...]) -> Chunk:
+    chunk_id, content, metadata, recorded, embedding = row
+    return Chunk.model_construct(
+        chunk_id=chunk_id,
+        content=content,
+        metadata=json.loads(metadata),
+        chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
+        embedding=np.frombuffer(embedding, dtype="<f4").tolist() if embedding else None,
+    )

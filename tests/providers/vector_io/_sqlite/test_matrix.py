@@ -1,0 +1,167 @@
+"""The memory copy of a chunk file: what it holds, and that it is never newer than a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.providers.vector_io._sqlite.matrix import (
+    MemoryCopy,
+    StaleRead,
+    bury,
+    last_row_ever,
+    read_embeddings,
+    read_rows,
+)
+from corral.providers.vector_io._sqlite.postings import LexicalIndex
+from corral.providers.vector_io._sqlite.rows import count_up
+from corral.providers.vector_io._sqlite.schema import connect, prepare, transaction
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of an empty chunk file."""
+    file = tmp_path / "x.db"
+    file.touch()
+    connection = connect(file, 1)
+    prepare(connection, LexicalIndex({"content": 1.0}, "simple"))
+    connection.close()
+    return file
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[apsw.Connection]:
+    """Open the chunk file."""
+    opened = connect(path, 1)
+    yield opened
+    opened.close()
+
+
+def write(connection: apsw.Connection, *vectors: list[float]) -> None:
+    """Store embeddings."""
+    with transaction(connection):
+        for vector in np.array(vectors, dtype=np.float32):
+            connection.execute(
+                "INSERT INTO chunks(chunk_id, content, metadata)"
+                " VALUES (hex(randomblob(8)), '', '')"
+            )
+            row = connection.last_insert_rowid()
+            norm = float((vector.astype(np.float64) ** 2).sum())
+            connection.execute(
+                "INSERT INTO embeddings VALUES (?, ?, ?)", (row, vector.tobytes(), norm)
+            )
+        count_up(connection, len(vectors))
+
+
+def delete(connection: apsw.Connection, *rows: int) -> None:
+    """Delete rows."""
+    with transaction(connection):
+        for row in rows:
+            connection.execute("DELETE FROM chunks WHERE row = ?", (row,))
+            connection.execute("DELETE FROM embeddings WHERE row = ?", (row,))
+            connection.execute("INSERT INTO deletions(row) VALUES (?)", (row,))
+        count_up(connection, -len(rows))
+
+
+def living(copy: MemoryCopy, connection: apsw.Connection) -> dict[int, list[float]]:
+    """Return the rows of the copy that are alive, with their embeddings."""
+    view = copy.view(connection)
+    assert view.all_alive is bool(view.alive.all())
+    return dict(zip(view.rows[view.alive].tolist(), view.matrix[view.alive].tolist(), strict=True))
+
+
+def test_the_copy_follows_writes_and_deletions(connection: apsw.Connection) -> None:
+    """Each view is the file as it is: rows appended, rows gone, compacted after many deletions."""
+    copy = MemoryCopy(2, unit=False)
+    assert living(copy, connection) == {}
+    write(connection, [3, 4], [0, 2], [1, 0], [5, 5])
+    assert living(copy, connection) == {1: [3, 4], 2: [0, 2], 3: [1, 0], 4: [5, 5]}
+    delete(connection, 2)
+    assert living(copy, connection) == {1: [3, 4], 3: [1, 0], 4: [5, 5]}
+    delete(connection, 1, 4)
+    write(connection, [7, 7])
+    assert living(copy, connection) == {3: [1, 0], 5: [7, 7]}
+    delete(connection, 3, 5)
+    assert living(copy, connection) == {}
+    write(connection, [8, 8])
+    assert living(copy, connection) == {6: [8, 8]}
+
+
+def test_a_copy_may_begin_above_a_row(connection: apsw.Connection) -> None:
+    """Rows up to `after_row` are somebody else's, also when all others are gone."""
+    write(connection, [3, 4], [0, 2], [1, 0])
+    copy = MemoryCopy(2, unit=False, after_row=2)
+    assert living(copy, connection) == {3: [1, 0]}
+    delete(connection, 3, 1)
+    assert living(copy, connection) == {}
+    write(connection, [9, 9])
+    assert living(copy, connection) == {4: [9, 9]}
+
+
+def test_unit_rows_have_length_one_however_they_are_read(connection: apsw.Connection) -> None:
+    """`unit` scales to length 1; the three ways of reading agree to the last bit."""
+    write(connection, [3, 4], [0, 2], [1e-3, 7])
+    view = MemoryCopy(2, unit=True).view(connection)
+    assert np.linalg.norm(view.matrix, axis=1) == pytest.approx([1, 1, 1], abs=1e-6)
+    [batch] = read_embeddings(connection, 0, unit=True)
+    some = read_rows(connection, np.array([1, 3]), 2, unit=True)
+    assert view.matrix.tolist() == batch.matrix.tolist()
+    assert some.tolist() == view.matrix[[0, 2]].tolist()
+    assert view.squared_norms.tolist()[:2] == [25.0, 4.0]
+
+
+def test_later_states_leave_a_view_alone(connection: apsw.Connection) -> None:
+    """What a search is reading does not change under it."""
+    copy = MemoryCopy(2, unit=False)
+    write(connection, [3, 4], [0, 2], [1, 0], [2, 2], [4, 4])
+    view = copy.view(connection)
+    delete(connection, 1)
+    write(connection, [6, 6])
+    copy.view(connection)
+    assert view.alive.tolist() == [True] * 5
+    assert view.rows.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_a_transaction_that_was_overtaken_is_refused(
+    path: Path, connection: apsw.Connection
+) -> None:
+    """A view for a transaction that is older than the copy is refused, not given from the future.
+
+    If this fails: a query misses a document that was replaced while it ran, in both versions.
+    """
+    write(connection, [3, 4])
+    copy, other = MemoryCopy(2, unit=False), connect(path, 1)
+    with transaction(connection, "DEFERRED"):
+        assert living(copy, connection) == {1: [3, 4]}
+        write(other, [1, 1])
+        assert set(living(copy, other)) == {1, 2}
+        with pytest.raises(StaleRead):
+            copy.view(connection)
+    assert set(living(copy, connection)) == {1, 2}
+    other.close()
+
+
+def test_the_last_row_ever_outlives_its_deletion(connection: apsw.Connection) -> None:
+    """Row numbers are never used again, and the largest one is known when it is gone."""
+    assert last_row_ever(connection) == 0
+    write(connection, [3, 4], [0, 2])
+    delete(connection, 2)
+    assert last_row_ever(connection) == 2
+
+
+@pytest.mark.parametrize(
+    ("gone", "newly", "left"),
+    [([], 0, [2, 5, 9]), ([5, 5], 1, [2, 9]), ([1, 3, 10], 0, [2, 5, 9]), ([9, 2], 2, [5])],
+)
+def test_burying(gone: list[int], newly: int, left: list[int]) -> None:
+    """Rows that are gone are marked once; rows that are not there are ignored."""
+    rows: NDArray[np.int64] = np.array([2, 5, 9])
+    alive = np.ones(3, dtype=np.bool_)
+    assert bury(rows, alive, np.array(gone, dtype=np.int64)) == newly
+    assert rows[alive].tolist() == left
+    assert bury(rows, alive, np.array(gone, dtype=np.int64)) == 0

@@ -1,0 +1,32 @@
+"""inline::sqlite passes the conformance suite, searched in memory and searched in its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.testing import IndexConformance
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._sqlite.provider import file_name
+from corral.providers.vector_io.sqlite import SPEC
+from corral.providers.vector_io.sqlite.config import SqliteConfig
+from corral.providers.vector_io.sqlite.provider import create
+
+
+class TestSqlite(IndexConformance):
+    """The default: embeddings in a memory copy."""
+
+    capabilities = SPEC.capabilities
+    config = SqliteConfig()
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Open the vector DB's file, made where it is absent."""
+        config = self.config.model_copy(update={"folder": folder})
+        is_new = not (folder / file_name(vector_db)).exists()
+        return await create("sqlite", config, folder).open_index(vector_db, create=is_new)
+
+
+class TestSqliteWithoutMemory(TestSqlite):
+    """Embeddings searched in the file by sqlite-vec, no postings kept."""
+
+    config = SqliteConfig(vector_memory_mib=0, keyword_memory_mib=0)
