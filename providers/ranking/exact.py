@@ -38,7 +38,7 @@ def effective_metric(vector_db: VectorDB) -> Metric:
 
 
 def exact_scores(
-    matrix: NDArray[np.float32], query: NDArray[np.float32], metric: Metric
+    matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric
 ) -> NDArray[np.float64]:
     """Return the raw score of each row, as `api.scoring` takes it: higher is better.
 

@@ -23,18 +23,19 @@ many hold a term), never kept beside it, so deletions, restarts and other writer
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.hits import Candidate
 from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.text import Analyzer
 
@@ -52,7 +53,6 @@ BAND_WIDTH = 1.25
 a few chunks written when the average was far from today's must not loosen the bound of all."""
 
 _ROUNDING = 1.00001  # engines add in float32; 100 times the error seen
-_GROWTH = 4
 
 
 @lru_cache(maxsize=1 << 16)
@@ -173,15 +173,6 @@ class Proposal:
     passes: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A chunk with its BM25, above 0, and the query's terms that it holds."""
-
-    chunk_id: str
-    score: float
-    terms: tuple[str, ...]
-
-
 Fetch = Callable[[Sequence[int] | None, int], Awaitable[Sequence[Proposal]]]
 """Called with the references to search (None for all) and the number of proposals wanted."""
 
@@ -214,10 +205,11 @@ class SparseQuery:
             if number > 0 and count > 0
         }
 
-    def held(self, keys: Collection[int]) -> tuple[str, ...]:
+    def held(self, keys: Iterable[int]) -> tuple[str, ...]:
         """Return the terms among these keys."""
+        stored = frozenset(keys)
         pairs = zip(self.terms, self.keys, strict=True)
-        return tuple(term for term, key in pairs if key in keys)
+        return tuple(term for term, key in pairs if key in stored)
 
 
 def query_vector(weights: Mapping[int, float]) -> tuple[list[int], list[float]]:
@@ -239,42 +231,37 @@ async def best_matches(
     statistics: Statistics,
     k: int,
     fetch: Fetch,
-) -> list[Match]:
+) -> list[Candidate]:
     """Return the k best chunks by the definition of BM25, ties by chunk_id, from an engine.
 
-    Proposals are fetched in growing numbers until none of those left out can belong to the answer:
-    a chunk's true score is at most `_most` of its band times the engine's score.
+    The true score of a chunk that was not fetched is at most `_most` of its band times the
+    engine's score of the last that was.
 
     Args:
         query: The query.
         weights: Of `query.weights`.
         statistics: As of now.
-        k: Most matches wanted, >= 1.
+        k: Most candidates wanted, >= 1.
         fetch: Asks the engine with `query_vector(weights)`; at most the number wanted, best first.
     """
     average = statistics.average
     if not weights or not average > 0:
         return []
-    open_bands, limit = _bands(statistics), 2 * k + 20
-    scores: dict[str, float] = {}
     seen: dict[str, Proposal] = {}
-    while open_bands:
-        answers = await asyncio.gather(*(fetch(band, limit) for band in open_bands))
-        proposals = [proposal for answer in answers for proposal in answer if proposal.passes]
-        scores |= _scored(weights, average, proposals)
-        seen |= {proposal.chunk_id: proposal for proposal in proposals}
-        best = sorted(scores, key=lambda chunk_id: (-scores[chunk_id], chunk_id))[:k]
-        last = scores[best[-1]] if len(best) == k else 0.0
-        open_bands = [
-            band
-            for band, answer in zip(open_bands, answers, strict=True)
-            if len(answer) == limit
-            and answer[-1].score * _most(band or statistics.references, average) >= last
-        ]
-        limit *= _GROWTH
-    return [
-        Match(i, scores[i], query.held(frozenset(np.asarray(seen[i].keys).tolist()))) for i in best
-    ]
+
+    async def propose(band: Sequence[int] | None, limit: int) -> Proposals:
+        fetched = await fetch(band, limit)
+        passing = [one for one in fetched if one.passes]
+        seen.update((one.chunk_id, one) for one in passing)
+        bound = _most(band or statistics.references, average)
+        return Proposals(
+            _scored(weights, average, passing),
+            fetched[-1].score * bound if len(fetched) == limit else None,
+        )
+
+    sources = [partial(propose, band) for band in _bands(statistics)]
+    best = await best_candidates(k, *sources, margin=k + 20)
+    return [replace(one, matched_terms=query.held(seen[one.chunk_id].keys)) for one in best]
 
 
 def _bands(statistics: Statistics) -> list[Sequence[int] | None]:
@@ -300,13 +287,13 @@ def _most(references: Sequence[int] | Mapping[int, int], average: float) -> floa
 
 def _scored(
     weights: Mapping[int, float], average: float, proposals: Sequence[Proposal]
-) -> dict[str, float]:
-    """Return by chunk_id the score of each proposal that holds a term.
+) -> list[Candidate]:
+    """Return each proposal that holds a term with its score.
 
     Terms are added in the order of keys, so that chunks with equal terms have equal scores.
     """
     if not proposals:
-        return {}
+        return []
     rows = np.repeat(np.arange(len(proposals)), [len(proposal.keys) for proposal in proposals])
     keys = np.concatenate([np.asarray(proposal.keys, np.int64) for proposal in proposals])
     frequencies = np.concatenate([np.asarray(p.frequencies, np.float64) for p in proposals])
@@ -319,4 +306,4 @@ def _scored(
     parts = term_weight(frequencies[held], lengths[rows], average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
     pairs = zip(proposals, totals, strict=True)
-    return {proposal.chunk_id: total for proposal, total in pairs if total > 0}
+    return [Candidate(proposal.chunk_id, total) for proposal, total in pairs if total > 0]

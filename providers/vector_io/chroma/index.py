@@ -18,11 +18,13 @@ from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import (
-    SINGLE_PRECISION_SLACK,
-    effective_metric,
-    exact_scores,
+from corral.providers.ranking.candidates import (
+    Proposals,
+    best_candidates,
+    best_of,
+    score_vectors,
 )
+from corral.providers.ranking.exact import effective_metric
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.rows import documents_after
 from corral.providers.vector_io.chroma import engine, rows
@@ -84,7 +86,8 @@ class ChromaIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._threads.run(self._search_vectors, embedding, k, filters)
+        propose = partial(self._threads.run, self._propose, embedding, k, filters)
+        return await best_candidates(k, propose, margin=MARGIN)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
@@ -196,68 +199,51 @@ class ChromaIndex(EmbeddingIndex):
         with self._mirror.reading() as connection:
             return self._mirror.search(connection, text, k, filter_, fuzzy=fuzzy)
 
-    def _search_vectors(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
-    ) -> list[Candidate]:
-        return engine.repeated(partial(self._search_once, embedding, k, filter_))
+    def _propose(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
+    ) -> Proposals:
+        return engine.repeated(partial(self._propose_once, embedding, k, filter_, limit))
 
-    def _search_once(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
-    ) -> list[Candidate]:
-        if filter_ is None:
-            return self._nearest(embedding, k, None)
+    def _propose_once(
+        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
+    ) -> Proposals:
+        """Ask Chroma's graph, or compare all chunks where the graph cannot be relied on.
+
+        It loses some of many identical embeddings, however many rows it is asked for: where more
+        tie with the last than the margin holds, it is not asked a second time.
+        """
+        passing = None if filter_ is None else self._passing(filter_)
+        few = passing is not None and len(passing) <= max(k, FEW)
+        if few or limit > k + MARGIN:
+            return self._compare_all(embedding, k, passing)
+        found = self._collection.query(embedding, limit, passing)
+        proposals = self._scored(embedding, found, limit)
+        if len(proposals.candidates) < k and len(proposals.candidates) < self._most(passing):
+            return self._compare_all(embedding, k, passing)
+        return proposals
+
+    def _passing(self, filter_: Filter) -> Sequence[str]:
         self._mirror.follow()
         with self._mirror.reading() as connection:
-            passing = self._mirror.passing(connection, filter_)
-        return self._nearest(embedding, k, passing) if passing else []
-
-    def _nearest(
-        self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
-    ) -> list[Candidate]:
-        """Search Chroma's graph, or all chunks where it cannot be relied on.
-
-        That is where more rows tie with the last than the margin holds: a graph with many
-        identical embeddings loses some of them, however many rows it is asked for.
-        """
-        if passing is not None and len(passing) <= max(k, FEW):
-            return self._scan(embedding, passing)[:k]
-        found = self._collection.query(embedding, k + MARGIN, passing)
-        scored = self._scored(embedding, found)
-        too_many_ties = len(found.ids) >= k + MARGIN and not _ends_apart(scored, k)
-        if too_many_ties or (len(scored) < k and len(scored) < self._most(passing)):
-            scored = self._scan(embedding, passing)
-        return scored[:k]
+            return self._mirror.passing(connection, filter_)
 
     def _most(self, passing: Sequence[str] | None) -> int:
         """Return how many chunks a search could find."""
         return self._count_chunks() if passing is None else len(passing)
 
-    def _scan(
-        self, embedding: NDArray[np.float32], passing: Sequence[str] | None
-    ) -> list[Candidate]:
+    def _compare_all(
+        self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
+    ) -> Proposals:
         """Score each of these chunks, or all: also those that the graph can no longer reach."""
         ids = self._collection.get().ids if passing is None else passing
-        scored: list[Candidate] = []
+        best: list[Candidate] = []
         for found in rows.read(self._collection, ids, ("embeddings",)):
-            scored += self._scored(embedding, found)
-        return sorted(scored, key=_order)
+            best = best_of([*best, *self._scored(embedding, found, 0).candidates], k)
+        return Proposals(best, None)
 
-    def _scored(self, embedding: NDArray[np.float32], found: engine.Rows) -> list[Candidate]:
-        """Give rows their exact scores, markers left out, in the order of an answer."""
-        if found.embeddings is None or not found.ids:
-            return []
-        scores = exact_scores(found.embeddings, embedding, self._metric).tolist()
-        pairs = zip(found.ids, scores, strict=True)
-        return sorted((Candidate(i, s) for i, s in pairs if not is_marker(i)), key=_order)
-
-
-def _order(candidate: Candidate) -> tuple[float, str]:
-    return -candidate.raw_score, candidate.chunk_id
-
-
-def _ends_apart(scored: Sequence[Candidate], k: int) -> bool:
-    """Say whether the last candidate is worse than the k-th, as Chroma's float32 sees it."""
-    if len(scored) <= k:
-        return False
-    last, kept = scored[-1].raw_score, scored[k - 1].raw_score
-    return last < kept - SINGLE_PRECISION_SLACK * max(1.0, abs(kept))
+    def _scored(self, embedding: NDArray[np.float32], found: engine.Rows, limit: int) -> Proposals:
+        """Give rows their exact scores, markers left out."""
+        if found.embeddings is None:
+            return Proposals([], None)
+        ids = [None if is_marker(row_id) else row_id for row_id in found.ids]
+        return score_vectors(ids, found.embeddings, embedding, self._metric, limit=limit)

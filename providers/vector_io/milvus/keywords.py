@@ -73,8 +73,7 @@ class Keywords:
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
             return await self._threads.run(self._propose, weights, expression, references, limit)
 
-        found = await best_matches(query, weights, statistics, k, fetch)
-        return [Candidate(one.chunk_id, one.score, matched_terms=one.terms) for one in found]
+        return await best_matches(query, weights, statistics, k, fetch)
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""

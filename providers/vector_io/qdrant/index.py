@@ -152,8 +152,7 @@ class QdrantIndex(EmbeddingIndex):
             rows = await self._collection.matching(vector, limit, within, fields)
             return [_proposal(row, filters if unsure else None) for row in rows]
 
-        found = await best_matches(query, weights, statistics, k, fetch)
-        return [Candidate(one.chunk_id, one.score, matched_terms=one.terms) for one in found]
+        return await best_matches(query, weights, statistics, k, fetch)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         ids = [point_id(chunk_id) for chunk_id in dict.fromkeys(chunk_ids)]

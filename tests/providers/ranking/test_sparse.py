@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from corral.api.hits import Candidate
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.sparse import (
     DIMENSIONS,
     KEY_BITS,
-    Match,
     Proposal,
     SparseChunk,
     SparseQuery,
@@ -57,7 +57,7 @@ class Engine:
             self._vectors[chunk_id] = dict(zip(*self.chunks[chunk_id].vector(), strict=True))
         return self._vectors[chunk_id]
 
-    def search(self, text: str, k: int) -> list[Match]:
+    def search(self, text: str, k: int) -> list[Candidate]:
         query = SparseQuery(text, analyzer("simple"))
         weights = query.weights([self.holding(key) for key in query.keys], len(self.chunks))
         asked = dict(zip(*query_vector(weights), strict=True))
@@ -203,7 +203,9 @@ def test_answers_are_bm25_whatever_the_stored_average(references: list[int], k: 
     for text in ("w0", "w29", "w3 w17 w25", "w1 w1 w28 nothing", " ".join(WORDS)):
         found, expected = one.search(text, k), one.exact(text)[:k]
         assert [match.chunk_id for match in found] == [chunk_id for chunk_id, _ in expected]
-        assert [match.score for match in found] == pytest.approx([score for _, score in expected])
+        assert [match.raw_score for match in found] == pytest.approx(
+            [score for _, score in expected]
+        )
 
 
 def test_a_few_old_chunks_do_not_make_every_query_slow() -> None:
@@ -225,8 +227,8 @@ def test_ties_beyond_the_margin_come_in_the_order_of_ids() -> None:
     one = Engine({name: stored("w1 w2", 35) for name in names} | {"x": stored("w3", 35)})
     found = one.search("w1 w2", 5)
     assert [match.chunk_id for match in found] == [f"c{number:03}" for number in range(5)]
-    assert len({match.score for match in found}) == 1
-    assert found[0].terms == ("w1", "w2")
+    assert len({match.raw_score for match in found}) == 1
+    assert found[0].matched_terms == ("w1", "w2")
 
 
 def test_proposals_that_do_not_pass_are_replaced() -> None:

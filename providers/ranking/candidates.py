@@ -1,0 +1,116 @@
+"""The loop that turns an engine's proposals into the exact answer.
+
+An engine computes in single precision, orders ties by chance and may know a score only roughly. So
+it proposes more than the k chunks wanted, their scores are computed anew, and more are asked for
+until nothing that was left out can belong to the answer. Every engine that only proposes uses this
+loop: for vectors with `score_vectors`, for words through `sparse`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.hits import Candidate
+from corral.api.scoring import Metric
+from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, exact_scores
+
+GROWTH = 4
+"""Each request asks for this many times the number of the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What an engine proposed, scored exactly.
+
+    Attributes:
+        candidates: Those that may be in the answer, in any order.
+        unseen: The most that a chunk can score which was not proposed; None if all were.
+    """
+
+    candidates: Sequence[Candidate]
+    unseen: float | None
+
+
+Propose = Callable[[int], Awaitable[Proposals]]
+"""Ask an engine for this many proposals."""
+
+
+async def best_candidates(
+    k: int, *sources: Propose, margin: int, most: int | None = None
+) -> list[Candidate]:
+    """Return the k best candidates of an engine, best first, ties by chunk_id.
+
+    Args:
+        k: Most candidates wanted, >= 1.
+        sources: Asked together; one that has nothing more to add is not asked again. Parts of an
+            index that can be bounded more tightly apart are a source each.
+        margin: Proposals wanted beyond k at first, to see where the ties with the last one end.
+        most: Most proposals that the engine gives; then the best of those are the answer.
+    """
+    limit = k + margin if most is None else min(k + margin, most)
+    found: dict[str, Candidate] = {}
+    while True:
+        answers = await asyncio.gather(*(propose(limit) for propose in sources))
+        found |= {one.chunk_id: one for answer in answers for one in answer.candidates}
+        best = best_of(found.values(), k)
+        last = best[-1].raw_score if len(best) == k else -np.inf
+        sources = tuple(
+            propose
+            for propose, answer in zip(sources, answers, strict=True)
+            if answer.unseen is not None and answer.unseen >= last
+        )
+        if not sources or limit == most:
+            return best
+        limit = limit * GROWTH if most is None else min(limit * GROWTH, most)
+
+
+def best_of(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
+    """Return the k best, by descending score, then ascending chunk_id."""
+    return sorted(candidates, key=lambda one: (-one.raw_score, one.chunk_id))[:k]
+
+
+def score_vectors(
+    chunk_ids: Sequence[str | None],
+    matrix: NDArray[np.floating],
+    query: NDArray[np.float32],
+    metric: Metric,
+    *,
+    limit: int,
+    squares: bool = False,
+) -> Proposals:
+    """Return proposals by vector with their exact scores.
+
+    Args:
+        chunk_ids: Best first; None for a row that cannot be in the answer.
+        matrix: Their embeddings, shape (n, dimension).
+        query, metric: As `exact_scores` takes them.
+        limit: How many were asked for: an engine that proposes fewer has left out none.
+        squares: Pass True for an engine that computes the L2 distance from products, whose
+            rounding errors weigh most on short distances.
+    """
+    if not chunk_ids:
+        return Proposals([], None)
+    scores = exact_scores(matrix, query, metric)
+    unseen = float(scores[-1]) + _slack(matrix, query, metric, squares=squares)
+    pairs = zip(chunk_ids, scores.tolist(), strict=True)
+    candidates = [Candidate(i, score) for i, score in pairs if i is not None]
+    return Proposals(candidates, unseen if len(chunk_ids) >= limit else None)
+
+
+def _slack(
+    matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric, *, squares: bool
+) -> float:
+    """Return how far an engine's score of one of these rows can be from the exact one."""
+    if metric is Metric.COSINE:
+        return SINGLE_PRECISION_SLACK
+    longest = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())
+    length = float(np.linalg.norm(query.astype(np.float64)))
+    if metric is Metric.DOT:
+        return SINGLE_PRECISION_SLACK * longest * length
+    slack = SINGLE_PRECISION_SLACK**0.5 if squares else SINGLE_PRECISION_SLACK
+    return slack * (longest + length)
