@@ -229,14 +229,14 @@ class Rendezvous(ScriptedIndex):
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         self.begun["vector"].set()
-        await asyncio.wait_for(self.begun["keyword"].wait(), timeout=5)
+        await asyncio.wait_for(self.begun["keyword"].wait(), timeout=30)
         return await super()._query_vector(embedding, k, filters)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         self.begun["keyword"].set()
-        await asyncio.wait_for(self.begun["vector"].wait(), timeout=5)
+        await asyncio.wait_for(self.begun["vector"].wait(), timeout=30)
         return await super()._query_keyword(query_string, k, filters)
 
 

