@@ -1,5 +1,8 @@
 """The server and the command line: parse, call, serialize; no retrieval logic.
 
-`app.create_app` makes the app and `app.serve` runs it. The command line talks to it over HTTP, or
-in process where no address is given.
+`app.create_app` returns the app and `app.serve` runs it. A room for each wire (`llama_stack`,
+`corral`), one for the pages, and the command line, which calls the app over HTTP or in process.
 """
+
+DISTRIBUTION = "corral-rag"
+"""The installed package, whose version is the server's."""

@@ -14,19 +14,37 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 from corral.api.errors import ConfigError
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.server import DISTRIBUTION
+from corral.server.corral import copies, documents, limits, orphans
+from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
 from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
-from corral.server.routes import ROUTERS
-from corral.server.routes.documents import RegisteredIds
-from corral.server.routes.inspect import DISTRIBUTION
+from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
+from corral.server.page import routes as page
+
+ROUTERS = (
+    documents.router,  # before vector_dbs, whose ids may hold anything
+    vector_dbs.router,
+    copies.router,
+    orphans.router,
+    vector_io.inserts,
+    vector_io.router,
+    tool_runtime.inserts,
+    tool_runtime.router,
+    inspect.router,
+    limits.router,
+    page.router,
+)
+"""All routes, in the order of the documentation."""
 
 GRACE_SECONDS = 10
 """How long requests at work may take after the server was told to stop."""
@@ -92,7 +110,8 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     app.add_middleware(RegisteredIds)
     app.add_middleware(BodyLimit, limits=settings.server.limits)
     app.add_middleware(HostCheck, settings=settings.server)
-    app.add_middleware(Envelope)  # added last, so it is the outermost
+    routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
+    app.add_middleware(Envelope, routes=routes)  # added last, so it is the outermost
     install(app)
     for router in ROUTERS:
         app.include_router(router)

@@ -16,7 +16,6 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.server.errors import error_response, internal_error
-from corral.server.routes import ROUTERS
 
 REQUEST_ID = "x-request-id"
 CLIENT_LEFT = 499
@@ -36,8 +35,9 @@ class Envelope:
     * An exception that nothing foresaw becomes a 500 in the common form.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[APIRoute]) -> None:
         self.app = app
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -65,7 +65,7 @@ class Envelope:
             if status == 0:  # else the answer is under way, and cutting it off is all that is left
                 await response(scope, receive, sending)
         finally:
-            route = _route(scope)
+            route = self._route(scope)
             elapsed = (time.perf_counter() - started) * 1000
             access_log.info(
                 "%s %s %d %.1f ms %s", scope["method"], route, status, elapsed, request_id
@@ -79,18 +79,16 @@ class Envelope:
         refusal = error_response(400, "invalid_request", "The path is not percent-encoded UTF-8.")
         await refusal(scope, receive, send)
 
-
-def _route(scope: Scope) -> str:
-    """Return the template of a request's route, also where it was refused before its route."""
-    found = getattr(scope.get("route"), "path_format", None)
-    if found is not None:
-        return str(found)
-    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
-    if match := next((r for r in routes if r.path_regex.match(scope["path"])), None):
-        return match.path_format
-    parts = scope["path"].split("/")
-    known = max((_in_common(parts, r.path_format.split("/")) for r in routes), key=len)
-    return "/".join([*known, "*"])
+    def _route(self, scope: Scope) -> str:
+        """Return the template of a request's route, also where it was refused before its route."""
+        found = getattr(scope.get("route"), "path_format", None)
+        if found is not None:
+            return str(found)
+        path, templates = scope["path"], [route.path_format for route in self._routes]
+        if match := next((r for r in self._routes if r.path_regex.match(path)), None):
+            return match.path_format
+        known = [_in_common(path.split("/"), template.split("/")) for template in templates]
+        return "/".join([*max(known, key=len), "*"])
 
 
 def _in_common(parts: Sequence[str], others: Sequence[str]) -> list[str]:

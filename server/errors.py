@@ -17,10 +17,11 @@ import logging
 import traceback
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -45,6 +46,46 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.ContractViolation: (500, "internal_error"),
 }
 """Status and code by class; a subclass without a row takes its nearest ancestor's."""
+
+
+class ErrorDetail(BaseModel):
+    """One finding where a request breaks its schema."""
+
+    loc: list[str | int]
+    msg: str
+    type: str
+
+
+class ErrorDetails(BaseModel):
+    """All findings (the first 20)."""
+
+    errors: list[ErrorDetail]
+
+
+class Error(BaseModel):
+    """What is wrong and what to do about it."""
+
+    message: str = Field(description="The field, what was found and what to do.")
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None = Field(description="The field to blame, as a dotted path.")
+    code: str | None = Field(description="A stable name for programs.")
+    detail: ErrorDetails | None = Field(
+        default=None, description="Only where the schema is broken."
+    )
+
+
+class ErrorBody(BaseModel):
+    """The body of every 4xx and 5xx."""
+
+    error: Error
+    detail: str = Field(description="The message once more.")
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorBody, "description": "The request is refused; the message says why."},
+    "5XX": {"model": ErrorBody, "description": "The server or a backend failed."},
+}
+"""The `responses` of every route."""
 
 INTERNAL_ERROR = "The server failed on this request."
 MAX_MESSAGE_CHARACTERS = 1000

@@ -43,6 +43,7 @@ from corral.api.errors import MissingDependency, Unavailable, UnknownProvider
 from corral.api.provider import Api, Health, Provider, ProviderSpec
 from corral.providers.config import ProviderEntry, data_home, load_config
 from corral.providers.registry import build_provider, find_spec, provider_specs
+from corral.server import DISTRIBUTION
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.progress import progress
@@ -163,7 +164,7 @@ def as_json(subject: Subject, groups: Sequence[Group]) -> JSON:
     return {
         "provider_type": subject.spec.provider_type,
         "provider_id": subject.entry.provider_id,
-        "corral_version": metadata.version("corral-rag"),
+        "corral_version": metadata.version(DISTRIBUTION),
         "conforms": conforms(groups),
         "capabilities": subject.spec.capabilities.as_dict(),
         "groups": {group.name: group.as_dict() for group in groups},

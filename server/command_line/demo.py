@@ -16,6 +16,7 @@ import click
 from rich.text import Text
 
 from corral.providers.config import RunConfig, load_config
+from corral.server import DISTRIBUTION
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
 from corral.server.command_line.commands import describe, say_passed_over, show_reply, summary
@@ -23,7 +24,6 @@ from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.progress import progress
 
-DISTRIBUTION = "corral-rag"
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of the rfcs: the checkout, or `corral` where the package is installed."""
 

@@ -20,7 +20,7 @@ from corral.server.errors import (
     shorten,
     status_of,
 )
-from corral.server.routes.contract import ContractRoute
+from corral.server.routing import ContractRoute
 
 from .harness import InProcess, Json, message_of
 

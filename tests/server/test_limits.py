@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.types import Message
 
 from corral.providers.config import Limits
-from corral.server.routes import contract
+from corral.server import routing
 
 from .harness import JSON, InProcess, Json, id_path, live_server, message_of, run_config
 
@@ -279,7 +279,7 @@ def test_a_backend_that_hangs_holds_its_own_slots_only(
     If this fails: one backend that is down stops all writing until its timeout.
     """
     parsed, two = 0, asyncio.Event()
-    validate = contract._validate
+    validate = routing._validate
 
     def counted(raw: bytes, model: type[BaseModel]) -> BaseModel:
         nonlocal parsed
@@ -302,7 +302,7 @@ def test_a_backend_that_hangs_holds_its_own_slots_only(
         answers.set()
         return [one.status_code for one in (near, *await asyncio.gather(*hanging))]
 
-    monkeypatch.setattr(contract, "_validate", counted)
+    monkeypatch.setattr(routing, "_validate", counted)
     assert farm.run(scenario) == [200] * 6
 
 

@@ -27,18 +27,11 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server.bodies import Pieces, cut
 from corral.server.validation import from_pydantic
-from corral.server.wire import ErrorBody
 
 LARGE_BODY_BYTES = 256 * 1024
 """From here on a body is parsed in a thread (about 1 ms), so that other requests go on."""
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorBody, "description": "The request is refused; the message says why."},
-    "5XX": {"model": ErrorBody, "description": "The server or a backend failed."},
-}
-"""The `responses` of every route."""
 
 
 class _IdConvertor(Convertor[str]):

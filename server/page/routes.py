@@ -9,8 +9,8 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from corral.api.errors import NotFound
-from corral.server.routes.contract import ContractRoute
-from corral.server.routes.inspect import DISTRIBUTION
+from corral.server import DISTRIBUTION
+from corral.server.routing import ContractRoute
 
 PLACES = {
     "docs": "/docs",

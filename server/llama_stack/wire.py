@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
 from corral.api.chunks import (
-    MAX_ID_LENGTH,
     Chunk,
     Identifier,
     InterleavedText,
@@ -20,8 +19,7 @@ from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
-from corral.providers.config import DocumentLimits, Limits
-from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE
+from corral.api.vector_dbs import VectorDB
 
 KNOWLEDGE_SEARCH = "knowledge_search"
 """The tool's name, as agents of Llama Stack know it."""
@@ -51,90 +49,27 @@ def _refuse_expiry(ttl_seconds: Any) -> None:
         raise ValueError("chunks do not expire here; leave ttl_seconds out")
 
 
-class ErrorDetail(BaseModel):
-    """One finding where a request breaks its schema."""
+class CountedVectorDB(VectorDB):
+    """A registered vector DB, with counts where they were asked for and its backend answered."""
 
-    loc: list[str | int]
-    msg: str
-    type: str
-
-
-class ErrorDetails(BaseModel):
-    """All findings (the first 20)."""
-
-    errors: list[ErrorDetail]
-
-
-class Error(BaseModel):
-    """What is wrong and what to do about it."""
-
-    message: str = Field(description="The field, what was found and what to do.")
-    type: Literal["invalid_request_error", "server_error"]
-    param: str | None = Field(description="The field to blame, as a dotted path.")
-    code: str | None = Field(description="A stable name for programs.")
-    detail: ErrorDetails | None = Field(
-        default=None, description="Only where the schema is broken."
-    )
-
-
-class ErrorBody(BaseModel):
-    """The body of every 4xx and 5xx."""
-
-    error: Error
-    detail: str = Field(description="The message once more.")
-
-
-class CopyRequest(Strict):
-    """One step of a copy. The first one, without `after`, registers the target."""
-
-    target_id: Identifier = Field(description="The copy; registered like the source.")
-    provider_id: str | None = Field(
+    chunk_count: int | None = Field(default=None, exclude_if=lambda count: count is None)
+    document_count: int | None = Field(
         default=None,
-        description="Where the target is, or is to be; null: the source's own provider.",
+        exclude_if=lambda count: count is None,
+        description="Documents: the `document_id`s in the metadata of its chunks.",
     )
-    after: str = Field(
-        default="",
-        max_length=MAX_ID_LENGTH,
-        description="`last_id` of the step before; empty: begin.",
-    )
-    limit: int = Field(
-        default=WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through."
-    )
+
+
+class VectorDBList(BaseModel):
+    """All registered vector DBs, by identifier."""
+
+    data: list[CountedVectorDB]
 
 
 class UnregisterReply(BaseModel):
     """What a deletion could not reach."""
 
     note: str = Field(description="What stays behind, and where.")
-
-
-class CopyReply(BaseModel):
-    """What a step did, and where the next one begins."""
-
-    seen: int = Field(description="Chunks that the step went through.")
-    copied: int = Field(description="Those of them that were not in the target as they are.")
-    last_id: str = Field(description="`after` of the next step.")
-    done: bool = Field(description="Whether there is no next step.")
-    total: int = Field(description="Chunks in the source, now.")
-
-
-class VerifyCopyRequest(Strict):
-    """A copy to be compared with its source."""
-
-    target_id: Identifier
-
-
-class VerifyCopyReply(BaseModel):
-    """A copy that is good: what was compared."""
-
-    source_count: int
-    target_count: int
-    sampled: int = Field(description="Chunks that were compared and searched for.")
-    exact: bool = Field(description="Whether both sides search vectors exactly, always.")
-    vector_overlap: float | None = Field(
-        description="Mean share of the hits that both sides found, of vector queries."
-    )
-    keyword_overlap: float | None = Field(description="The same of keyword queries.")
 
 
 class InsertedChunk(Chunk):
@@ -279,13 +214,6 @@ class InsertDocumentsReply(BaseModel):
     )
 
 
-class LimitsReply(BaseModel):
-    """What the operator allows, as run.yaml has it."""
-
-    server: Limits = Field(description="Of one request: `server.limits`.")
-    document: DocumentLimits = Field(description="Of one document: `rag.document_limits`.")
-
-
 class RAGQueryRequest(Strict):
     """A question to one or several vector DBs, answered by a context within a token budget."""
 
@@ -342,84 +270,3 @@ class ToolList(BaseModel):
     """The tools that can be invoked."""
 
     data: list[ToolDef]
-
-
-class HealthReply(BaseModel):
-    """The server answers, so it is well; providers have their own health."""
-
-    status: Literal["OK"] = "OK"
-
-
-class VersionReply(BaseModel):
-    """The version of the server."""
-
-    version: str
-
-
-class ProviderHealth(BaseModel):
-    """Whether a provider can serve now, and if not, why."""
-
-    status: Literal["OK", "Error"]
-    message: str = ""
-
-
-class ProviderInfo(BaseModel):
-    """A configured provider."""
-
-    api: str = Field(
-        description="As Llama Stack's clients look for it: embedding models are `inference`."
-    )
-    kind: str = Field(description="Its section in run.yaml.")
-    provider_id: str
-    provider_type: str
-    config: dict[str, Any] = Field(description="Its settings, secrets masked.")
-    health: ProviderHealth
-    capabilities: dict[str, Any] | None = Field(
-        default=None, description="What a vector_io provider can do."
-    )
-
-
-class ProviderType(BaseModel):
-    """A provider type that is installed, configured or not."""
-
-    api: str = Field(description="As in the list of configured providers.")
-    kind: str = Field(description="Its section in run.yaml.")
-    provider_type: str
-    description: str
-    capabilities: dict[str, Any] | None = Field(
-        default=None, description="What a vector_io provider can do."
-    )
-
-
-class BrokenProvider(BaseModel):
-    """An installed provider that cannot be loaded."""
-
-    name: str = Field(description="Its entry point.")
-    reason: str
-
-
-class ProviderList(BaseModel):
-    """The configured providers, and the types that could be configured."""
-
-    data: list[ProviderInfo]
-    types: list[ProviderType]
-    broken: list[BrokenProvider] = Field(description="Installed, but their import fails.")
-
-
-class Model(BaseModel):
-    """An embedding model that vector DBs can be registered with."""
-
-    identifier: str
-    provider_resource_id: str
-    provider_id: str
-    type: Literal["model"] = "model"
-    model_type: Literal["embedding"] = "embedding"
-    metadata: dict[str, Any] = Field(
-        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
-    )
-
-
-class ModelList(BaseModel):
-    """The embedding models."""
-
-    data: list[Model]

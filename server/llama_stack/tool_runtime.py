@@ -10,9 +10,9 @@ from corral.api.filters import parse_filter
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
 from corral.providers.config import Limits
 from corral.providers.rag.tool import RagTool
+from corral.server.errors import ERRORS
 from corral.server.limits import check_max_chunks
-from corral.server.routes.contract import ERRORS, ContractRoute, InsertRoute, LimitsOf, RagToolOf
-from corral.server.wire import (
+from corral.server.llama_stack.wire import (
     KNOWLEDGE_SEARCH,
     RAG_TOOL_GROUP,
     InsertDocumentsReply,
@@ -24,6 +24,7 @@ from corral.server.wire import (
     ToolList,
     ToolParameter,
 )
+from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RagToolOf
 
 router = APIRouter(
     prefix="/v1/tool-runtime", tags=["RAG tool"], route_class=ContractRoute, responses=ERRORS

@@ -1,28 +1,22 @@
-"""Documents of a vector DB: list, show, delete. (To insert them is the RAG tool's part.)"""
+"""Paths below a vector DB: where its id ends and a document's begins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Annotated
 from urllib.parse import parse_qs, unquote
 
-from fastapi import APIRouter, Query
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.chunks import MAX_ID_LENGTH
-from corral.api.errors import Conflict, NotFound, ProviderError
-from corral.providers.documents import Page, delete_document, list_documents, read_document
+from corral.api.errors import Conflict, ProviderError
 from corral.providers.stack import Stack
-from corral.server.documents_wire import DeletedDocument, Document, DocumentList, DocumentSummary
-from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
+from corral.server.routing import ContractRoute
 
 PREFIX = "/v1/vector-dbs/"
 MARKER = "documents"
 REGISTERED = "corral.registered"
-MAX_DOCUMENTS = 10_000
-MAX_CHUNKS = 1000
 
 
 class DocumentRoute(ContractRoute):
@@ -114,66 +108,3 @@ def _splits(tail: str) -> Iterator[tuple[str, str | None]]:
 def _asks_for_a_page(scope: Scope) -> bool:
     asked = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
     return bool({"after", "limit"} & asked.keys())
-
-
-router = APIRouter(
-    prefix="/v1/vector-dbs", tags=["Documents"], route_class=DocumentRoute, responses=ERRORS
-)
-
-After = Annotated[str, Query(description="`last_id` of the page before; empty: begin.")]
-Documents = Annotated[int, Query(ge=1, le=MAX_DOCUMENTS, description="Most documents of a page.")]
-Chunks = Annotated[int, Query(ge=0, le=MAX_CHUNKS, description="Most chunks of the reply.")]
-Offset = Annotated[int, Query(ge=0, description="Chunks to pass over.")]
-
-
-@router.get("/{vector_db_id:id}/documents", summary="List the documents of a vector DB")
-async def list_all(
-    vector_db_id: PathId, stack: StackOf, after: After = "", limit: Documents = 100
-) -> DocumentList:
-    """Return the documents by id, a page at a time, each with its number of chunks.
-
-    Chunks without `document_id` in their metadata belong to no document. Backends that cannot group
-    (memory, Qdrant, Milvus, Weaviate) read every chunk for each page: ask them for large pages.
-    """
-    found = await list_documents(await stack.index(vector_db_id), after, limit)
-    data = [DocumentSummary(document_id=d.document_id, chunk_count=d.chunks) for d in found.items]
-    return DocumentList(data=data, has_more=found.has_more, last_id=found.last_id)
-
-
-@router.get("/{vector_db_id:id}/documents/{document_id:id}", summary="Show a document")
-async def retrieve(
-    vector_db_id: PathId,
-    document_id: PathId,
-    stack: StackOf,
-    offset: Offset = 0,
-    limit: Chunks = 100,
-) -> Document:
-    """Return a document's metadata and its chunks in their order, without embeddings."""
-    page = Page(offset, limit)
-    found = await read_document(await stack.index(vector_db_id), document_id, page)
-    if found is None:
-        raise _unknown(vector_db_id, document_id)
-    return Document(
-        vector_db_id=vector_db_id,
-        document_id=document_id,
-        chunk_count=found.chunk_count,
-        metadata=found.metadata,
-        chunks=found.chunks,
-    )
-
-
-@router.delete("/{vector_db_id:id}/documents/{document_id:id}", summary="Delete a document")
-async def delete(vector_db_id: PathId, document_id: PathId, stack: StackOf) -> DeletedDocument:
-    """Delete a document with all its chunks, in one write; a failed one leaves it whole."""
-    deleted = await delete_document(await stack.index(vector_db_id), document_id)
-    if not deleted:
-        raise _unknown(vector_db_id, document_id)
-    return DeletedDocument(document_id=document_id, chunk_count=deleted)
-
-
-def _unknown(vector_db_id: str, document_id: str) -> NotFound:
-    return NotFound(
-        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
-        hint="GET /v1/vector-dbs/ID/documents lists them.",
-        field="document_id",
-    )

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.copying import copy_batch, verify_copy
 from corral.providers.documents import count_documents
 from corral.providers.stack import Stack
-from corral.server.documents_wire import CountedVectorDB, VectorDBList
-from corral.server.routes.contract import (
-    ERRORS,
+from corral.server.errors import ERRORS
+from corral.server.llama_stack.wire import (
+    CountedVectorDB,
+    UnregisterReply,
+    VectorDBList,
+)
+from corral.server.routing import (
     ContractRoute,
-    InsertRoute,
     PathId,
     StackOf,
-)
-from corral.server.wire import (
-    CopyReply,
-    CopyRequest,
-    UnregisterReply,
-    VerifyCopyReply,
-    VerifyCopyRequest,
 )
 
 COUNT_SECONDS = 10.0
@@ -35,9 +29,6 @@ COUNT_SECONDS = 10.0
 
 router = APIRouter(
     prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=ContractRoute, responses=ERRORS
-)
-copies = APIRouter(
-    prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=InsertRoute, responses=ERRORS
 )
 
 
@@ -81,38 +72,6 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
                 shown.chunk_count = await index.count()
                 shown.document_count = await count_documents(index)
     return shown
-
-
-@copies.post("/{vector_db_id:id}/copy", summary="Copy the next chunks to another vector DB")
-async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> CopyReply:
-    """Copy chunks with their embeddings, in the order of their ids, and say where to go on.
-
-    Repeat it with `last_id` as `after` until `done`, then verify. A copy that was interrupted is
-    started again from the beginning and passes over what the target holds. Each step counts as an
-    insert: `server.limits.max_concurrent_inserts` of them work at once between two providers.
-    """
-    step = await copy_batch(
-        stack,
-        vector_db_id,
-        request.target_id,
-        provider_id=request.provider_id,
-        after=request.after,
-        limit=request.limit,
-    )
-    return CopyReply(**asdict(step))
-
-
-@router.post("/{vector_db_id:id}/copy/verify", summary="Compare a copy with its source")
-async def verify(
-    vector_db_id: PathId, request: VerifyCopyRequest, stack: StackOf
-) -> VerifyCopyReply:
-    """Compare settings and ids, and for a sample of chunks their contents and answers to queries.
-
-    Where they differ it is a 409 that says in what.
-    """
-    checks = asdict(await verify_copy(stack, vector_db_id, request.target_id))
-    del checks["differences"]
-    return VerifyCopyReply(**checks)
 
 
 @router.delete("/{vector_db_id:id}", summary="Unregister a vector DB")

@@ -4,30 +4,101 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from importlib import metadata
+from typing import Any, Literal
 
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 
 from corral.api.errors import NotFound, UnknownProvider
 from corral.api.provider import Api, ProviderSpec
 from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import ProviderStatus, Stack
-from corral.server.routes.contract import ERRORS, ContractRoute, PathId, StackOf
-from corral.server.wire import (
-    BrokenProvider,
-    HealthReply,
-    LimitsReply,
-    Model,
-    ModelList,
-    ProviderHealth,
-    ProviderInfo,
-    ProviderList,
-    ProviderType,
-    VersionReply,
-)
-
-DISTRIBUTION = "corral-rag"
+from corral.server import DISTRIBUTION
+from corral.server.errors import ERRORS
+from corral.server.routing import ContractRoute, PathId, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Inspect"], route_class=ContractRoute, responses=ERRORS)
+
+
+class HealthReply(BaseModel):
+    """The server answers, so it is well; providers have their own health."""
+
+    status: Literal["OK"] = "OK"
+
+
+class VersionReply(BaseModel):
+    """The version of the server."""
+
+    version: str
+
+
+class ProviderHealth(BaseModel):
+    """Whether a provider can serve now, and if not, why."""
+
+    status: Literal["OK", "Error"]
+    message: str = ""
+
+
+class ProviderInfo(BaseModel):
+    """A configured provider."""
+
+    api: str = Field(
+        description="As Llama Stack's clients look for it: embedding models are `inference`."
+    )
+    kind: str = Field(description="Its section in run.yaml.")
+    provider_id: str
+    provider_type: str
+    config: dict[str, Any] = Field(description="Its settings, secrets masked.")
+    health: ProviderHealth
+    capabilities: dict[str, Any] | None = Field(
+        default=None, description="What a vector_io provider can do."
+    )
+
+
+class ProviderType(BaseModel):
+    """A provider type that is installed, configured or not."""
+
+    api: str = Field(description="As in the list of configured providers.")
+    kind: str = Field(description="Its section in run.yaml.")
+    provider_type: str
+    description: str
+    capabilities: dict[str, Any] | None = Field(
+        default=None, description="What a vector_io provider can do."
+    )
+
+
+class BrokenProvider(BaseModel):
+    """An installed provider that cannot be loaded."""
+
+    name: str = Field(description="Its entry point.")
+    reason: str
+
+
+class ProviderList(BaseModel):
+    """The configured providers, and the types that could be configured."""
+
+    data: list[ProviderInfo]
+    types: list[ProviderType]
+    broken: list[BrokenProvider] = Field(description="Installed, but their import fails.")
+
+
+class Model(BaseModel):
+    """An embedding model that vector DBs can be registered with."""
+
+    identifier: str
+    provider_resource_id: str
+    provider_id: str
+    type: Literal["model"] = "model"
+    model_type: Literal["embedding"] = "embedding"
+    metadata: dict[str, Any] = Field(
+        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
+    )
+
+
+class ModelList(BaseModel):
+    """The embedding models."""
+
+    data: list[Model]
 
 
 @router.get("/health", summary="Is the server up?")
@@ -40,13 +111,6 @@ async def health() -> HealthReply:
 async def version() -> VersionReply:
     """Return the version of the installed package."""
     return VersionReply(version=metadata.version(DISTRIBUTION))
-
-
-@router.get("/limits", summary="What the operator allows")
-async def limits(stack: StackOf) -> LimitsReply:
-    """Return how much one request and one document may have."""
-    config = stack.config
-    return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
 
 
 @router.get("/providers", summary="List the providers")

@@ -5,20 +5,20 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from corral.api.filters import parse_filter
+from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
-from corral.server.routes.contract import (
-    ERRORS,
-    ContractRoute,
-    InsertRoute,
-    LimitsOf,
-    RetrievalOf,
-)
-from corral.server.wire import (
+from corral.server.llama_stack.wire import (
     ExplainedReply,
     InsertChunksRequest,
     QueryChunksReply,
     QueryChunksRequest,
     QueryParams,
+)
+from corral.server.routing import (
+    ContractRoute,
+    InsertRoute,
+    LimitsOf,
+    RetrievalOf,
 )
 
 router = APIRouter(

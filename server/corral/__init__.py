@@ -1,0 +1,1 @@
+"""Routes that only Corral has: documents, copies, orphans, limits."""

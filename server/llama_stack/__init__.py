@@ -1,0 +1,1 @@
+"""Llama Stack's wire: its routes and their types."""
