@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(300)
 def test_the_wheel_holds_what_its_commands_read(wheel: Path) -> None:
-    """The rfcs for `corral demo`, the report's style and script, py.typed; the README as metadata.
+    """The rfcs for `corral demo`, the report's files, py.typed; the README, less relative links.
 
     If this fails: `pip install` of the wheel gives commands that miss their files.
     """
@@ -50,5 +51,8 @@ def test_the_wheel_holds_what_its_commands_read(wheel: Path) -> None:
         assert f"corral/{room}/py.typed" in names
         of_room = [*(PROJECT / room).rglob("*.py"), *(PROJECT / room).rglob("*.css")]
         assert {f"corral/{path.relative_to(PROJECT)}" for path in of_room} <= names
-    assert (PROJECT / "README.md").read_text(encoding="utf-8").strip() in described
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    for block in readme.split("```")[1::2]:
+        assert block in described
+    assert not re.search(r"\]\((?!https?:|#)", described), "a relative link leads nowhere there"
     assert not any(name.startswith(("tests", "corral/tests")) for name in names)
