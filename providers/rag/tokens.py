@@ -145,7 +145,8 @@ class _Bytes:
         return count if count <= max_tokens else None
 
     def cut(self, text: str, max_tokens: int) -> str:
-        prefix = _encodable(text).encode()[: max(max_tokens, 0)].decode(errors="ignore")
+        most = max(max_tokens, 0)  # as many characters as bytes, or fewer
+        prefix = _encodable(text[:most]).encode()[:most].decode(errors="ignore")
         return text[: len(prefix)]
 
 
