@@ -80,6 +80,17 @@ class Capabilities:
 ALL_FILTERS: tuple[str, ...] = (*COMPARISONS, *COMPOUNDS)
 """Every filter type, for providers that translate them all."""
 
+ENGINE_DEFAULTS = Capabilities(
+    vector="native",
+    keyword="native",
+    hybrid="emulated",
+    metrics=("cosine", "l2", "dot"),
+    filter_operators=ALL_FILTERS,
+    max_dimension=16_000,
+    persistent=True,
+)
+"""What most engines can do, so that `replace(ENGINE_DEFAULTS, exact=True)` says what differs."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:

@@ -42,10 +42,10 @@ def test_imports_point_down() -> None:
 
 
 def test_a_provider_never_imports_a_sibling() -> None:
-    """Providers share the modules beside their folders, not each other's."""
+    """Providers share the modules and `_` folders beside theirs, not each other's."""
     folders = {
         path.parent.relative_to(ROOT).parts: path.parent
-        for path in ROOT.glob("providers/*/*/__init__.py")
+        for path in ROOT.glob("providers/*/[!_]*/__init__.py")
     }
     for path, name in imports():
         parts = path.relative_to(ROOT).parts[:3]

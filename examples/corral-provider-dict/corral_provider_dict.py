@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,9 +18,8 @@ from corral.api.errors import NotFound
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate
 from corral.api.provider import (
-    ALL_FILTERS,
+    ENGINE_DEFAULTS,
     Api,
-    Capabilities,
     Health,
     ProviderConfig,
     ProviderSpec,
@@ -149,14 +149,5 @@ SPEC = ProviderSpec(
     description="An example: a dict and numpy, gone with the process.",
     config="corral_provider_dict:DictConfig",
     factory="corral_provider_dict:create",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=True,
-        transactional=True,
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, exact=True, persistent=False, transactional=True),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 from pydantic import ValidationError
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from corral.api.filters import COMPARISONS, COMPOUNDS
 from corral.api.provider import (
     ALL_FILTERS,
+    ENGINE_DEFAULTS,
     ENTRY_POINT_GROUP,
     Api,
     Capabilities,
@@ -18,6 +19,7 @@ from corral.api.provider import (
     ProviderConfig,
     ProviderSpec,
 )
+from corral.api.scoring import Metric
 
 
 def test_the_default_capability_is_cannot() -> None:
@@ -25,6 +27,19 @@ def test_the_default_capability_is_cannot() -> None:
     nothing = Capabilities()
     assert all(getattr(nothing, field.name) in ("no", (), 0, False) for field in fields(nothing))
     assert nothing.modes == ()
+
+
+def test_a_typical_engine_is_one_value_that_an_author_can_change() -> None:
+    """It claims all modes, metrics and filters, and none of the guarantees that differ.
+
+    If this fails: every provider that builds on it claims, or denies, something else.
+    """
+    assert ENGINE_DEFAULTS.modes == ("vector", "keyword", "hybrid")
+    assert ENGINE_DEFAULTS.metrics == tuple(metric.value for metric in Metric)
+    assert ENGINE_DEFAULTS.filter_operators == ALL_FILTERS
+    guarantees = ("exact", "concurrent_processes", "transactional", "fuzzy")
+    assert not any(getattr(ENGINE_DEFAULTS, name) for name in guarantees)
+    assert replace(ENGINE_DEFAULTS, exact=True).exact
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -12,19 +12,7 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.chroma.provider:create",
     requires=("chromadb",),
     extra="chroma",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="emulated",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=False,
-        persistent=True,
-        concurrent_processes=False,
-        transactional=False,
-        fuzzy=True,
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, keyword="emulated", fuzzy=True),
 )
 
 REMOTE_SPEC = ProviderSpec(

@@ -1,6 +1,8 @@
 """inline::faiss: FAISS searches the vectors, one SQLite file a vector DB holds everything."""
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from dataclasses import replace
+
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -10,15 +12,9 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.faiss.provider:create",
     requires=("apsw", "faiss-cpu"),
     extra="faiss",
-    capabilities=Capabilities(
-        vector="native",
+    capabilities=replace(  # exact is False: it holds for `index: flat` alone
+        ENGINE_DEFAULTS,
         keyword="emulated",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=False,  # it is with `index: flat`, the default, but not with every configuration
-        persistent=True,
         concurrent_processes=True,
         transactional=True,
         fuzzy=True,

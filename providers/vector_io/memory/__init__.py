@@ -1,7 +1,9 @@
 """inline::memory: plain numpy and dictionaries, gone with the process."""
 
+from dataclasses import replace
+
 from corral.api.fusion import MaxRanker
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -10,16 +12,8 @@ SPEC = ProviderSpec(
     config="corral.providers.vector_io.memory.config:MemoryConfig",
     factory="corral.providers.vector_io.memory.provider:create",
     extra="memory",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=True,
-        transactional=True,
-        fuzzy=True,
+    capabilities=replace(
+        ENGINE_DEFAULTS, exact=True, persistent=False, transactional=True, fuzzy=True
     ),
     default_ranker=MaxRanker(),
 )

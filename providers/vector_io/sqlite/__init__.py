@@ -1,6 +1,8 @@
 """inline::sqlite: vectors, keywords and filters in one SQLite file a vector DB."""
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from dataclasses import replace
+
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -10,15 +12,10 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.sqlite.provider:create",
     requires=("apsw", "sqlite-vec"),
     extra="sqlite",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
+    capabilities=replace(
+        ENGINE_DEFAULTS,
         max_dimension=8192,
         exact=True,
-        persistent=True,
         concurrent_processes=True,
         transactional=True,
         fuzzy=True,
