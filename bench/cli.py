@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from corral.api.errors import MissingDependency
 
 if TYPE_CHECKING:
     from corral.server.command_line.cli import Target
@@ -103,9 +106,7 @@ def quality(
     exit code is 1 where something could not be measured.
     """
     target.local_only("bench quality")
-    from corral.bench.commands import quality as command  # noqa: PLC0415 - start-up time
-
-    command.run(target.home, target.config, (*data, *more), **options)
+    _commands().quality(target.home, target.config, (*data, *more), **options)
 
 
 @bench.command()
@@ -130,9 +131,7 @@ def speed(target: Target, /, **options: Any) -> None:
     each system in turn; at most a second each, and 300 questions.
     """
     target.local_only("bench speed")
-    from corral.bench.commands import speed as command  # noqa: PLC0415 - start-up time
-
-    command.speed(target.home, target.config, **options)
+    _commands().speed(target.home, target.config, **options)
 
 
 @bench.command()
@@ -148,9 +147,7 @@ def fidelity(target: Target, /, **options: Any) -> None:
     The exit code is 1 where something could not be measured, or a defect was found.
     """
     target.local_only("bench fidelity")
-    from corral.bench.commands import speed as command  # noqa: PLC0415 - start-up time
-
-    command.fidelity(target.home, target.config, **options)
+    _commands().fidelity(target.home, target.config, **options)
 
 
 @bench.command()
@@ -194,9 +191,7 @@ def tune(target: Target, /, **options: Any) -> None:
     A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}.
     """
     target.local_only("bench tune")
-    from corral.bench.commands import tune as command  # noqa: PLC0415 - start-up time
-
-    command.run(target.home, target.config, **options)
+    _commands().tune(target.home, target.config, **options)
 
 
 @bench.command()
@@ -213,9 +208,7 @@ def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     and speed, become one in the folder --out.
     """
     target.local_only("bench report")
-    from corral.bench.commands import reports as command  # noqa: PLC0415 - start-up time
-
-    command.report(paths, **options)
+    _commands().report(paths, **options)
 
 
 @bench.command()
@@ -240,7 +233,21 @@ def compare(target: Target, /, first: Path, second: Path, **options: Any) -> Non
     cannot be read or compared.
     """
     target.local_only("bench compare")
-    from corral.bench.commands import reports as command  # noqa: PLC0415 - start-up time
-
-    if not command.compare(first, second, **options):
+    if not _commands().compare(first, second, **options):
         raise SystemExit(1)
+
+
+def _commands() -> ModuleType:
+    """Return what the commands do.
+
+    Raises:
+        MissingDependency: The extra `bench` is not installed.
+    """
+    try:
+        from corral.bench import commands  # noqa: PLC0415 - start-up time
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("corral"):
+            raise
+        command = "pip install 'corral-rag[bench]'"
+        raise MissingDependency("The benchmark", str(error.name), command) from None
+    return commands

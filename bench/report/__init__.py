@@ -2,17 +2,17 @@
 
     write_reports(report, folder)
 
-Both are pure functions of the report: `render_markdown` and `render_html`. `views` picks and groups
-the rows that a section shows, `wording` writes figures, `markup` makes tags that escape what they
-are given, `charts` draws.
+`views` picks and groups rows, `sections` makes them tables and other `blocks` of data, once; three
+renderers write those: `html` by Jinja2, `markdown`, and `terminal` by rich. All are pure functions
+of the report. `wording` writes figures; `charts` draws SVG.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from corral.bench.report.html import render as render_html
 from corral.bench.report.markdown import render as render_markdown
-from corral.bench.report.page import render as render_html
 from corral.bench.report.report import Report
 
 __all__ = ["HTML_NAME", "MARKDOWN_NAME", "render_html", "render_markdown", "write_reports"]

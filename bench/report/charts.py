@@ -108,7 +108,7 @@ def sweep(found: Sweep) -> Html:
         linear([*ends, *(e.mean for e in found.references.values())], 0, 1),
     )
     alpha, best = max(points, key=lambda point: point[1].mean)
-    said = f"Best at weight {alpha:g}: {wording.estimate(best)}."
+    said = f"Best at weight {alpha:g}: {wording.estimate(best).whole}."
     leader = max(found.series, key=lambda name: max(e.mean for _, e in found.series[name]))
     series = [
         _swept(plot, name, line, at, banded=name == leader)

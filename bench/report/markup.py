@@ -1,15 +1,16 @@
-"""HTML and SVG as nested calls. A string is text and is escaped; only `tag` makes markup.
+"""SVG as nested calls. A string is text and is escaped; only `tag` makes markup.
 
-    tag("td", "a < b", class_="n")   ->   <td class="n">a &lt; b</td>
+    tag("text", "a < b", x=8)   ->   <text x="8">a &lt; b</text>
 
 So what a user wrote cannot become markup: there is no way to say that it is.
 """
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable
+
+from markupsafe import Markup, escape
 
 VOID = frozenset({"meta", "br", "hr", "link", "input"})
 """Elements that have no end tag."""
@@ -20,11 +21,8 @@ _UNPRINTABLE = re.compile(
 )
 
 
-class Html(str):
-    """Markup; made by `tag`, `joined` and `trusted` only."""
-
-    __slots__ = ()
-
+Html = Markup
+"""Markup; made by `tag` and `joined` only."""
 
 Content = str | Html | Iterable["Content"] | None
 Attribute = str | int | float | bool | None
@@ -52,13 +50,8 @@ def joined(content: Content) -> Html:
     if isinstance(content, Html):
         return content
     if isinstance(content, str):
-        return Html(html.escape(clean(content), quote=False))
+        return escape(clean(content))
     return Html("".join(joined(part) for part in content))
-
-
-def trusted(text: str) -> Html:
-    """Return a text of this package's own (its style sheet, its script) as markup."""
-    return Html(text)
 
 
 def clean(text: str) -> str:
@@ -73,4 +66,4 @@ def _attribute(name: str, value: Attribute) -> str:
     if value is True:
         return f" {written}"
     text = f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-    return f' {written}="{html.escape(clean(text))}"'
+    return f' {written}="{escape(clean(text))}"'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from corral.bench.report import wording
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
     BuildRow,
+    Estimate,
     Failure,
+    FidelityRow,
     QualityRow,
     ShownDocument,
     SpeedRow,
@@ -59,9 +61,70 @@ def ndcg(row: QualityRow) -> float:
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
 
 
+def ends(found: Estimate) -> tuple[float, float]:
+    """Return the ends of an interval."""
+    return found.low, found.high
+
+
 def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
     """Return the backends that answered every query as well as this row's, itself included."""
     return [row.backend for row in rows if _same(row, one)]
+
+
+def alike_groups(rows: Iterable[QualityRow]) -> list[list[QualityRow]]:
+    """Return rows that differ in their backend only as one group, in the order of the first."""
+    groups: list[list[QualityRow]] = []
+    for row in rows:
+        known = next((g for g in groups if _same(g[0], row) and g[0].metrics == row.metrics), None)
+        if known is None:
+            groups.append([row])
+        else:
+            known.append(row)
+    return groups
+
+
+def fidelity_by_set(report: Report) -> dict[str, list[FidelityRow]]:
+    """Return the fidelity rows by data set; a filter is no part of its name."""
+    return grouped(report.fidelity, lambda row: row.data_set.partition(", ")[0])
+
+
+def agreement(report: Report) -> dict[str, str]:
+    """Return, by data set, whether the backends agree, in a sentence."""
+    said = {}
+    for name, rows in fidelity_by_set(report).items():
+        parts = []
+        for verdict, what in (
+            ("mapping", "return wrong scores or ids"),
+            ("approximate", "miss neighbors or use another formula"),
+        ):
+            names = [row.backend for row in rows if row.verdict == verdict]
+            names = list(dict.fromkeys(names))
+            parts += [f"{wording.listed(names)} {what}"] if names else []
+        count = wording.count(len(rows), "comparison")
+        said[name] = "; ".join(parts) if parts else f"all backends agree, in {count}"
+    return {name: f"{text}." for name, text in said.items()}
+
+
+def fastest(report: Report) -> dict[str, str]:
+    """Return, by data set and size, which backend answers fastest in each mode, in a sentence.
+
+    One query at a time, no filter; a system that the others are measured against counts only where
+    there is no other.
+    """
+    said = {}
+    for (name, size), modes in latencies(report).items():
+        parts = []
+        for mode, rows in modes.items():
+            rivals = [row for row in rows if row.baseline != row.backend] or rows
+            first, *others = rivals
+            figure = f"{wording.speed_label(first)}, p50 {wording.number(first.p50_ms, 'ms')}"
+            if others:
+                last = others[-1]
+                slowest = f"{wording.speed_label(last)} {wording.number(last.p50_ms, 'ms')}"
+                figure = f"{figure} (slowest: {slowest})"
+            parts.append(f"in {mode} mode {figure}")
+        said[f"{name}, {wording.count(size, 'chunk')}"] = f"fastest {'; '.join(parts)}."
+    return said
 
 
 def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
@@ -96,7 +159,7 @@ def failures_of(report: Report, data_set: str) -> list[Failure]:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """A system's nDCG@10 on every data set; None where it was not measured."""
+    """nDCG@10 on every data set, None where it was not measured; `backend` names all that agree."""
 
     mode: str
     backend: str
@@ -127,15 +190,16 @@ def heat_map(report: Report) -> HeatMap | None:
     sets = tuple(dict.fromkeys(row.data_set for row in report.quality))
     order = backends(report)
     systems = grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
-    rows = []
+    rows: dict[tuple[Any, ...], list[str]] = {}
     for mode, backend, fusion in sorted(
         systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
     ):
         found = {row.data_set: ndcg(row) for row in systems[mode, backend, fusion]}
         values = tuple(found.get(data_set) for data_set in sets)
-        rows.append(HeatRow(mode, backend, fusion, values))
+        rows.setdefault((mode, fusion, values), []).append(backend)
+    alike = [HeatRow(m, wording.listed(names), f, v) for (m, f, v), names in rows.items()]
     all_values = [ndcg(row) for row in report.quality]
-    return HeatMap(sets, tuple(rows), min(all_values), max(all_values))
+    return HeatMap(sets, tuple(alike), min(all_values), max(all_values))
 
 
 @dataclass(frozen=True, slots=True)

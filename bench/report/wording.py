@@ -1,9 +1,10 @@
-"""How figures and names are written, alike in Markdown and HTML."""
+"""How figures and names are written, alike everywhere."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from corral.bench.report.blocks import Cell
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Comparison, Estimate, SpeedRow
 
@@ -24,21 +25,22 @@ def interval(found: Estimate) -> str:
     return f"[{found.low:.3f}, {found.high:.3f}]"
 
 
-def estimate(found: Estimate | None) -> str:
+def estimate(found: Estimate | None) -> Cell:
     """Return a mean with its interval; the mean alone where they are one figure."""
     if found is None:
-        return NONE
+        return Cell(NONE)
     if found.low == found.high:
-        return score(found.mean)
-    return f"{score(found.mean)} {interval(found)}"
+        return Cell(score(found.mean))
+    return Cell(score(found.mean), interval(found))
 
 
-def verdict(found: Comparison | None) -> str:
-    """Return a comparison's sign, verdict, difference and p: `▲ better +0.031, p 0.004`."""
+def verdict(found: Comparison | None) -> Cell:
+    """Return a comparison's sign and verdict, and smaller its difference and p."""
     if found is None:
-        return NONE
-    sign = SIGNS[found.verdict]
-    return f"{sign} {found.verdict} {found.difference.mean:+.3f}, {p_value(found.p_holm)}"
+        return Cell(NONE)
+    said = f"{found.difference.mean:+.3f}, {p_value(found.p_holm)}"
+    style = f"verdict {found.verdict.replace(' ', '-')}"
+    return Cell(f"{SIGNS[found.verdict]} {found.verdict}", said, style)
 
 
 def p_value(p: float) -> str:

@@ -42,7 +42,7 @@ def test_a_table_for_each_set(tmp_path: Path) -> None:
     for shown in (
         "one, french, 2 queries",
         "two-de, german, 2 queries",
-        "sqlite    keyword",
+        "memory and sqlite   keyword",
         "Reports in out: report.html",
     ):
         assert shown in done.stdout

@@ -8,9 +8,10 @@ from html.parser import HTMLParser
 import pytest
 
 from corral.bench.report import render_html
+from corral.bench.report.html import POLICY
 from corral.bench.report.markup import VOID, clean
-from corral.bench.report.page import POLICY, SECTIONS
 from corral.bench.report.report import Report
+from corral.bench.report.sections import SECTIONS, sections
 
 from .hostile import PAYLOADS, hostile
 
@@ -49,11 +50,12 @@ def document(report: Report) -> Document:
     return Document(render_html(report))
 
 
-def test_every_section_is_there_and_linked(document: Document) -> None:
+def test_every_section_is_there_and_linked(document: Document, report: Report) -> None:
     """Each section has an id that the table of contents links to, and no id occurs twice."""
     ids = [attributes["id"] for _, attributes in document.elements if "id" in attributes]
     assert len(set(ids)) == len(ids)
-    anchors = {anchor for anchor, _, _ in SECTIONS}
+    anchors = {section.anchor for section in sections(report)}
+    assert len(anchors) == len(SECTIONS)
     assert anchors <= set(ids)
     links = {str(a["href"]).removeprefix("#") for a in document.all("a")}
     assert anchors <= links <= set(ids)
@@ -149,9 +151,9 @@ def test_a_report_of_one_section_is_a_page(report: Report, kept: str) -> None:
     sections = {a["id"] for a in page.all("section")}
     expected = {
         "quality": {"findings", "quality", "heat-map", "sweep", "queries"},
-        "speed": {"fronts", "latency"},
+        "speed": {"findings", "fronts", "latency"},
         "builds": {"build"},
-        "fidelity": {"fidelity"},
+        "fidelity": {"findings", "fidelity"},
         "tune": {"findings", "tune", "sweep"},
         "failures": {"findings", "failures"},
     }

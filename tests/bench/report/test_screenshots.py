@@ -32,6 +32,12 @@ CHARTS = """
   })
 """
 
+CLIPPED = """
+[...document.querySelectorAll("details, .scroll")].map((one) => { one.open = true; return one; })
+  .filter((box) => box.matches(".scroll") && box.scrollWidth > box.clientWidth)
+  .map((box) => `${box.getAttribute("aria-label")}: ${box.scrollWidth} > ${box.clientWidth}`)
+"""
+
 LETTERS_OUTSIDE = """
 [...document.querySelectorAll("svg.chart text")]
   .filter((text) => text.checkVisibility())
@@ -108,6 +114,15 @@ def test_the_page_renders(browser: Browser, page: Path, width: int, scheme: str)
     assert browser.evaluate(LETTERS_OUTSIDE) == []
 
 
+def test_nothing_is_clipped_on_a_screen(browser: Browser, page: Path) -> None:
+    """At 1,280 pixels every table fits into its box, folded ones too.
+
+    If this fails: a reader has to scroll a table sideways to see its figures.
+    """
+    browser.open(page, 1280)
+    assert browser.evaluate(CLIPPED) == []
+
+
 @pytest.mark.parametrize(("width", "scheme"), WINDOWS[:4])
 def test_documents_open_within_the_page(
     browser: Browser, page: Path, width: int, scheme: str
@@ -143,7 +158,8 @@ def test_every_color_of_the_heat_map_is_readable(
     rows = []
     for at in range(61):
         found = Estimate(mean=at / 60, low=at / 60, high=at / 60)
-        rows.append(row.model_copy(update={"backend": f"b{at}", "metrics": {NDCG: found}}))
+        changed = {"backend": f"b{at}", "metrics": {NDCG: found}, "data_set": f"set-{at % 2}"}
+        rows.append(row.model_copy(update=changed))
     many = report.model_copy(update={"quality": tuple(rows)})
     browser.open(write_reports(many, tmp_path)[1], 1280, scheme=scheme)
     assert browser.evaluate("document.querySelectorAll('.heat .cell').length") == 61

@@ -6,8 +6,11 @@ import pytest
 
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import views
+from corral.bench.report.blocks import Folded, Table
+from corral.bench.report.quality_sections import quality_table
 from corral.bench.report.report import Report
 from corral.bench.report.rows import TuneTrial
+from corral.bench.report.speed_sections import fidelity_blocks
 from corral.bench.report.sweep import sweeps
 
 from .example_report import BACKENDS, SETS
@@ -184,3 +187,30 @@ def test_backends_that_agree_are_one_among_the_wins_and_losses(report: Report) -
     (alone,) = views.compared(report.model_copy(update={"quality": tuple(rows)})).values()
     assert len(found) == len(alone) == len([row for row in rows if row.comparison])
     assert "hybrid:rrf on faiss and twin" in [name for name, _, _ in found]
+
+
+def test_what_agrees_is_one_line(report: Report) -> None:
+    """Backends of equal answers share a row; comparisons that agree are folded, others are not.
+
+    If this fails: a reader looks for the one row that differs among seventy that do not.
+    """
+    rows = [row for row in report.quality if row.backend == "memory"]
+    twins = [row.model_copy(update={"backend": "twin"}) for row in rows]
+    both = report.model_copy(update={"quality": (*rows, *twins)})
+    table = quality_table(both, "zh-like")
+    assert len(table.rows) == len([row for row in rows if row.data_set == "zh-like"])
+    assert {row[0].text for row in table.cells} == {"memory and twin"}
+    differ, agree = fidelity_blocks(report)
+    assert isinstance(differ, Table)
+    assert isinstance(agree, Folded)
+    assert [row[0].text for row in differ.cells] == list(BACKENDS[3:])
+    assert agree.summary == "3 of 8 comparisons agree: memory, sqlite and faiss"
+    assert agree.agrees
+
+
+def test_findings_name_the_fastest_and_what_disagrees(report: Report) -> None:
+    """Speed and fidelity have a sentence each among the findings, from the rows themselves."""
+    said = views.fastest(report)["clustered, 20,000 chunks"]
+    assert said.startswith("fastest in vector mode memory, p50 ")
+    assert "in hybrid mode memory rrf" in said
+    assert views.agreement(report)["clustered"].startswith("chroma, qdrant, pgvector, milvus and")

@@ -1,0 +1,327 @@
+"""What each command of `corral bench` does; `cli` has their options.
+
+`compare --json` prints one object: `tolerance`; `quality` (data_set, system, metrics by name as
+[before, after, difference], comparison with difference, p, p_holm, verdict and statement); `speed`
+(system, figure, before, after, ratio, verdict); `fidelity` (system, before, after); `missing`
+(section, system, missing_in, reason); `notes` and `regressions`, both lists of sentences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corral.api.errors import Conflict, InvalidRequest
+from corral.bench.fidelity.plan import make_fidelity_plan
+from corral.bench.fidelity.results import EXACT
+from corral.bench.fidelity.run import run_fidelity
+from corral.bench.quality.plan import make_plan
+from corral.bench.quality.run import run_quality, work_of
+from corral.bench.report import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown, terminal
+from corral.bench.report.blocks import Block
+from corral.bench.report.combined import combined
+from corral.bench.report.compare import compare_reports, read
+from corral.bench.report.compare_tables import compare_blocks
+from corral.bench.report.environment import begin_report
+from corral.bench.report.quality_sections import quality_table
+from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.speed_sections import (
+    build_tables,
+    failures_table,
+    fidelity_blocks,
+    speed_tables,
+    tune_table,
+)
+from corral.bench.report.views import quality_by_set
+from corral.bench.speed.plan import make_speed_plan
+from corral.bench.speed.run import run_speed
+from corral.bench.tuning.run import TunePlan, run_tune
+from corral.providers.config import data_home, load_config
+from corral.server.command_line.client import CommandError
+from corral.server.command_line.progress import progress
+
+OUT = "corral-bench"
+SIZES, SYNTHETIC = "10k", "5k"
+TRIALS = 20
+"""Trials of a tuning that a terminal shows."""
+
+
+def quality(
+    home: Path | None,
+    general_config: Path | None,
+    data: Sequence[str],
+    *,
+    backends: str,
+    modes: str,
+    fusions: Sequence[str],
+    languages: Sequence[str],
+    **options: Any,
+) -> None:
+    """Measure quality, show the tables, and fail where something could not be measured.
+
+    Raises:
+        CorralError: The plan cannot work, or nothing could be measured in the time given.
+        CommandError: Something could not be measured; the report says what.
+    """
+    plan = make_plan(
+        data=data,
+        backends=backends.split(","),
+        modes=_names(modes),
+        fusions=fusions or ("weighted",),
+        languages=_languages(languages),
+        **_common(home, general_config, **options),
+    )
+    cells, work = asyncio.run(work_of(plan))
+    with progress(cells, work, work="Measuring", things="cells") as advance:
+        report = asyncio.run(run_quality(plan, advance))
+    _finish(report, plan.out, (quality_table(report, name) for name in quality_by_set(report)))
+
+
+def speed(
+    home: Path | None,
+    general_config: Path | None,
+    *,
+    backends: str,
+    peers: str,
+    sizes: str | None,
+    modes: str,
+    filters: str,
+    concurrency: str,
+    data: Sequence[str],
+    **options: Any,
+) -> None:
+    """Measure speed, show the tables, and fail where something could not be measured.
+
+    Raises:
+        CorralError: The plan cannot work, or nothing could be measured in the time given.
+        CommandError: Something could not be measured; the report says what.
+    """
+    # For the processes that are started: each system works with one thread for each question.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    plan = make_speed_plan(
+        backends=[*_names(backends), *_names(peers)],
+        sizes=_names(sizes or ("" if data else SIZES)),
+        modes=_names(modes),
+        filters=_names(filters),
+        concurrency=_numbers(concurrency),
+        data=data,
+        **_common(home, general_config, **options),
+    )
+    seconds = [plan.seconds(source, served=served) for source, served in plan.units()]
+    work = sum(round(one * 100) for one in seconds)
+    with progress(len(seconds), work, work="Measuring", things="sizes") as advance:
+        report = asyncio.run(run_speed(plan, advance))
+    tables = (table for _, table in speed_tables(report))
+    _finish(report, plan.out, (*build_tables(report), *tables))
+
+
+def fidelity(
+    home: Path | None,
+    general_config: Path | None,
+    *,
+    backends: str,
+    synthetic: str | None,
+    modes: str,
+    filters: str,
+    data: Sequence[str],
+    **options: Any,
+) -> None:
+    """Compare answers, show the tables, and fail where there is a defect or a failure.
+
+    Raises:
+        CorralError: The plan cannot work, or nothing could be measured in the time given.
+        CommandError: Something could not be measured, or a backend's mapping is wrong.
+    """
+    plan = make_fidelity_plan(
+        backends=_names(backends),
+        synthetic=_names(synthetic or ("" if data else SYNTHETIC)),
+        modes=_names(modes),
+        filters=_names(filters),
+        data=data,
+        **_common(home, general_config, **options),
+    )
+    number = len(plan.backends) * len(plan.sources)
+    with progress(number, plan.work(), work="Comparing", things="backends") as advance:
+        report = asyncio.run(run_fidelity(plan, advance))
+    _finish(report, plan.out, fidelity_blocks(report))
+    wrong = {r.backend for r in report.fidelity if (r.reference, r.verdict) == (EXACT, "mapping")}
+    if wrong:
+        raise CommandError(f"The mapping of {', '.join(sorted(wrong))} is wrong; see the verdicts.")
+
+
+def tune(home: Path | None, config: Path | None, *, out: Path | None, **options: Any) -> None:
+    """Tune, print the best trials and the recommendation, and write the report.
+
+    Raises:
+        CorralError: The plan contradicts itself, or questions, embedder or backend fail.
+    """
+    folder = home or data_home()
+    plan = TunePlan(load_config(config, folder), folder, **options)
+    report = begin_report(_command_line(), plan.seed)
+    section = asyncio.run(run_tune(plan, _watch))
+    target = out or _new_folder()
+    target.mkdir(parents=True, exist_ok=True)
+    report = report.with_rows(section).done()
+    write_report(report, target)
+    _write(report, target)
+    judged = [t for t in section.trials if t.held_out or t.label == section.chosen]
+    terminal.show([tune_table(section, judged[:TRIALS])])
+    verb = "Registered" if plan.apply else "Recommended registration"
+    registration = f"{verb}: {json.dumps(section.registration)}"
+    terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
+
+
+def report(
+    paths: Sequence[Path], *, html: Path | None, markdown: Path | None, out: Path | None
+) -> None:
+    """Render a report again, without a file named both beside it; or make one of several in `out`.
+
+    Raises:
+        InvalidRequest: A path is no report, cannot be read, or they cannot be one.
+        Conflict: `out` holds a report already.
+        OSError: A file cannot be written.
+    """
+    if out is not None:
+        _combine(paths, out)
+        paths = [out]
+    elif len(paths) > 1:
+        raise InvalidRequest("Several reports become one in the folder --out.", field="out")
+    found, folder = read(paths[0]), _folder(paths[0])
+    if html is None and markdown is None:
+        html, markdown = folder / HTML_NAME, folder / MARKDOWN_NAME
+    for target, render in ((markdown, render_markdown), (html, render_html)):
+        if target is not None:
+            target.write_text(render(found), encoding="utf-8")
+            terminal.line(f"Wrote {target}")
+
+
+def compare(
+    first: Path, second: Path, *, tolerance: float, allow_missing: bool, as_json: bool
+) -> bool:
+    """Print what changed from the first report to the second; return whether nothing got worse.
+
+    Raises:
+        InvalidRequest: A file is no report, cannot be read, or is of other data.
+    """
+    found = compare_reports(
+        read(first), read(second), tolerance=tolerance, allow_missing=allow_missing
+    )
+    if as_json:
+        click.echo(found.model_dump_json(indent=1))
+    else:
+        tables, lines = compare_blocks(found)
+        terminal.show(tables)
+        terminal.line(*lines)
+    return not found.regressions
+
+
+def _common(
+    home: Path | None,
+    general_config: Path | None,
+    *,
+    config: Path | None,
+    out: Path | None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return what every plan needs, and the options that are passed on as they are."""
+    folder = home or data_home()
+    return {
+        "config": load_config(config or general_config, folder),
+        "home": folder,
+        "out": out or _new_folder(),
+        "command": _command_line(),
+        **options,
+    }
+
+
+def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
+    """Write the reports and show everything.
+
+    Raises:
+        CommandError: There are failures.
+    """
+    _write(report, out)
+    terminal.show(blocks)
+    if report.failures:
+        terminal.show([failures_table(report.failures)])
+    names = ", ".join((HTML_NAME, MARKDOWN_NAME, REPORT_NAME))
+    terminal.line(*report.notes, f"Reports in {out}: {names}")
+    if report.failures:
+        count = len(report.failures)
+        failures = f"{count} failure{'s' if count > 1 else ''}"
+        raise CommandError(f"Not everything could be measured: {failures}.")
+
+
+def _write(report: Report, folder: Path) -> None:
+    (folder / MARKDOWN_NAME).write_text(render_markdown(report), encoding="utf-8")
+    (folder / HTML_NAME).write_text(render_html(report), encoding="utf-8")
+
+
+def _combine(paths: Sequence[Path], out: Path) -> None:
+    if (out / REPORT_NAME).exists():
+        raise Conflict(f"{out} holds a report already.", hint="Name another --out.", field="out")
+    whole = combined([(_folder(path), read(path)) for path in paths], out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_report(whole, out)
+    terminal.line(f"Wrote {out / REPORT_NAME}")
+
+
+def _folder(path: Path) -> Path:
+    return path if path.is_dir() else path.parent
+
+
+def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]:
+    return progress(questions, questions, work="Asking", things="questions")
+
+
+def _new_folder() -> Path:
+    """Return a folder for a run that nobody named; it does not exist yet."""
+    return Path(OUT) / f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _command_line() -> str:
+    """Return the command as it can be typed again."""
+    return shlex.join(["corral", *sys.argv[1:]])
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    """Return numbers that are joined by commas.
+
+    Raises:
+        InvalidRequest: One is none.
+    """
+    try:
+        return [int(one) for one in _names(text)]
+    except ValueError:
+        raise InvalidRequest(
+            f"--concurrency takes a list of numbers, got {text!r}.", field="concurrency"
+        ) from None
+
+
+def _languages(given: Sequence[str]) -> dict[str, str]:
+    """Return languages by name of a set, under "" for all.
+
+    Raises:
+        InvalidRequest: Two are given for one.
+    """
+    found: dict[str, str] = {}
+    for each in given:
+        name, _, language = each.rpartition("=")
+        if name in found:
+            raise InvalidRequest(f"--language is given twice for {name or 'all'}.")
+        found[name] = language
+    return found

@@ -1,1 +1,0 @@
-"""What each command of `corral bench` does; `cli` has their options."""

@@ -1,0 +1,57 @@
+"""`report.html`: one file that asks nobody for anything, readable without its script."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from corral.bench.report import views, wording
+from corral.bench.report.markup import Html, clean
+from corral.bench.report.report import Report
+from corral.bench.report.sections import sections
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+"""What the page may load: nothing. A browser holds it to that, whatever a text has smuggled in."""
+
+
+def render(report: Report) -> str:
+    """Return the page of a report."""
+    figures = {
+        "backends": str(len(views.backends(report))),
+        "data sets": str(len(report.data_sets)),
+        "queries": f"{sum(d.queries for d in report.data_sets):,}",
+        "documents": f"{sum(d.documents for d in report.data_sets):,}",
+        "run time": wording.duration(report),
+        "failures": str(len(report.failures)),
+    }
+    return _template().render(
+        report=report,
+        machine=wording.machine(report),
+        figures=figures,
+        sections=sections(report),
+        policy=POLICY,
+        style=_own("style.css"),
+        script=_own("page.js"),
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests["block"] = lambda value, kind: type(value).__name__ == kind
+    return environment.get_template("page.html.jinja")
+
+
+@cache
+def _own(name: str) -> Html:
+    """Return a file of this package, as markup."""
+    return Html((Path(__file__).parent / name).read_text("utf-8"))

@@ -1,0 +1,54 @@
+"""The report's tables on a terminal, by rich. Nothing that a report holds is read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich import box
+from rich.table import Table as Grid
+from rich.text import Text as Line
+
+from corral.bench.report.blocks import Block, Cell, Column, Folded, Table
+from corral.server.command_line import display
+
+
+def show(blocks: Iterable[Block]) -> None:
+    """Print tables, and what is folded as its line, each followed by an empty line."""
+    for block in blocks:
+        if isinstance(block, Table):
+            display.show(grid(block), "")
+        elif isinstance(block, Folded):
+            line(f"{block.name}: {block.summary}")
+            show([] if block.agrees else block.blocks)
+
+
+def line(*texts: str) -> None:
+    """Print lines as they are."""
+    for text in texts:
+        display.show(Line(display.clean(text)))
+
+
+def grid(table: Table) -> Grid:
+    """Return a table with the columns that a terminal has room for; empty ones are left out."""
+    shown = [
+        at
+        for at, column in enumerate(table.columns)
+        if column.brief != "none" and any(row[at].whole for row in table.cells)
+    ]
+    found = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    found.title, found.title_justify = Line(display.clean(table.caption)), "left"
+    for at in shown:
+        column = table.columns[at]
+        found.add_column(
+            display.clean(column.name),
+            overflow="fold",
+            justify="right" if column.figures else "left",
+            no_wrap=not column.wraps,
+        )
+    for row in table.cells:
+        found.add_row(*(Line(_text(row[at], table.columns[at])) for at in shown))
+    return found
+
+
+def _text(cell: Cell, column: Column) -> str:
+    return display.clean(cell.text if column.brief == "text" else cell.whole)
