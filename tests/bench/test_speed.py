@@ -316,4 +316,4 @@ def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.Monke
     assert "8 of 8 comparisons agree: sqlite" in done.stdout
     done = runner.invoke(main, ["bench", "speed", "--concurrency", "some"])
     assert done.exit_code == 2
-    assert "no list of numbers" in done.stderr
+    assert "takes a list of numbers, got 'some'" in done.stderr
