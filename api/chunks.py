@@ -156,7 +156,8 @@ class ChunkMetadata(Strict):
     The fields from `position` on are ours: a chunk's place in its document, which context assembly
     needs to add adjacent chunks without repeating their overlap, and to cite. The RAG tool fills
     them in; a chunk inserted without them has no neighbors. `char_start` and `char_end` count
-    characters of the document's text as it was parsed: `content` is exactly that span.
+    characters of the document's text as it was parsed: `content` is exactly that span, behind the
+    `repeated_characters`.
     """
 
     chunk_id: Identifier | None = None
@@ -179,6 +180,11 @@ class ChunkMetadata(Strict):
         default=None, ge=0, description="Where it begins in its document."
     )
     char_end: int | None = Field(default=None, ge=0, description="Where it ends, exclusive.")
+    repeated_characters: int | None = Field(
+        default=None,
+        ge=1,
+        description="Characters at the beginning of `content` that repeat a table's header.",
+    )
     page: int | None = Field(default=None, ge=1, description="The page on which it begins, from 1.")
     page_end: int | None = Field(
         default=None, ge=1, description="The page on which it ends, where that is another."

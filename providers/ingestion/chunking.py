@@ -130,11 +130,12 @@ def _places(
     return [
         {
             "chunk_id": chunk_id,
-            "chunk_window": f"{piece.first_token}-{piece.first_token + piece.tokens}",
+            "chunk_window": f"{piece.first_token}-{piece.end_token}",
             "content_token_count": piece.tokens,
             "position": n,
             "char_start": piece.start,
             "char_end": piece.end,
+            "repeated_characters": piece.repeated or None,
             **_pages(parsed, piece),
             "previous_chunk_id": ids[n - 1] if n else None,
             "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,

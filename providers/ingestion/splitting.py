@@ -10,12 +10,14 @@ dropped, and the next window starts where that chunk did, overlap included.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
+from corral.providers.ingestion.tables import Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
 WINDOW_CHARACTERS_PER_TOKEN = 16
@@ -54,10 +56,11 @@ class Piece:
     """A chunk of a text, never blank.
 
     Attributes:
-        text: `document[start:end]`.
+        text: `document[start:end]`, below the header of the table that it continues.
         start, end: Its span in the document, in characters.
-        tokens: What it costs.
-        first_token: What the document before `start` costs: with `tokens`, its span in tokens.
+        tokens: What `text` costs.
+        first_token, end_token: Its span in the document, in tokens.
+        repeated: Characters at the beginning of `text` that repeat the header of a table.
     """
 
     text: str
@@ -65,6 +68,8 @@ class Piece:
     end: int
     tokens: int
     first_token: int
+    end_token: int
+    repeated: int = 0
 
 
 def split(
@@ -79,7 +84,9 @@ def split(
 ) -> list[Piece]:
     """Return the chunks of a text, in its order; none for a blank text.
 
-    Everything but white space between chunks is in some chunk.
+    Everything but white space between chunks is in some chunk. A Markdown table that does not fit
+    into one is cut between rows, and each further chunk repeats its header; a row that does not fit
+    is cut between cells, and only a cell that does not fit between words.
 
     Args:
         text: Any text.
@@ -99,14 +106,15 @@ def split(
     walk = _Walk(text, kind, _size(counting, chunk_size, window), chunk_size, overlap)
     pieces: list[Piece] = []
     reached = first_token = covered = 0
-    for start, part in walk.spans():
-        end = start + len(part)
+    for start, end, header in walk.spans():
+        part = text[start:end]
         if not part.strip() or end <= covered:  # a window can begin within the overlap
             continue
         first_token += counting.count(text[reached:start])
         reached, covered = start, end
         # Not stripped: without its first space a text can cost one token more.
-        pieces.append(Piece(part, start, end, counting.count(part), first_token))
+        tokens, end_token = counting.count(header + part), first_token + counting.count(part)
+        pieces.append(Piece(header + part, start, end, tokens, first_token, end_token, len(header)))
         if most is not None and len(pieces) > most:
             break
     return pieces
@@ -126,6 +134,10 @@ def _size(counter: Tokenizer, chunk_size: int, window: Window | None) -> Callabl
         return max(tokens, -(-own.count(text) * chunk_size // most))
 
     return size
+
+
+Cut: TypeAlias = tuple[int, int, str]
+"""Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
 
 
 class _Walk:
@@ -148,9 +160,11 @@ class _Walk:
         self._overlap = overlap
         self._splitter = kind.from_callback(size, chunk_size, overlap)
         self._joins = kind is MarkdownSplitter
+        self._tables = find_tables(text) if self._joins else []
+        self._table_ends = [table.end for table in self._tables]
 
-    def spans(self) -> Iterator[tuple[int, str]]:
-        """Yield (start, chunk)."""
+    def spans(self) -> Iterator[Cut]:
+        """Yield the chunks."""
         text = self._text
         window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._chunk_size)
         start, length = 0, window
@@ -170,27 +184,33 @@ class _Walk:
 
     def _joined(
         self, ends: Sequence[tuple[int, int]], *, is_last: bool
-    ) -> Generator[tuple[int, str], None, int | None]:
+    ) -> Generator[Cut, None, int | None]:
         """Yield chunks, each heading with what follows it; return where to go on, if not behind.
 
         Args:
             ends: Begin and end of each chunk that the splitter made.
             is_last: Whether the text ends with them.
         """
-        text, head = self._text, None
-        for number, (begin, end) in enumerate(ends):
-            if head is not None and self._size(text[head:end]) > self._chunk_size:
-                cut = self._cut(head, begin, end)
-                if cut is not None:
-                    yield head, text[head : cut[0]]
-                    return cut[1]
-                yield head, text[head : ends[number - 1][1]]
-                head = None
+        text = self._text
+        head: int | None = None
+        for number, (begin, found) in enumerate(ends):
+            end, reached = found, None
+            if head is not None and self._size(text[head:found]) > self._chunk_size:
+                cut = self._cut(text[head:begin], begin, found)
+                if cut is None:
+                    yield head, ends[number - 1][1], ""
+                    head = None
+                else:
+                    end, reached = cut
             first = begin if head is None else head
             more = number + 1 < len(ends) or not is_last
-            head = first if more and self._is_head(text[first:end]) else None
-            if head is None:
-                yield first, text[first:end]
+            head = first if reached is None and more and self._is_head(text[first:end]) else None
+            if head is not None:
+                continue
+            stop, following, header = self._whole_rows(first, end)
+            yield first, stop, header
+            if reached is not None or stop != end:
+                return reached if stop == end else following
         return head
 
     def _is_head(self, part: str) -> bool:
@@ -198,19 +218,87 @@ class _Walk:
         bare = self._joins and all(map(_HEAD.match, filter(str.strip, part.split("\n"))))
         return bare and self._size(part) * LEAST_BODY <= self._chunk_size
 
-    def _cut(self, head: int, begin: int, end: int) -> tuple[int, int] | None:
-        """Return where a chunk ends that begins at `head`, and where the next begins.
+    def _cut(self, head: str, begin: int, end: int) -> tuple[int, int] | None:
+        """Return where a chunk ends that has `head` before `begin`, and where the next begins.
 
-        The body is split once more, by what the heading leaves of the size.
+        The body is split once more, by what the head leaves of the size.
         """
         body = self._text[begin:end]
-        room = self._chunk_size - self._size(self._text[head:begin])
+        room = self._chunk_size - self._size(head)
         while room * LEAST_BODY >= self._chunk_size:
             splitter = self._kind.from_callback(self._size, room, min(self._overlap, room // 2))
             parts = splitter.chunk_indices(body)
             stop = begin + parts[0][0] + len(parts[0][1])
-            excess = self._size(self._text[head:stop]) - self._chunk_size
+            excess = self._size(head + self._text[begin:stop]) - self._chunk_size
             if excess <= 0:
                 return stop, begin + parts[1][0] if len(parts) > 1 else end
             room -= excess
         return None
+
+    # --- tables ------------------------------------------------------------------------------
+
+    def _whole_rows(self, first: int, end: int) -> tuple[int, int, str]:
+        """Return where a chunk ends that cuts no row, where the next begins, and its header.
+
+        Args:
+            first, end: The chunk as the splitter made it.
+        """
+        begun, cut = self._table_at(first), self._table_at(end)
+        begun = begun if begun and begun.body <= first else None
+        cut = cut if cut and cut.start < end and end not in cut.rows[1:] else None
+        row, row_end = begun.row(first) if begun else (first, end)
+        is_rest = bool(self._text[row:first].strip())
+        header = self._header(begun, first) if begun else ""
+        if not cut and not is_rest and (not header or self._fits(header, first, end)):
+            return end, end, header
+        tables = [table for table in (begun, cut) if table]
+        rows = [stop for table in tables for stop in table.rows[1:] if first < stop <= end]
+        stop = self._last_fitting(header, first, [row_end] if is_rest else rows)
+        if (
+            stop is None
+            and cut
+            and first < cut.start
+            and not self._is_head(self._text[first : cut.start])
+        ):
+            stop = cut.start
+        if stop is not None:
+            return first + len(self._text[first:stop].rstrip()), stop, header
+        if not begun and cut:
+            row, row_end = cut.row(max(cut.body, first))
+        return self._part_of_row(header, first, max(row, first), row_end) or (end, end, "")
+
+    def _part_of_row(
+        self, header: str, first: int, begin: int, row_end: int
+    ) -> tuple[int, int, str] | None:
+        """Return the same of a chunk that ends in the row at `begin`: behind a cell, or in one."""
+        text = self._text
+        places = [p for p in bars(text, begin + 1, row_end) if text[begin:p].strip(" |")]
+        cells = [place for place in places if text[place:row_end].strip(" |")]
+        stop = self._last_fitting(header, first, cells)
+        if stop is not None:
+            return first + len(text[first:stop].rstrip()), stop, header
+        cut = self._cut(header + text[first:begin], begin, min([*cells, row_end]))
+        return (*cut, header) if cut else None
+
+    def _last_fitting(self, header: str, first: int, stops: Sequence[int]) -> int | None:
+        """Return the last of some places where a chunk that begins at `first` may end."""
+        number = bisect_right(stops, 0, key=lambda stop: 1 - self._fits(header, first, stop))
+        return stops[number - 1] if number else None
+
+    def _fits(self, header: str, first: int, end: int) -> bool:
+        return self._size(header + self._text[first:end]) <= self._chunk_size
+
+    def _header(self, table: Table, position: int) -> str:
+        """Return the header of the columns at and behind a position; "" where it is too long."""
+        row, row_end = table.row(position)
+        passed = len(bars(self._text, row, position + 1))
+        leading = self._text[row:row_end].lstrip().startswith("|")
+        column = passed - leading if self._text[row:position].strip() else 0
+        header = table.header_from(column)
+        return header if self._size(header) * 2 <= self._chunk_size else ""
+
+    def _table_at(self, position: int) -> Table | None:
+        """Return the table that a position is in, its end included."""
+        number = bisect_left(self._table_ends, position)
+        found = self._tables[number] if number < len(self._tables) else None
+        return found if found and found.start <= position else None

@@ -67,9 +67,14 @@ def span(chunk: Chunk) -> Span | None:
     record = chunk.chunk_metadata
     if record is None or record.position is None or record.char_start is None:
         return None
-    if record.char_end != record.char_start + len(chunk.content):
+    if record.char_end != record.char_start + len(chunk.content) - repeated(chunk):
         return None
     return Span(record.position, record.char_start, record.char_end)
+
+
+def repeated(chunk: Chunk) -> int:
+    """Return how many characters at the beginning of a chunk repeat the header of a table."""
+    return (chunk.chunk_metadata.repeated_characters or 0) if chunk.chunk_metadata else 0
 
 
 def passages(kept: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
@@ -134,16 +139,16 @@ def _next(chunk: Chunk) -> str | None:
 
 def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
     """Return what a chunk adds to the text before it; None where the two do not fit together."""
-    gap = at.start - last.end
+    content, gap = chunk.content[repeated(chunk) :], at.start - last.end
     if gap > 0:
         white = chunk.chunk_metadata.gap_before if chunk.chunk_metadata else None
         if white is None and gap > MAX_GAP:
-            return "\n" + chunk.content
+            return "\n" + content
         known = white is not None and len(white) == gap and white.isspace()
-        return f"{white}{chunk.content}" if known else None
-    shared, rest = chunk.content[:-gap], chunk.content[-gap:]
+        return f"{white}{content}" if known else None
+    shared, rest = content[:-gap], content[-gap:]
     if gap == 0:
-        return chunk.content
+        return content
     return rest if at.start >= last.start and text.endswith(shared) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.frame import marker
-from corral.providers.rag.passages import Passage, span
+from corral.providers.rag.passages import Passage, repeated, span
 from corral.providers.rag.selection import ContextHit, Dropped, Selection
 
 
@@ -76,7 +76,8 @@ def place(passage: Passage, content: str | None = None) -> dict[str, int]:
     page_end = None if cut else page_end
     if first is None or last is None:
         return _known(page=page, page_end=page_end)
-    end = first.start + len(content or "") if cut else last.end
+    shown = max(len(content or "") - repeated(passage.chunks[0]), 0)
+    end = first.start + shown if cut else last.end
     return _known(char_start=first.start, char_end=end, page=page, page_end=page_end)
 
 

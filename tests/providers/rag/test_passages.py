@@ -17,6 +17,7 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.chunking import chunks_of
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.rag.passages import Passage, arranged, bare, passages, span
+from corral.providers.rag.report import place
 from corral.providers.rag.selection import ContextHit
 
 DB = VectorDB(
@@ -48,6 +49,31 @@ def changed(chunk: Chunk, **record: Any) -> Chunk:
     assert chunk.chunk_metadata is not None
     own = chunk.chunk_metadata.model_copy(update=record) if record else None
     return chunk.model_copy(update={"chunk_metadata": own})
+
+
+@pytest.mark.parametrize("overlap", [0, 24])
+def test_a_table_that_was_split_becomes_one_table(overlap: int) -> None:
+    """The header that chunks repeat is shown once, before the first row of the passage.
+
+    If this fails: `expand` prints the header between rows, or gives up on tables.
+    """
+    header = "| name | head |\n|---|---|\n"
+    text = header + "\n".join(f"| herd {n} | {n * 7} |" for n in range(60)) + "\n\nThe end."
+    document = RAGDocument(document_id="d", content="x")
+    sizes = ChunkingConfig(chunk_size_in_tokens=64, overlap_in_tokens=overlap)
+    chunks = chunks_of(document, ParsedDocument(text, markdown=True), sizes, DB)
+    assert len(chunks) > 5
+    (whole,) = made([chunks[2]], chunks)
+    assert whole.text == text
+    (some,) = made([chunks[2]], chunks[2:4])
+    assert some.text.startswith(header)
+    assert some.text.removeprefix(header) in text
+    assert place(some) == {
+        "char_start": text.index(some.text.removeprefix(header)),
+        "char_end": text.index(some.text.removeprefix(header)) + len(some.text) - len(header),
+    }
+    shown = some.text[: len(header) + 10]
+    assert place(some, shown)["char_end"] == place(some)["char_start"] + 10
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(16, 0), (16, 8), (24, 12), (5, 2), (3, 1)])

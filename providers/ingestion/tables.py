@@ -1,0 +1,93 @@
+"""Tables in Markdown: where they are, and where one may end in a chunk and go on in the next."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+
+_SEPARATOR = re.compile(r"^ {0,3}[|:-][|:\- \t]*+$", re.MULTILINE)
+_FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+_BAR = re.compile(r"(?<!\\)\|")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of GitHub's Markdown, by its characters.
+
+    Attributes:
+        start: Where the header row begins.
+        rows: Where each row ends, its line break not included. The first one is the separator.
+        header: The header row and the separator, each with its line break.
+    """
+
+    start: int
+    rows: tuple[int, ...]
+    header: str
+
+    @property
+    def body(self) -> int:
+        """Where the first row behind the separator begins."""
+        return self.rows[0] + 1
+
+    @property
+    def end(self) -> int:
+        """Where the last row ends."""
+        return self.rows[-1]
+
+    def row(self, position: int) -> tuple[int, int]:
+        """Return where the row of a position in the body begins and ends."""
+        number = bisect_right(self.rows, position - 1)
+        return self.rows[number - 1] + 1, self.rows[number]
+
+    def header_from(self, column: int) -> str:
+        """Return the header of the columns from one on; "" where there are none."""
+        if not column:
+            return self.header
+        lines = [_cells(line)[column:] for line in self.header.split("\n")[:2]]
+        return "".join(f"|{'|'.join(cells)}|\n" for cells in lines) if all(lines) else ""
+
+
+def find_tables(text: str) -> list[Table]:
+    """Return the tables of a Markdown text that have rows, in their order; none in code blocks."""
+    separators = list(_SEPARATOR.finditer(text))
+    if not separators:
+        return []
+    fences = [match.start() for match in _FENCE.finditer(text)]
+    tables: list[Table] = []
+    for match in separators:
+        in_code = bisect_right(fences, match.start()) % 2
+        covered = tables[-1].end if tables else -1
+        if "-" in match[0] and not in_code and match.start() > covered:
+            tables += _table(text, match)
+    return tables
+
+
+def bars(text: str, start: int, end: int) -> list[int]:
+    """Return where the bars between two places are that divide cells."""
+    return [match.start() for match in _BAR.finditer(text, start, end)]
+
+
+def _table(text: str, separator: re.Match[str]) -> list[Table]:
+    start = text.rfind("\n", 0, max(separator.start() - 1, 0)) + 1
+    head = text[start : separator.start()]
+    if "|" not in head or len(_cells(head)) != len(_cells(separator[0])):
+        return []
+    ends = [separator.end()]
+    while ends[-1] < len(text):
+        end = text.find("\n", ends[-1] + 1)
+        end = len(text) if end < 0 else end
+        if "|" not in text[ends[-1] + 1 : end]:
+            break
+        ends.append(end)
+    header = f"{head}{separator[0]}\n"
+    return [Table(start, tuple(ends), header)] if len(ends) > 1 else []
+
+
+def _cells(line: str) -> list[str]:
+    line = line.strip()
+    places = [-1, *bars(line, 0, len(line)), len(line)]
+    cells = [line[a + 1 : b] for a, b in pairwise(places)]
+    first, last = line.startswith("|"), len(cells) > 1 and not cells[-1].strip()
+    return cells[first : len(cells) - last]
