@@ -21,6 +21,7 @@ from corral.api.reranker import Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 from corral.bench.backends import Collection, Ranked, System
 from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
@@ -69,9 +70,9 @@ class CorralSystem(System):
         await self._stack.register(registration)
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Store chunks in one call of `Retrieval.store`."""
+        """Store chunks in one call of `store`, as the server's routes do."""
         _given.set(iter(embeddings))
-        await self._retrieval.store(self.vector_db_id, chunks)
+        await store(self._retrieval.library, self.vector_db_id, chunks)
 
     async def search(
         self,

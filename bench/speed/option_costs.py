@@ -86,7 +86,7 @@ def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any
     counter = tokenizer()
 
     async def work() -> None:
-        chosen = select([ContextHit("db", hit) for hit in found], config, {})
+        chosen = select([ContextHit("db", hit) for hit in found], 50, {})
         assemble(question, chosen, config, counter)
 
     return work

@@ -1,4 +1,4 @@
-"""Context assembly: hits in, a text out that costs at most the budget. Pure functions.
+"""Make a context: hits in, a text out that costs at most the budget, which is enforced here alone.
 
 What is counted is the final text, all items joined, frame and template included. An item that does
 not fit is tried without its neighbors, then passed over and the next one tried; where not even one
@@ -7,11 +7,14 @@ fits, the first chunk is cut.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
@@ -22,12 +25,12 @@ from corral.providers.rag.frame import (
     item_template,
     one_line,
 )
-from corral.providers.rag.passages import Neighbors, Passage, arranged, bare, passages
+from corral.providers.rag.passages import Neighbors, Passage, adjacent, arranged, bare, passages
+from corral.providers.rag.plan import Plan
 from corral.providers.rag.report import citations, place, report, source_of
-from corral.providers.rag.selection import ContextHit, Dropped, Key, Selection, normalized
+from corral.providers.rag.searching import run_all
+from corral.providers.rag.selection import Dropped, Key, Selection, normalized
 from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
-
-__all__ = ["Context", "ContextHit", "assemble"]
 
 TRUNCATED = " [truncated]"
 """Follows the text of a chunk that was cut to fit."""
@@ -52,6 +55,31 @@ class Context:
 
     items: list[str] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+async def make_context(
+    question: str,
+    plan: Plan,
+    indexes: Mapping[str, EmbeddingIndex],
+    selection: Selection,
+    tokenizer: Tokenizer,
+) -> Context:
+    """Return the context of a question, as `assemble` does, with the chunks next to those found.
+
+    Raises:
+        ProviderError: A backend failed to return the adjacent chunks.
+    """
+    found = {each.vector_db_id for each in selection.kept}
+    wide = sorted(name for name in found if plan.searches[name].expand)
+
+    async def joining(name: str) -> dict[str, Chunk]:
+        chunks = [each.hit.chunk for each in selection.kept if each.vector_db_id == name]
+        return await adjacent(indexes[name], chunks, plan.searches[name].expand, plan.filters)
+
+    neighbors = dict(zip(wide, await run_all(map(joining, wide)), strict=True))
+    return await asyncio.to_thread(
+        assemble, question, selection, plan.request, tokenizer, neighbors
+    )
 
 
 def assemble(

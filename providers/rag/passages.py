@@ -3,7 +3,7 @@
 Chunks overlap by whole sentences or words, so by how much has to be known, not guessed: a chunk's
 record (`ChunkMetadata`) says which characters of its document it is. The overlap is the part of
 the span that both have, and it is compared before it is left out; chunks that do not agree stay
-apart. Pure functions.
+apart.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from corral.api.assembly import Order
 from corral.api.chunks import MAX_GAP, Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.filters import Filter, matches
 from corral.providers.rag.selection import ContextHit, Key
 
 Neighbors = Mapping[str, Mapping[str, Chunk]]
@@ -75,6 +77,49 @@ def span(chunk: Chunk) -> Span | None:
 def repeated(chunk: Chunk) -> int:
     """Return how many characters at the beginning of a chunk repeat the header of a table."""
     return (chunk.chunk_metadata.repeated_characters or 0) if chunk.chunk_metadata else 0
+
+
+async def adjacent(
+    index: EmbeddingIndex, chunks: Sequence[Chunk], steps: int, filters: Filter | None
+) -> dict[str, Chunk]:
+    """Return the chunks that stand next to some in their documents, by id.
+
+    A filter is a bound on what may be seen, so it holds for them, too. The search in a direction
+    ends at a chunk that does not pass it, that is gone, or that belongs to another document.
+
+    Args:
+        index: Where they are; asked `steps` times at most.
+        chunks: Those found; they are not in the answer.
+        steps: How far, 1 to 5.
+        filters: That of the query.
+    """
+    given = {chunk.chunk_id: chunk for chunk in chunks if span(chunk)}
+    known = dict(given)
+    ends = [(chunk_id, ahead) for chunk_id in given for ahead in (False, True)]
+    for _ in range(steps):
+        links = list(_links(known, ends))
+        unknown = dict.fromkeys(target for _, target, _ in links if target not in known)
+        fetched = await index.get_chunks(list(unknown)) if unknown else []
+        arrived = {c.chunk_id: c for c in fetched if span(c) and matches(filters, c.metadata)}
+        ends = []
+        for origin, target, ahead in links:
+            chunk = known.get(target) or arrived.get(target)
+            if chunk and chunk.document_id == known[origin].document_id:
+                known[target] = chunk
+                ends.append((target, ahead))
+    return {chunk_id: chunk for chunk_id, chunk in known.items() if chunk_id not in given}
+
+
+def _links(
+    known: Mapping[str, Chunk], ends: Sequence[tuple[str, bool]]
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield (chunk, the chunk next to it, whether that is behind it)."""
+    for chunk_id, ahead in ends:
+        record = known[chunk_id].chunk_metadata
+        if record is not None:
+            target = record.next_chunk_id if ahead else record.previous_chunk_id
+            if target is not None:
+                yield chunk_id, target, ahead
 
 
 def passages(kept: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:

@@ -1,36 +1,34 @@
-"""Store and search chunks of vector DBs: texts are embedded here, indexes do the rest."""
+"""Search one or several vector DBs: embed the question, search each, merge by rank."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
-from corral.api.chunks import Chunk
-from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
-from corral.api.filters import Filter, parse_filter
+from corral.api.errors import InvalidRequest
+from corral.api.filters import Filter
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
+from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import ModelRerank, Reranker
-from corral.api.vector_dbs import SearchMode, VectorDB
-from corral.providers.rag.context import ContextHit
-from corral.providers.rag.searching import Embedded, Plan, plan, run_all, search
-from corral.providers.ranking.text import clean_text
+from corral.api.vector_dbs import SearchMode
+from corral.providers.rag.plan import Plan, SearchPlan, resolve
+from corral.providers.rag.searching import Query, queries_of, run_all, search
+from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
 
-EMBED_BATCH = 512
-"""Texts handed to an embedder at once. It batches for its model itself; this only lets other
-requests have their turn."""
+Indexes = Mapping[str, EmbeddingIndex]
+"""By vector DB id. An index knows its registration, so that is read once for a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +46,16 @@ class Retrieved:
     notes: list[str] = field(default_factory=list)
 
 
-class Library(Protocol):
-    """Where vector DBs, their indexes and embedders are found; `Stack` is one."""
+Queries = Mapping[str, Sequence[Query]]
+"""By vector DB id, how the question is said there."""
 
-    async def vector_db(self, vector_db_id: str) -> VectorDB:
-        """Return a registered vector DB, or raise NotFound naming the id."""
-
-    async def index(self, vector_db_id: str) -> EmbeddingIndex:
-        """Return the index of a registered vector DB."""
-
-    async def embedder(self, model: str) -> Embedder:
-        """Return the embedder of a model."""
-
-    async def reranker(self, model: str) -> Reranker:
-        """Return the re-ranker of a model, or raise InvalidRequest naming those there are."""
+SPARE = 4
+"""How many times more chunks are found than wanted where a document may only give some of them,
+and than before where duplicates have left places free."""
 
 
 class Retrieval:
-    """Stores and searches chunks, embedding what has to be embedded.
+    """Searches vector DBs, embedding what has to be embedded.
 
     Args:
         library: Where the vector DBs are.
@@ -75,28 +65,6 @@ class Retrieval:
     def __init__(self, library: Library, max_k: int = MAX_K) -> None:
         self.library = library
         self._max_k = max_k
-
-    async def store(
-        self, vector_db_id: str, chunks: Sequence[Chunk], *, replace_documents: Collection[str] = ()
-    ) -> None:
-        """Store chunks, all or none; those without an embedding get one first.
-
-        Args:
-            vector_db_id: Where to.
-            chunks: Their texts are stored without invisible characters. Not mutated.
-            replace_documents: Documents whose other chunks are removed in the same step.
-
-        Raises:
-            NotFound: There is no such vector DB.
-            InvalidRequest: A text has nothing visible in it.
-            InvalidEmbedding: An embedding has the wrong dimension, or is refused by the index.
-            ProviderError: The embedder or the backend failed; nothing was stored.
-        """
-        vector_db = await self.library.vector_db(vector_db_id)
-        cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
-        embeddings = await self._embeddings(vector_db, cleaned)
-        index = await self.library.index(vector_db_id)
-        await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
     async def search(
         self,
@@ -150,165 +118,137 @@ class Retrieval:
             InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
+        indexes = await self.open(vector_db_ids)
+        request = _request(_chosen(options, given), filters, weights or {})
+        plan = await self.plan(indexes, request, k)
+        return await self.run(plan, indexes, await self.queries(plan, query))
+
+    async def open(self, vector_db_ids: Sequence[str]) -> Indexes:
+        """Return the indexes of these vector DBs, each once.
+
+        Raises:
+            NotFound: One of them does not exist.
+            InvalidRequest: None is named.
+            ProviderError: A backend cannot be reached.
+        """
         if not vector_db_ids:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
-        vector_dbs = await registered(self.library, vector_db_ids)
-        chosen = _chosen(options, given)
-        passing = parse_filter(chosen.filters if filters is None else filters)
-        most = await self.most(vector_db_ids, k)
-        questions = [query, *chosen.queries]
-        plans = [plan(vector_db, questions, most, chosen, passing) for vector_db in vector_dbs]
-        if not all(how.queries for how in plans):
-            raise _empty_question()
-        embedded = await self._embed_queries(vector_dbs, plans)
-        answers = await run_all(
-            self._search(vector_db, how, embedded.get(vector_db.embedding_model, {}))
-            for vector_db, how in zip(vector_dbs, plans, strict=True)
-        )
-        found = {v.identifier: a for v, a in zip(vector_dbs, answers, strict=True)}
-        merged = _merge({name: _ranked(name, a.hits) for name, a in found.items()}, weights or {})
-        notes = [note for answer in answers for note in answer.notes]
-        return Retrieved(merged[:most], {name: a.steps for name, a in found.items()}, notes)
+        names = list(dict.fromkeys(vector_db_ids))
+        return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
 
-    async def most(self, vector_db_ids: Sequence[str], k: MaxChunks) -> int:
-        """Return how many hits are wanted of some vector DBs; see `MaxChunks`."""
-        if k != "auto":
-            return check_k(k)
-        indexes = [await self.library.index(name) for name in dict.fromkeys(vector_db_ids)]
-        chunks = sum(await run_all(index.count() for index in indexes))
-        return min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
+    async def plan(self, indexes: Indexes, request: RAGQueryConfig, k: MaxChunks) -> Plan:
+        """Return how a request is served; see `resolve` and, for `auto`, `MaxChunks`."""
+        if k == "auto":
+            chunks = sum(await run_all(index.count() for index in indexes.values()))
+            k = min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
+        return resolve([index.vector_db for index in indexes.values()], request, check_k(k))
+
+    async def queries(self, plan: Plan, question: str) -> Queries:
+        """Return what each vector DB is asked, embedded where it needs that, once for each model.
+
+        Raises:
+            InvalidRequest: The question is blank or too long, or only says what must not be found.
+            ProviderError: An embedder failed.
+        """
+        texts = [question, *plan.request.queries]
+        queries = {name: queries_of(how, texts) for name, how in plan.searches.items()}
+        if not all(queries.values()):
+            raise InvalidRequest(
+                "The question is empty: it has no visible character.",
+                hint="Send what to look for, as a question or as words.",
+                field="query",
+            )
+        wanted = {
+            (how.vector_db.embedding_model, query.meaning): None
+            for name, how in plan.searches.items()
+            for query in (queries[name] if how.embeds else ())
+        }
+        vectors = await run_all(self._embed(model, text) for model, text in wanted)
+        embedded = dict(zip(wanted, vectors, strict=True))
+        return {
+            name: [
+                replace(one, embedding=embedded.get((how.vector_db.embedding_model, one.meaning)))
+                for one in queries[name]
+            ]
+            for name, how in plan.searches.items()
+        }
+
+    async def run(self, plan: Plan, indexes: Indexes, queries: Queries) -> Retrieved:
+        """Return the best chunks of all vector DBs, `plan.k` at most."""
+        searches = plan.searches
+        answers = await run_all(
+            self._search(indexes[name], how, queries[name]) for name, how in searches.items()
+        )
+        found = dict(zip(searches, answers, strict=True))
+        notes = [note for answer in answers for note in answer.notes]
+        merged = _merged(plan, {name: answer.hits for name, answer in found.items()})
+        return Retrieved(merged[: plan.k], {name: a.steps for name, a in found.items()}, notes)
+
+    async def fill(
+        self, plan: Plan, indexes: Indexes, queries: Queries
+    ) -> tuple[Retrieved, Selection]:
+        """Return what is found, and which of it may be in the context.
+
+        Where a document may only give some chunks, more are looked at from the beginning. Where
+        duplicates leave places free, the search goes deeper until further hits fill them.
+        """
+        limit = min(self._max_k, MAX_K)
+        first = k = max(plan.k, min(plan.k * SPARE, limit)) if any(plan.caps.values()) else plan.k
+        while True:
+            found = await self.run(plan.wanting(k), indexes, queries)
+            selection = _selected(found.hits, plan)
+            filled = len(selection.kept) >= plan.k or not selection.has_duplicates
+            if filled or len(found.hits) < k or k >= limit:
+                break
+            k = min(k * SPARE, limit)
+        # Of a deeper search only what fills the places was looked at.
+        reach = max([first, *(selection.ranks[each.key] for each in selection.kept)])
+        return found, _selected(found.hits[:reach], plan)
+
+    async def _embed(self, model: str, text: str) -> NDArray[np.float32]:
+        return await (await self.library.embedder(model)).embed_query(text)
 
     async def _search(
-        self, vector_db: VectorDB, how: Plan, embedded: Embedded
+        self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]
     ) -> QueryChunksResponse:
-        index = await self.library.index(vector_db.identifier)
-        reranker = await self._reranker(vector_db, how)
-        return await search(index, how, embedded, reranker)
+        return await search(index, how, queries, await self._reranker(how))
 
-    async def _reranker(self, vector_db: VectorDB, how: Plan) -> Reranker | None:
+    async def _reranker(self, how: SearchPlan) -> Reranker | None:
         if how.rerank is None:
             return None
         if isinstance(how.rerank, ModelRerank):
             return await self.library.reranker(how.rerank.model)
-        return reranker_for(how.rerank, vector_db)
-
-    async def _embed_queries(
-        self, vector_dbs: Sequence[VectorDB], plans: Sequence[Plan]
-    ) -> dict[str, dict[str, NDArray[np.float32]]]:
-        """Return the queries' embeddings by model and text, each text embedded once a model."""
-        wanted = {
-            (vector_db.embedding_model, query.meaning): None
-            for vector_db, how in zip(vector_dbs, plans, strict=True)
-            for query in (how.queries if how.embeds else ())
-        }
-
-        async def embed(model: str, text: str) -> NDArray[np.float32]:
-            return await (await self.library.embedder(model)).embed_query(text)
-
-        vectors = await run_all(embed(model, text) for model, text in wanted)
-        embedded: dict[str, dict[str, NDArray[np.float32]]] = {}
-        for (model, text), vector in zip(wanted, vectors, strict=True):
-            embedded.setdefault(model, {})[text] = vector
-        return embedded
-
-    async def _embeddings(self, vector_db: VectorDB, chunks: Sequence[Chunk]) -> ArrayLike | None:
-        """Return an embedding for each chunk, or None where all chunks bring theirs."""
-        missing = [chunk.content for chunk in chunks if chunk.embedding is None]
-        if not missing:
-            return None
-        made = await embed(self.library, vector_db, missing)
-        if len(missing) == len(chunks):
-            return made
-        rows = iter(made)
-        return [next(rows) if chunk.embedding is None else chunk.embedding for chunk in chunks]
+        return reranker_for(how.rerank, how.vector_db)
 
 
-async def registered(library: Library, vector_db_ids: Sequence[str]) -> list[VectorDB]:
-    """Return the vector DBs of these ids, each once.
-
-    Raises:
-        NotFound: One of them does not exist; the first is named.
-    """
-    return [await library.vector_db(name) for name in dict.fromkeys(vector_db_ids)]
+def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:
+    return select(hits, plan.k, plan.caps, plan.request.deduplicate)
 
 
-async def embed(library: Library, vector_db: VectorDB, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return the embeddings of texts by the model of a vector DB, shape (len(texts), dimension).
-
-    Raises:
-        ContractViolation: The embedder returned another shape.
-    """
-    embedder = await library.embedder(vector_db.embedding_model)
-    expected = vector_db.embedding_dimension
-    batches = [np.empty((0, expected), dtype=np.float32)]
-    for start in range(0, len(texts), EMBED_BATCH):
-        batch = texts[start : start + EMBED_BATCH]
-        made = await embedder.embed_documents(batch)
-        if made.shape != (len(batch), expected):
-            raise ContractViolation(
-                f"{vector_db.embedding_model} returned embeddings of shape {made.shape} where "
-                f"{(len(batch), expected)} was expected."
-            )
-        batches.append(made)
-    return np.concatenate(batches)
-
-
-def _empty_question() -> InvalidRequest:
-    return InvalidRequest(
-        "The question is empty: it has no visible character.",
-        hint="Send what to look for, as a question or as words.",
-        field="query",
-    )
-
-
-def _all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
-    """Return the chunks with cleaned texts, their embeddings checked; not on the event loop."""
-    cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
-    _check_dimensions(cleaned, dimension)
-    return cleaned
-
-
-def _cleaned(number: int, chunk: Chunk) -> Chunk:
-    text = clean_text(chunk.content)
-    if not text.strip():
-        raise InvalidRequest(
-            f"Chunk {number} has no visible text.", field=f"chunks[{number}].content"
-        )
-    return chunk if text == chunk.content else chunk.model_copy(update={"content": text})
-
-
-def _check_dimensions(chunks: Sequence[Chunk], dimension: int) -> None:
-    for number, chunk in enumerate(chunks):
-        if chunk.embedding is not None and len(chunk.embedding) != dimension:
-            raise InvalidEmbedding(
-                f"The embedding of chunk {number} has {len(chunk.embedding)} dimensions, the "
-                f"vector DB has {dimension}.",
-                hint="Use the embedding model of the vector DB, or leave the embedding out.",
-                field=f"chunks[{number}].embedding",
-            )
-
-
-def _ranked(vector_db_id: str, hits: Sequence[Hit]) -> list[ContextHit]:
-    return [ContextHit(vector_db_id, hit, rank, hit.score) for rank, hit in enumerate(hits, 1)]
-
-
-def _merge(lists: Mapping[str, list[ContextHit]], weights: Mapping[str, float]) -> list[ContextHit]:
+def _merged(plan: Plan, found: Mapping[str, Sequence[Hit]]) -> list[ContextHit]:
     """Return the hits of several vector DBs by fused rank; those of one as they are."""
+    lists = {
+        name: [ContextHit(name, hit, rank, hit.score) for rank, hit in enumerate(hits, 1)]
+        for name, hits in found.items()
+    }
     if len(lists) == 1:
         return next(iter(lists.values()))
     # NUL is in no id and sorts first, so the order of keys is that of (vector DB id, chunk id).
-    keyed = [
-        {f"{e.vector_db_id}\0{e.hit.chunk.chunk_id}": e for e in hits} for hits in lists.values()
-    ]
-    ranked = [[(key, e.hit.score) for key, e in each.items()] for each in keyed]
-    fused = merge_ranked(ranked, weights=[weights.get(name, 1.0) for name in lists])
-    found = {key: e for each in keyed for key, e in each.items()}
-    return [_rescored(found[key], score) for key, score in fused]
+    hits = {"\0".join(each.key): each for ranked in lists.values() for each in ranked}
+    fused = merge_ranked(
+        [[("\0".join(each.key), each.hit.score) for each in ranked] for ranked in lists.values()],
+        weights=[plan.searches[name].weight for name in lists],
+    )
+    return [replace(hits[key], hit=replace(hits[key].hit, score=score)) for key, score in fused]
 
 
-def _rescored(each: ContextHit, score: float) -> ContextHit:
-    hit = Hit(each.hit.chunk, score, each.hit.explanation)
-    return ContextHit(each.vector_db_id, hit, each.rank, each.vector_db_score)
+def _request(
+    options: RetrievalOptions, filters: Filter | dict[str, Any] | None, weights: Mapping[str, float]
+) -> RAGQueryConfig:
+    """Return options of a search alone as a request, whose context options are the defaults."""
+    chosen = {name: getattr(options, name) for name in RetrievalOptions.model_fields}
+    chosen["filters"] = chosen["filters"] if filters is None else filters
+    return RAGQueryConfig.model_construct(**chosen, vector_db_weights=dict(weights))
 
 
 def _chosen(options: RetrievalOptions | None, given: Mapping[str, Any]) -> RetrievalOptions:

@@ -17,23 +17,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.checks import MAX_K, AnyRanker, check_query_text, check_threshold
+from corral.api.checks import MAX_K, check_query_text
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
-from corral.api.options import RetrievalOptions
-from corral.api.reranker import (
-    BM25Rerank,
-    MMRRerank,
-    ModelRerank,
-    NoRerank,
-    Reranker,
-)
+from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
-from corral.api.vector_dbs import Cutoff, SearchMode, VectorDB
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.providers.rag.plan import SearchPlan
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.ranking.text import clean_text
 
@@ -41,9 +35,6 @@ T = TypeVar("T")
 
 DEEPER = 4
 """How many times more candidates are looked at where the query syntax has refused too many."""
-
-Embedded = Mapping[str, NDArray[np.float32]]
-"""Query embeddings by text, shape (dimension,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,70 +45,25 @@ class Query:
         words: What the keyword leg looks for.
         meaning: What is embedded.
         checker: What a chunk has to hold or must not; None where anything goes.
+        embedding: Of `meaning`, shape (dimension,); None where nothing needs it.
     """
 
     words: str
     meaning: str
     checker: Checker | None = None
+    embedding: NDArray[np.float32] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How one vector DB is searched: the request's options, and its registration's for the rest."""
-
-    k: int
-    queries: tuple[Query, ...]
-    mode: SearchMode
-    ranker: AnyRanker
-    rerank: MMRRerank | BM25Rerank | ModelRerank | None
-    cutoff: Cutoff
-    fuzzy: bool
-    filters: Filter | None
-    score_threshold: float
-    include_embeddings: bool
-    explain: bool
-
-    @property
-    def candidates(self) -> int:
-        """How many chunks are retrieved: those wanted, or more where they are re-ranked."""
-        return max(self.k, self.rerank.candidates if self.rerank else 0)
-
-    @property
-    def embeds(self) -> bool:
-        """Whether the queries have to be embedded."""
-        by_meaning = isinstance(self.rerank, MMRRerank) and self.rerank.relevance != "bm25"
-        return self.mode is not SearchMode.KEYWORD or by_meaning
-
-
-def plan(
-    vector_db: VectorDB,
-    questions: Sequence[str],
-    k: int,
-    options: RetrievalOptions,
-    filters: Filter | None,
-) -> Plan:
-    """Return how a vector DB is searched. Blank questions are left out.
+def queries_of(how: SearchPlan, questions: Sequence[str]) -> list[Query]:
+    """Return the phrasings of a question as a vector DB is asked them, blank ones left out.
 
     Raises:
         InvalidRequest: A question is too long, or only says what must not be found.
     """
-    rerank = vector_db.rerank if options.rerank is None else options.rerank
-    syntax = options.query_syntax or vector_db.query_syntax
     texts = [clean_text(check_query_text(question)) for question in questions]
-    queries = [_query(text, syntax == "web", vector_db) for text in texts if text.strip()]
-    return Plan(
-        k=k,
-        queries=tuple(dict.fromkeys(queries)) if syntax == "plain" else tuple(queries),
-        mode=options.mode or vector_db.search_mode,
-        ranker=options.ranker or vector_db.ranker,
-        rerank=None if isinstance(rerank, NoRerank) else rerank,
-        cutoff=options.cutoff or vector_db.cutoff,
-        fuzzy=vector_db.fuzzy if options.fuzzy is None else options.fuzzy,
-        filters=filters,
-        score_threshold=check_threshold(options.score_threshold),
-        include_embeddings=options.include_embeddings,
-        explain=options.explain,
-    )
+    web = how.query_syntax == "web"
+    queries = [_query(text, web, how.vector_db) for text in texts if text.strip()]
+    return queries if web else list(dict.fromkeys(queries))
 
 
 def _query(text: str, web: bool, vector_db: VectorDB) -> Query:
@@ -129,23 +75,23 @@ def _query(text: str, web: bool, vector_db: VectorDB) -> Query:
 
 
 async def search(
-    index: EmbeddingIndex, how: Plan, embedded: Embedded, reranker: Reranker | None
+    index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query], reranker: Reranker | None
 ) -> QueryChunksResponse:
     """Search one vector DB.
 
     Args:
         index: Its index.
-        how: The plan, with a query at least.
-        embedded: The embeddings of the queries, where `how.embeds`.
+        how: The plan.
+        queries: One at least, embedded where `how.embeds`.
         reranker: Of `how.rerank`; None where that is None.
 
     Raises:
         ProviderError: The backend failed, or the re-ranker, unless its `on_error` is `degrade`.
     """
-    answers = await run_all(_retrieve(index, how, query, embedded) for query in how.queries)
+    answers = await run_all(_retrieve(index, how, query) for query in queries)
     found = _fused(answers, how)
     if reranker is not None:
-        found = await _reranked(found, how, reranker, embedded)
+        found = await _reranked(found, how, queries[0], reranker)
     return _cut(found, how)
 
 
@@ -159,17 +105,15 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-async def _retrieve(
-    index: EmbeddingIndex, how: Plan, query: Query, embedded: Embedded
-) -> QueryChunksResponse:
+async def _retrieve(index: EmbeddingIndex, how: SearchPlan, query: Query) -> QueryChunksResponse:
     """Return the candidates of one query, as many as are wanted, or all that there are."""
     size = min(how.candidates, MAX_K)
     refusals: dict[str, str | None] = {}
     while True:
-        found = await _ask(index, how, query, embedded, size, how.filters)
+        found = await _ask(index, how, query, size, how.filters)
         steps = [Step("retrieve", len(found.hits), detail=_description(how, size))]
         if how.explain and how.filters is not None:
-            steps[:0] = [await _filter_effect(index, how, query, embedded, size)]
+            steps[:0] = [await _filter_effect(index, how, query, size)]
         if query.checker is None:
             return replace(found, steps=steps)
         new = [hit.chunk for hit in found.hits if hit.chunk.chunk_id not in refusals]
@@ -200,14 +144,13 @@ def _without_refused(
 
 async def _ask(
     index: EmbeddingIndex,
-    how: Plan,
+    how: SearchPlan,
     query: Query,
-    embedded: Embedded,
     size: int,
     filters: Filter | None,
 ) -> QueryChunksResponse:
     return await index.query(
-        None if how.mode is SearchMode.KEYWORD else embedded[query.meaning],
+        None if how.mode is SearchMode.KEYWORD else query.embedding,
         query.words,
         k=size,
         mode=how.mode,
@@ -218,22 +161,20 @@ async def _ask(
     )
 
 
-async def _filter_effect(
-    index: EmbeddingIndex, how: Plan, query: Query, embedded: Embedded, size: int
-) -> Step:
+async def _filter_effect(index: EmbeddingIndex, how: SearchPlan, query: Query, size: int) -> Step:
     """Return how many of the chunks that would be best without the filter do not pass it."""
-    found = await _ask(index, how, query, embedded, size, None)
+    found = await _ask(index, how, query, size, None)
     passing = sum(matches(how.filters, hit.chunk.metadata) for hit in found.hits)
     detail = f"of the {len(found.hits)} best without the filter"
     return Step("filter", passing, len(found.hits) - passing, detail)
 
 
-def _description(how: Plan, size: int) -> str:
+def _description(how: SearchPlan, size: int) -> str:
     fused = f", {how.ranker.type}" if how.mode is SearchMode.HYBRID else ""
     return f"{how.mode} search{fused}, {size} wanted"
 
 
-def _fused(answers: Sequence[QueryChunksResponse], how: Plan) -> QueryChunksResponse:
+def _fused(answers: Sequence[QueryChunksResponse], how: SearchPlan) -> QueryChunksResponse:
     """Return the candidates of several queries, fused by rank; those of one as they are."""
     if len(answers) == 1:
         return answers[0]
@@ -242,10 +183,10 @@ def _fused(answers: Sequence[QueryChunksResponse], how: Plan) -> QueryChunksResp
     ]
     hits = {hit.chunk.chunk_id: hit for answer in reversed(answers) for hit in answer.hits}
     scored = [list(zip(_ids(answer), answer.scores, strict=True)) for answer in answers]
-    merged = [
-        _rescored(hits[chunk_id], score, tuple(each.get(chunk_id) for each in ranks))
-        for chunk_id, score in merge_ranked(scored)
-    ]
+    merged = []
+    for chunk_id, score in merge_ranked(scored):
+        hit, query_ranks = hits[chunk_id], tuple(each.get(chunk_id) for each in ranks)
+        merged.append(Hit(hit.chunk, score, replace(hit.explanation, query_ranks=query_ranks)))
     steps = [step for answer in answers for step in answer.steps]
     kept = merged[: how.candidates]
     detail = f"{len(answers)} queries fused by rank"
@@ -257,22 +198,15 @@ def _ids(answer: QueryChunksResponse) -> list[str]:
     return [hit.chunk.chunk_id for hit in answer.hits]
 
 
-def _rescored(hit: Hit, score: float, query_ranks: tuple[int | None, ...]) -> Hit:
-    return Hit(hit.chunk, score, replace(hit.explanation, query_ranks=query_ranks))
-
-
 async def _reranked(
-    found: QueryChunksResponse, how: Plan, reranker: Reranker, embedded: Embedded
+    found: QueryChunksResponse, how: SearchPlan, query: Query, reranker: Reranker
 ) -> QueryChunksResponse:
     """Return the k best of the candidates by the re-ranker; or why they are as they were."""
-    first = how.queries[0]
     rerank = how.rerank
     degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
     notes = list(found.notes)
     try:
-        hits = await reranker.rerank(
-            first.words, found.hits, how.k, embedding=embedded.get(first.meaning)
-        )
+        hits = await reranker.rerank(query.words, found.hits, how.k, embedding=query.embedding)
         detail = str(rerank.type) if rerank else ""
     except ProviderError as error:
         if not degrades:
@@ -284,7 +218,7 @@ async def _reranked(
     return QueryChunksResponse(hits, [*found.steps, step], notes)
 
 
-def _cut(found: QueryChunksResponse, how: Plan) -> QueryChunksResponse:
+def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
     """Apply k, the threshold and the cutoff, in this order, and drop embeddings nobody wants."""
     steps = list(found.steps)
     wanted = found.hits[: how.k]

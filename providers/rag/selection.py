@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from corral.api.hits import Hit
-from corral.api.rag import RAGQueryConfig
 
 Reason: TypeAlias = Literal["duplicate", "document_cap", "max_chunks", "budget"]
 """Why a chunk that was found is not in the context.
@@ -86,34 +85,31 @@ class Selection:
 
 def select(
     hits: Sequence[ContextHit],
-    config: RAGQueryConfig,
+    k: int,
     caps: Mapping[str, int | None],
-    most: int | None = None,
+    deduplicate: bool = True,
 ) -> Selection:
     """Return which hits may be in a context.
 
     Args:
         hits: Best first.
-        config: `max_chunks` and `deduplicate`.
-        most: What `max_chunks` stands for where it is `auto`; None bounds nothing then.
+        k: How many at most.
         caps: By vector DB, the most chunks of one document; None or absent for no bound. A chunk
             without a document is never one too many.
+        deduplicate: Whether a text may be there only once.
     """
     selection = Selection(ranks={each.key: rank for rank, each in enumerate(hits, 1)})
-    if config.max_chunks != "auto":
-        most = config.max_chunks
-    room = len(hits) if most is None else most
     texts: dict[str, ContextHit] = {}
     counts: Counter[Key] = Counter()
     for each in hits:
         text = normalized(each.hit.chunk.content)
         cap = caps.get(each.vector_db_id)
         document = (each.vector_db_id, each.hit.chunk.document_id or "")
-        if config.deduplicate and text in texts:
+        if deduplicate and text in texts:
             selection.dropped.append(Dropped(each, "duplicate", texts[text]))
         elif cap is not None and document[1] and counts[document] >= cap:
             selection.dropped.append(Dropped(each, "document_cap"))
-        elif len(selection.kept) >= room:
+        elif len(selection.kept) >= k:
             selection.dropped.append(Dropped(each, "max_chunks"))
         else:
             selection.kept.append(each)

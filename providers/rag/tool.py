@@ -8,6 +8,7 @@ from typing import Any
 
 from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
+from corral.api.library import Library
 from corral.api.rag import (
     URL,
     RAGDocument,
@@ -26,9 +27,12 @@ from corral.providers.ingestion.parsing import (
 from corral.providers.ingestion.reading import Reader
 from corral.providers.ingestion.splitting import Window
 from corral.providers.ingestion.stored import document_hash, unchanged
-from corral.providers.rag.assembly import Assembly
+from corral.providers.ingestion.storing import store
+from corral.providers.rag.context import make_context
+from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.retrieval import Library, Retrieval, Retrieved, registered
+from corral.providers.rag.retrieval import Retrieval, Retrieved
+from corral.providers.rag.tokens import Tokenizer, own_tokenizer, tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ class RagTool:
             chunks += made
             self._check_chunks(len(chunks))
         if report.chunks:
-            await self.retrieval.store(vector_db_id, chunks, replace_documents=list(report.chunks))
+            await store(self.library, vector_db_id, chunks, replace_documents=list(report.chunks))
         if said and window is not None:
             model = vector_db.embedding_model
             report.notes.extend(await self._reader.run(unread, chunks, window, model))
@@ -166,28 +170,29 @@ class RagTool:
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
-        vector_dbs = await registered(self.library, vector_db_ids)
-        assembly = Assembly(self.library, vector_dbs, config)
-        counter = await assembly.tokenizer()
+        indexes = await self.retrieval.open(vector_db_ids)
+        plan = await self.retrieval.plan(indexes, config, config.max_chunks)
+        counter = await self._tokenizer(plan)
         question = await generate_query(content, config, self.library)
-
-        async def search(k: int) -> Retrieved:
-            return await self.retrieval.search_many(
-                vector_db_ids,
-                question.searched,
-                k=k,
-                options=config,
-                weights=config.vector_db_weights,
-            )
-
-        most = await self.retrieval.most(vector_db_ids, config.max_chunks)
-        found, selection = await assembly.find(search, most, self._limits.max_k)
-        context = await assembly.context(question.asked, selection, counter)
+        queries = await self.retrieval.queries(plan, question.searched)
+        found, selection = await self.retrieval.fill(plan, indexes, queries)
+        context = await make_context(question.asked, plan, indexes, selection, counter)
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
         told = _told(found, config)
         if question.generated is not None:
             told["generated_query"] = question.generated
         return RAGQueryResult(content=items, metadata={**context.metadata, **told})
+
+    async def _tokenizer(self, plan: Plan) -> Tokenizer:
+        """Return the tokenizer that counts the budget."""
+        if plan.tokenizer_model is None:
+            return tokenizer(plan.request.tokenizer)
+        tokens = (await self.library.embedder(plan.tokenizer_model)).tokenizer
+        if tokens is None:
+            raise no_tokenizer(
+                f"The embedding model {plan.tokenizer_model!r} has no tokenizer here."
+            )
+        return own_tokenizer(tokens)
 
     async def _unchanged(
         self,

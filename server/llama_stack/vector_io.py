@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from corral.api.filters import parse_filter
+from corral.providers.ingestion.storing import store
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
 from corral.server.llama_stack.wire import (
@@ -19,6 +20,7 @@ from corral.server.routing import (
     InsertRoute,
     LimitsOf,
     RetrievalOf,
+    StackOf,
 )
 
 router = APIRouter(
@@ -30,7 +32,7 @@ inserts = APIRouter(
 
 
 @inserts.post("/insert", summary="Insert chunks")
-async def insert(request: InsertChunksRequest, retrieval: RetrievalOf, limits: LimitsOf) -> None:
+async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf) -> None:
     """Store chunks, all or none; where one has no embedding the server computes it.
 
     `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
@@ -42,7 +44,7 @@ async def insert(request: InsertChunksRequest, retrieval: RetrievalOf, limits: L
         field="chunks",
         setting="max_chunks_per_insert",
     )
-    await retrieval.store(request.vector_db_id, request.chunks)
+    await store(stack, request.vector_db_id, request.chunks)
 
 
 @router.post("/query", summary="Query chunks")

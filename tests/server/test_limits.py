@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from starlette.types import Message
 
 from corral.providers.config import Limits
+from corral.providers.ingestion.storing import store
 from corral.server import routing
 
 from .harness import JSON, InProcess, Json, id_path, live_server, message_of, run_config
@@ -221,9 +222,8 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
     If this fails: enough large inserts at once exhaust the memory.
     """
     working = most = 0
-    store = small.app.state.retrieval.store
 
-    async def slow(*given: object, **more: object) -> None:
+    async def slow(*given: Any, **more: Any) -> None:
         nonlocal working, most
         working += 1
         most = max(most, working)
@@ -231,7 +231,7 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
         await store(*given, **more)
         working -= 1
 
-    monkeypatch.setattr(small.app.state.retrieval, "store", slow)
+    monkeypatch.setattr("corral.server.llama_stack.vector_io.store", slow)
     bodies: list[Json] = [
         {"vector_db_id": "db", "chunks": [{"content": f"fox {n}"}]} for n in range(8)
     ]

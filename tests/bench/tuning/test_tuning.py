@@ -20,7 +20,7 @@ from corral.bench.tuning.run import TunePlan, run_tune
 from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes
 from corral.bench.tuning.tune import simplest
 from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.ingestion.storing import store
 from corral.providers.stack import Stack
 
 HASHING = ProviderEntry(
@@ -49,7 +49,7 @@ def filled(home: Path, count: int = 60) -> None:
             Chunk(chunk_id=f"c{n}", content=text_of(n), metadata={"document_id": f"d{n // 2}"})
             for n in range(count)
         ]
-        await Retrieval(stack).store("db", chunks)
+        await store(stack, "db", chunks)
         await stack.close()
 
     asyncio.run(work())

@@ -128,6 +128,7 @@ class FakeLibrary:
         self.indexes: dict[str, MemoryIndex] = {}
         self.embedders: dict[str, WordEmbedder] = {"words": WordEmbedder("words")}
         self.rerankers: dict[str, Reranker] = {}
+        self.reads: list[str] = []
         for name in names or ("db",):
             self.register(name, **settings)
 
@@ -142,11 +143,13 @@ class FakeLibrary:
         return self.indexes[name]
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
+        self.reads.append(vector_db_id)
         if vector_db_id not in self.vector_dbs:
             raise NotFound(f"There is no vector DB {vector_db_id!r}.", field="vector_db_id")
         return self.vector_dbs[vector_db_id]
 
     async def index(self, vector_db_id: str) -> MemoryIndex:
+        await self.vector_db(vector_db_id)
         return self.indexes[vector_db_id]
 
     async def embedder(self, model: str) -> WordEmbedder:

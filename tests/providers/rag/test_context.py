@@ -13,9 +13,9 @@ from corral.api.chunks import Chunk
 from corral.api.fusion import Explanation, LegHit
 from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
-from corral.providers.rag.context import Context, ContextHit, assemble
+from corral.providers.rag.context import Context, assemble
 from corral.providers.rag.frame import FOOTER, closing, header
-from corral.providers.rag.selection import Selection, select
+from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rag.tokens import TOKENIZERS, tokenizer
 
 from ...growth import growth
@@ -41,7 +41,17 @@ def found(*contents: str, **metadata: Any) -> list[ContextHit]:
 def context(query: str, hits: list[ContextHit], **config: Any) -> Context:
     """Assemble with the default configuration but for some settings."""
     chosen = RAGQueryConfig.model_validate({"max_chunks": 20, **config})
-    return assemble(query, select(hits, chosen, {}), chosen, tokenizer(chosen.tokenizer))
+    return assemble(
+        query,
+        select(hits, wanted(chosen, hits), {}, chosen.deduplicate),
+        chosen,
+        tokenizer(chosen.tokenizer),
+    )
+
+
+def wanted(config: RAGQueryConfig, hits: list[ContextHit]) -> int:
+    """Return how many chunks are wanted; `auto` is what there is."""
+    return len(hits) if config.max_chunks == "auto" else config.max_chunks
 
 
 def text_of(assembled: Context) -> str:
@@ -233,7 +243,7 @@ def test_chunks_far_beyond_the_budget_cost_no_time() -> None:
     """
     config = RAGQueryConfig(max_chunks=20, max_tokens_in_context=500)
     sizes = (7500, 75_000)
-    many, huge = (select(found(*["Cattle graze. " * n] * 20), config, {}) for n in sizes)
+    many, huge = (select(found(*["Cattle graze. " * n] * 20), 20, {}) for n in sizes)
 
     def assembled(selection: Selection) -> Context:
         return assemble("q", selection, config, tokenizer())

@@ -19,7 +19,7 @@ from corral.providers.rag.passages import Neighbors
 from corral.providers.rag.selection import ContextHit, select
 from corral.providers.rag.tokens import TOKENIZERS, own_tokenizer, tokenizer
 
-from .test_context import ANY_TEXT, TEMPLATES, found, text_of
+from .test_context import ANY_TEXT, TEMPLATES, found, text_of, wanted
 from .test_passages import chunked
 from .test_tokens import Words
 
@@ -33,7 +33,7 @@ def context(
     chosen = RAGQueryConfig.model_validate({"max_chunks": 50, **config})
     name = chosen.tokenizer
     counter = own_tokenizer(Words()) if name == "embedder" else tokenizer(name)
-    selection = select(hits, chosen, caps or {})
+    selection = select(hits, wanted(chosen, hits), caps or {}, chosen.deduplicate)
     return assemble("q", selection, chosen, counter, neighbors)
 
 

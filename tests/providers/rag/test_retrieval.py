@@ -19,8 +19,9 @@ from corral.api.errors import (
     Unavailable,
     UnsupportedMode,
 )
-from corral.providers.rag.context import ContextHit
-from corral.providers.rag.retrieval import EMBED_BATCH, Retrieval
+from corral.providers.ingestion.storing import EMBED_BATCH, store
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.selection import ContextHit
 
 from .fake_library import DIMENSION, FakeLibrary, MemoryIndex, WordEmbedder, embedding_of
 
@@ -34,7 +35,7 @@ def stored(library: FakeLibrary, **texts: list[str]) -> Retrieval:
     """Store chunks of these texts in each vector DB and return the retrieval."""
     retrieval = Retrieval(library)
     for name, contents in texts.items():
-        asyncio.run(retrieval.store(name, [chunk(content) for content in contents]))
+        asyncio.run(store(retrieval.library, name, [chunk(content) for content in contents]))
     return retrieval
 
 
@@ -51,7 +52,7 @@ def test_only_chunks_without_an_embedding_are_embedded() -> None:
     library = FakeLibrary()
     own = [1.0] + [0.0] * (DIMENSION - 1)
     chunks = [chunk("grass"), chunk("hay", embedding=own), chunk("straw")]
-    asyncio.run(Retrieval(library).store("db", chunks))
+    asyncio.run(store(library, "db", chunks))
     rows = library.indexes["db"].rows
     assert library.embedders["words"].documents == ["grass", "straw"]
     assert rows["hay"].tolist() == own
@@ -63,7 +64,7 @@ def test_chunks_that_bring_embeddings_need_no_embedder() -> None:
     """A vector DB whose model is away takes them."""
     library = FakeLibrary()
     library.embedders.clear()
-    asyncio.run(Retrieval(library).store("db", [chunk("hay", embedding=[1.0] * DIMENSION)]))
+    asyncio.run(store(library, "db", [chunk("hay", embedding=[1.0] * DIMENSION)]))
     assert library.indexes["db"].chunks.keys() == {"hay"}
 
 
@@ -71,7 +72,7 @@ def test_texts_are_stored_and_embedded_clean() -> None:
     """Invisible characters go before embedding; the chunk given is not changed."""
     library = FakeLibrary()
     given = chunk("gr\u200bass\u0007", chunk_id="c")
-    asyncio.run(Retrieval(library).store("db", [given]))
+    asyncio.run(store(library, "db", [given]))
     assert library.embedders["words"].documents == ["grass"]
     assert library.indexes["db"].chunks["c"].content == "grass"
     assert given.content == "gr\u200bass\u0007"
@@ -81,7 +82,7 @@ def test_a_chunk_without_visible_text_is_refused() -> None:
     """The error names the chunk; nothing is stored."""
     library = FakeLibrary()
     with pytest.raises(InvalidRequest) as caught:
-        asyncio.run(Retrieval(library).store("db", [chunk("hay"), chunk("\u200b ")]))
+        asyncio.run(store(library, "db", [chunk("hay"), chunk("\u200b ")]))
     assert caught.value.field == "chunks[1].content"
     assert library.indexes["db"].writes == 0
 
@@ -90,7 +91,7 @@ def test_an_embedding_of_another_dimension_is_refused() -> None:
     """The error names the chunk and both dimensions, and no text was embedded for nothing."""
     library = FakeLibrary()
     with pytest.raises(InvalidEmbedding, match=r"3 dimensions.* 16") as caught:
-        asyncio.run(Retrieval(library).store("db", [chunk("a"), chunk("b", embedding=[1, 2, 3])]))
+        asyncio.run(store(library, "db", [chunk("a"), chunk("b", embedding=[1, 2, 3])]))
     assert caught.value.field == "chunks[1].embedding"
     assert library.embedders["words"].documents == []
 
@@ -98,7 +99,7 @@ def test_an_embedding_of_another_dimension_is_refused() -> None:
 def test_many_texts_are_embedded_in_batches_and_written_at_once() -> None:
     """Batches let other requests have their turn; the write is one."""
     library = FakeLibrary()
-    asyncio.run(Retrieval(library).store("db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)]))
+    asyncio.run(store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)]))
     assert library.embedders["words"].batches == [EMBED_BATCH, 1]
     assert library.indexes["db"].writes == 1
 
@@ -108,9 +109,7 @@ def test_a_failing_embedder_leaves_nothing_stored() -> None:
     library = FakeLibrary()
     library.embedders["words"].broken = 2
     with pytest.raises(Unavailable):
-        asyncio.run(
-            Retrieval(library).store("db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)])
-        )
+        asyncio.run(store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)]))
     assert library.indexes["db"].writes == 0
 
 
@@ -124,7 +123,7 @@ def test_an_embedder_that_returns_another_shape_is_a_defect() -> None:
     library = FakeLibrary()
     library.embedders["words"] = Short("words")
     with pytest.raises(ContractViolation, match=r"\(1, 3\).*\(1, 16\)"):
-        asyncio.run(Retrieval(library).store("db", [chunk("hay")]))
+        asyncio.run(store(library, "db", [chunk("hay")]))
 
 
 def test_documents_are_replaced_in_the_same_write() -> None:
@@ -132,9 +131,9 @@ def test_documents_are_replaced_in_the_same_write() -> None:
     library = FakeLibrary()
     retrieval = Retrieval(library)
     old = [chunk("a", metadata={"document_id": "x"}), chunk("b", metadata={"document_id": "y"})]
-    asyncio.run(retrieval.store("db", old))
+    asyncio.run(store(retrieval.library, "db", old))
     new = [chunk("c", metadata={"document_id": "x"})]
-    asyncio.run(retrieval.store("db", new, replace_documents=["x"]))
+    asyncio.run(store(retrieval.library, "db", new, replace_documents=["x"]))
     assert library.indexes["db"].chunks.keys() == {"b", "c"}
     assert library.indexes["db"].writes == 2
 
@@ -142,7 +141,7 @@ def test_documents_are_replaced_in_the_same_write() -> None:
 def test_storing_in_an_unknown_vector_db_is_refused() -> None:
     """By its name."""
     with pytest.raises(NotFound, match="nowhere"):
-        asyncio.run(Retrieval(FakeLibrary()).store("nowhere", [chunk("a")]))
+        asyncio.run(store(FakeLibrary(), "nowhere", [chunk("a")]))
 
 
 # --- search in one vector DB -----------------------------------------------------------------
@@ -214,7 +213,7 @@ def test_arguments_reach_the_index() -> None:
     library = FakeLibrary()
     retrieval = Retrieval(library)
     chunks = [chunk("hay a", metadata={"farm": 1}), chunk("hay b", metadata={"farm": 2})]
-    asyncio.run(retrieval.store("db", chunks))
+    asyncio.run(store(retrieval.library, "db", chunks))
     found = asyncio.run(
         retrieval.search(
             "db",

@@ -17,6 +17,7 @@ from corral.api.fusion import Explanation, RRFRanker, WeightedRanker
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RankingOptions, RetrievalOptions
 from corral.api.reranker import MMRRerank, Reranker
+from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval, Retrieved
 from corral.providers.rag.searching import before_gap
 
@@ -39,7 +40,7 @@ def filled(texts: dict[str, str] | None = None, **settings: Any) -> tuple[FakeLi
         Chunk(chunk_id=name, content=text, metadata={"even": number % 2 == 0})
         for number, (name, text) in enumerate((texts or TEXTS).items())
     ]
-    asyncio.run(retrieval.store("db", chunks))
+    asyncio.run(store(retrieval.library, "db", chunks))
     return library, retrieval
 
 
@@ -212,7 +213,7 @@ def test_auto_is_the_root_of_the_number_of_chunks() -> None:
     both = Retrieval(library, max_k=4)
     for name in ("one", "two"):
         chunks = [Chunk(chunk_id=f"{name}{n}", content=f"hay {n}") for n in range(5)]
-        asyncio.run(both.store(name, chunks))
+        asyncio.run(store(both.library, name, chunks))
     found: Retrieved = asyncio.run(both.search_many(["one", "two"], "hay", k="auto"))
     assert len(found.hits) == 4, "the operator's limit holds"
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
-from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.selection import ContextHit, select
 
 HAY = "hay is  dry\n"
@@ -26,10 +23,13 @@ def found(*chunks: tuple[str, str | None, str]) -> list[ContextHit]:
 
 
 def outcome(
-    hits: list[ContextHit], caps: dict[str, int | None] | None = None, **config: Any
+    hits: list[ContextHit],
+    caps: dict[str, int | None] | None = None,
+    k: int = 5,
+    deduplicate: bool = True,
 ) -> tuple[list[str], dict[str, str]]:
     """Return the ids of those that stay, and the reasons of those that do not."""
-    selection = select(hits, RAGQueryConfig.model_validate(config), caps or {})
+    selection = select(hits, k, caps or {}, deduplicate)
     assert len(selection.kept) + len(selection.dropped) == len(hits) == len(selection.ranks)
     reasons = {
         d.found.hit.chunk.chunk_id: d.reason
@@ -63,21 +63,21 @@ def test_a_document_gives_so_many_chunks() -> None:
         ("a", None, "6"), ("a", None, "7"),
     )  # fmt: skip
     capped = {"c1": "document_cap", "c4": "document_cap"}
-    assert outcome(hits, {"a": 1, "b": 1}, max_chunks=9) == (["c0", "c2", "c3", "c5", "c6"], capped)
-    assert outcome(hits, {"a": 1, "b": None}, max_chunks=9)[1] == {"c1": "document_cap"}
-    assert outcome(hits, max_chunks=9)[1] == {}
+    assert outcome(hits, {"a": 1, "b": 1}, k=9) == (["c0", "c2", "c3", "c5", "c6"], capped)
+    assert outcome(hits, {"a": 1, "b": None}, k=9)[1] == {"c1": "document_cap"}
+    assert outcome(hits, k=9)[1] == {}
 
 
 def test_what_is_left_out_makes_room() -> None:
     """`max_chunks` counts what stays."""
     hits = found(*[("a", "d", text) for text in ("1", "1", "2", "3")])
-    kept, reasons = outcome(hits, max_chunks=2)
+    kept, reasons = outcome(hits, k=2)
     assert kept == ["c0", "c2"]
     assert reasons == {"c1": "duplicate of c0", "c3": "max_chunks"}
 
 
 @pytest.mark.parametrize("count", [1, 30])
-def test_auto_is_what_retrieval_found(count: int) -> None:
-    """It has been resolved there, so nothing more is taken away."""
+def test_as_many_stay_as_are_wanted(count: int) -> None:
+    """`auto` is a number by then, and nothing more is taken away."""
     hits = found(*[("a", "d", str(n)) for n in range(count)])
-    assert len(outcome(hits, max_chunks="auto")[0]) == count
+    assert len(outcome(hits, k=count)[0]) == count

@@ -381,6 +381,21 @@ def test_the_default_configuration_will_do() -> None:
     assert asyncio.run(RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
 
 
+def test_a_registration_is_read_once_for_a_question() -> None:
+    """With every option that a registration can decide, of each vector DB.
+
+    If this fails: a step below the plan asks the library for the registration again.
+    """
+    library = FakeLibrary("a", "b", expand=1, max_chunks_per_document=1)
+    for name in ("a", "b"):
+        texts = [document(f"{name}{n}", "hay") for n in range(9)]
+        asyncio.run(RagTool(library).insert(texts, name))
+    library.reads.clear()
+    ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
+    assert sorted(library.reads) == ["a", "b"]
+    assert library.embedders["words"].queries == ["hay"]
+
+
 def test_several_texts_are_joined_by_the_separator() -> None:
     """As the default query generator says."""
     library = FakeLibrary()

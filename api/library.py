@@ -1,0 +1,29 @@
+"""Where vector DBs, their indexes and the models are found, by name."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from corral.api.embedder import Embedder
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.reranker import Reranker
+from corral.api.vector_dbs import VectorDB
+
+
+class Library(Protocol):
+    """Where vector DBs, their indexes and the models are found; `Stack` is one."""
+
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
+        """Return a registered vector DB, or raise NotFound naming the id."""
+
+    async def index(self, vector_db_id: str) -> EmbeddingIndex:
+        """Return the index of a registered vector DB, or raise NotFound naming the id.
+
+        Its `vector_db` is the registration as it stands now.
+        """
+
+    async def embedder(self, model: str) -> Embedder:
+        """Return the embedder of a model."""
+
+    async def reranker(self, model: str) -> Reranker:
+        """Return the re-ranker of a model, or raise InvalidRequest naming those there are."""

@@ -1,0 +1,111 @@
+"""Store chunks: those without an embedding get one, then the index takes all or none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
+from corral.api.library import Library
+from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.text import clean_text
+
+EMBED_BATCH = 512
+"""Texts handed to an embedder at once. It batches for its model itself; this only lets other
+requests have their turn."""
+
+
+async def store(
+    library: Library,
+    vector_db_id: str,
+    chunks: Sequence[Chunk],
+    *,
+    replace_documents: Collection[str] = (),
+) -> None:
+    """Store chunks, all or none; those without an embedding get one first.
+
+    Args:
+        library: Where the vector DB is.
+        vector_db_id: Where to.
+        chunks: Their texts are stored without invisible characters. Not mutated.
+        replace_documents: Documents whose other chunks are removed in the same step.
+
+    Raises:
+        NotFound: There is no such vector DB.
+        InvalidRequest: A text has nothing visible in it.
+        InvalidEmbedding: An embedding has the wrong dimension, or is refused by the index.
+        ProviderError: The embedder or the backend failed; nothing was stored.
+    """
+    vector_db = await library.vector_db(vector_db_id)
+    cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
+    embeddings = await _embeddings(library, vector_db, cleaned)
+    index = await library.index(vector_db_id)
+    await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
+
+
+async def _embeddings(
+    library: Library, vector_db: VectorDB, chunks: Sequence[Chunk]
+) -> ArrayLike | None:
+    """Return an embedding for each chunk, or None where all chunks bring theirs."""
+    missing = [chunk.content for chunk in chunks if chunk.embedding is None]
+    if not missing:
+        return None
+    made = await _embed(library, vector_db, missing)
+    if len(missing) == len(chunks):
+        return made
+    rows = iter(made)
+    return [next(rows) if chunk.embedding is None else chunk.embedding for chunk in chunks]
+
+
+async def _embed(
+    library: Library, vector_db: VectorDB, texts: Sequence[str]
+) -> NDArray[np.float32]:
+    """Return the embeddings of texts by the model of a vector DB, shape (len(texts), dimension).
+
+    Raises:
+        ContractViolation: The embedder returned another shape.
+    """
+    embedder = await library.embedder(vector_db.embedding_model)
+    expected = vector_db.embedding_dimension
+    batches = [np.empty((0, expected), dtype=np.float32)]
+    for start in range(0, len(texts), EMBED_BATCH):
+        batch = texts[start : start + EMBED_BATCH]
+        made = await embedder.embed_documents(batch)
+        if made.shape != (len(batch), expected):
+            raise ContractViolation(
+                f"{vector_db.embedding_model} returned embeddings of shape {made.shape} where "
+                f"{(len(batch), expected)} was expected."
+            )
+        batches.append(made)
+    return np.concatenate(batches)
+
+
+def _all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
+    """Return the chunks with cleaned texts, their embeddings checked; not on the event loop."""
+    cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
+    _check_dimensions(cleaned, dimension)
+    return cleaned
+
+
+def _cleaned(number: int, chunk: Chunk) -> Chunk:
+    text = clean_text(chunk.content)
+    if not text.strip():
+        raise InvalidRequest(
+            f"Chunk {number} has no visible text.", field=f"chunks[{number}].content"
+        )
+    return chunk if text == chunk.content else chunk.model_copy(update={"content": text})
+
+
+def _check_dimensions(chunks: Sequence[Chunk], dimension: int) -> None:
+    for number, chunk in enumerate(chunks):
+        if chunk.embedding is not None and len(chunk.embedding) != dimension:
+            raise InvalidEmbedding(
+                f"The embedding of chunk {number} has {len(chunk.embedding)} dimensions, the "
+                f"vector DB has {dimension}.",
+                hint="Use the embedding model of the vector DB, or leave the embedding out.",
+                field=f"chunks[{number}].embedding",
+            )
