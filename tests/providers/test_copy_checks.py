@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -70,7 +69,7 @@ def test_chunks_are_compared_whole(change: dict[str, Any], part: str) -> None:
     assert difference(one, one.model_copy(update=change)) == part
 
 
-def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
+async def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
     """Return an index whose chunks lie around a circle, turned by an angle."""
     vector_db = VectorDB(
         identifier="db",
@@ -84,28 +83,30 @@ def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
     angles = np.linspace(0, 3, len(names)) + turned
     chunks = [Chunk(content=f"word{n % 9} {name}", chunk_id=name) for n, name in enumerate(names)]
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    asyncio.run(made.add_chunks(chunks, rows))
+    await made.add_chunks(chunks, rows)
     return made
 
 
-def compared(one: EmbeddingIndex, other: EmbeddingIndex, **options: Any) -> CopyChecks:
+async def compared(one: EmbeddingIndex, other: EmbeddingIndex, **options: Any) -> CopyChecks:
     """Return what a comparison finds."""
     options = {"modes": ("vector", "keyword"), "exact": True, **options}
-    return asyncio.run(compare(one, other, **options))
+    return await compare(one, other, **options)
 
 
 @pytest.mark.parametrize("page", [1, 3, 50, 51, 100_000])
-def test_all_ids_are_compared_page_by_page(page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_ids_are_compared_page_by_page(
+    page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever pages end on either side, what one side alone has is counted once.
 
     If this fails: a page that is full is compared beyond its last id.
     """
     monkeypatch.setattr(copy_checks, "MAX_IDS", page)
     ids = [f"c{n:02}" for n in range(50)]
-    found = compared(index(ids), index(ids))
+    found = await compared(await index(ids), await index(ids))
     assert (found.differences, found.sampled) == ((), 20)
     other = [*ids[:7], *ids[9:40], *ids[41:], "b", "c07a", "d", "e"]
-    found = compared(index(ids), index(other), modes=())
+    found = await compared(await index(ids), await index(other), modes=())
     assert found.differences[:3] == (
         "The source has 50 chunks, the target 51.",
         "The target lacks 3 chunks, the first 'c07'.",
@@ -113,37 +114,42 @@ def test_all_ids_are_compared_page_by_page(page: int, monkeypatch: pytest.Monkey
     )
 
 
-def test_the_sample_is_from_all_over_and_always_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sample_is_from_all_over_and_always_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Twenty chunks of the whole range, equal from run to run, however long the pages are."""
     ids = [f"c{n:04}" for n in range(2000)]
     samples = []
     for page in (7, 100_000):
         monkeypatch.setattr(copy_checks, "MAX_IDS", page)
-        one = index(ids)
-        samples.append(asyncio.run(copy_checks._compare_ids(one, one, 2000))[0])
+        one = await index(ids)
+        samples.append((await copy_checks._compare_ids(one, one, 2000))[0])
     assert samples[0] == samples[1] == sorted(samples[0])
     assert len(samples[0]) == 20
     assert samples[0][0] < "c0400"
     assert samples[0][-1] > "c1600"
 
 
-def test_approximate_search_is_measured_and_bounded() -> None:
+async def test_approximate_search_is_measured_and_bounded() -> None:
     """Where a side is approximate few differing hits are reported, many are a difference.
 
     The same chunks on both sides, but found in other neighborhoods.
     """
     ids = [f"c{n:02}" for n in range(50)]
-    source, near, far = index(ids), index(ids), index(ids)
+    source, near, far = await index(ids), await index(ids), await index(ids)
     near._embeddings._store[:50] = np.roll(near._embeddings.rows, 1, axis=0)
     far._embeddings._store[:50] = np.roll(far._embeddings.rows, 25, axis=0)
     asked = {"modes": ("vector",), "exact": False}
-    [only] = compared(source, near, **asked).differences
+    [only] = (await compared(source, near, **asked)).differences
     assert only.startswith("The embedding of")
-    found = compared(source, near, **asked)
+    found = await compared(source, near, **asked)
     assert found.vector_overlap is not None
     assert 0.8 <= found.vector_overlap < 1
     assert found.keyword_overlap is None
     assert (
-        "of the hits of vector queries are common" in compared(source, far, **asked).differences[1]
+        "of the hits of vector queries are common"
+        in (await compared(source, far, **asked)).differences[1]
     )
-    assert "answered differently" in compared(source, near, modes=("vector",)).differences[1]
+    assert (
+        "answered differently" in (await compared(source, near, modes=("vector",))).differences[1]
+    )

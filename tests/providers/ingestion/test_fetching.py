@@ -116,27 +116,27 @@ def fetcher(
     return Fetcher(chosen, is_public=local_is_public, resolver=names, transport=transport)
 
 
-def test_a_document_of_an_allowed_host_is_fetched() -> None:
+async def test_a_document_of_an_allowed_host_is_fetched() -> None:
     """Body, content type and final address; the host gets its name in the Host header."""
 
     async def run() -> tuple[Fetched, Site]:
         async with site(a=answer(b"grass", "Content-Type: text/markdown")) as running:
             return await fetcher().fetch(running.url("/a#part")), running
 
-    fetched, running = asyncio.run(run())
+    fetched, running = await run()
     assert fetched.data == b"grass"
     assert fetched.content_type == "text/markdown"
     assert f"host: {HOST}:{running.port}" in running.heads[0].lower()
     assert running.requests == ["/a"]
 
 
-def test_nothing_is_fetched_by_default() -> None:
+async def test_nothing_is_fetched_by_default() -> None:
     """Without allowed hosts every URL is refused, by the name of the setting, before a look-up."""
     names = Names(**LOCAL)
     off = Fetcher(RagSettings(), resolver=names)
     for url in (f"http://{HOST}/a", "https://127.0.0.1/", "http://localhost:8321/v1/health"):
         with pytest.raises(InvalidRequest, match=r"rag\.allowed_url_hosts") as caught:
-            asyncio.run(off.fetch(url))
+            await off.fetch(url)
         assert caught.value.field == "content.uri"
     assert names.asked == []
 
@@ -146,10 +146,10 @@ def test_nothing_is_fetched_by_default() -> None:
     ["file:///etc/passwd", "ftp://docs.example.org/x", "gopher://docs.example.org", "//x/y",
      "javascript:alert(1)", "/etc/passwd", "FILE:///etc/passwd", "unix:///run/x.sock"],
 )  # fmt: skip
-def test_other_schemes_are_refused(url: str) -> None:
+async def test_other_schemes_are_refused(url: str) -> None:
     """Only http and https; the error names the setting that opens them."""
     with pytest.raises(InvalidRequest, match=r"rag\.allowed_url_hosts"):
-        asyncio.run(fetcher().fetch(url))
+        await fetcher().fetch(url)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_other_schemes_are_refused(url: str) -> None:
     ["http://", "http:///x", "http://docs.example.org:0/", "http://docs.example.org:99999/",
      "http://docs.example.org:x/", "http://[::1/", "http://docs.example.org/\r\nX: y"],
 )  # fmt: skip
-def test_a_malformed_url_is_refused(url: str) -> None:
+async def test_a_malformed_url_is_refused(url: str) -> None:
     """No host, no such port, control characters."""
     with pytest.raises(InvalidRequest, match="malformed"):
-        asyncio.run(fetcher().fetch(url))
+        await fetcher().fetch(url)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_a_malformed_url_is_refused(url: str) -> None:
      "example.org", "docs.example.orgx", "127.0.0.1", "[::1]", "docs.example.org%00.evil.org",
      "0x7f000001", "2130706433"],
 )  # fmt: skip
-def test_hosts_match_exactly(host: str) -> None:
+async def test_hosts_match_exactly(host: str) -> None:
     """No suffix, prefix, subdomain or other spelling of an address passes."""
     with pytest.raises(InvalidRequest, match="not fetched from"):
-        asyncio.run(fetcher().fetch(f"http://{host}/a"))
+        await fetcher().fetch(f"http://{host}/a")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_hosts_match_exactly(host: str) -> None:
      ("bücher.example", "xn--bcher-kva.example"), ("xn--bcher-kva.example", "BÜCHER.example"),
      ("2606:4700::1111", "[2606:4700::1111]"), ("[::1]", "[::1]"), ("8.8.8.8", "8.8.8.8")],
 )  # fmt: skip
-def test_spellings_of_one_host_are_one(allowed: str, asked: str) -> None:
+async def test_spellings_of_one_host_are_one(allowed: str, asked: str) -> None:
     """Case, the final dot and IDNA do not matter."""
     seen: list[httpx.Request] = []
 
@@ -194,9 +194,7 @@ def test_spellings_of_one_host_are_one(allowed: str, asked: str) -> None:
             return ["127.0.0.1"]
 
     transport = httpx.MockTransport(handle)
-    asyncio.run(
-        fetcher(allowed, resolver=Anywhere(), transport=transport).fetch(f"https://{asked}/")
-    )
+    await fetcher(allowed, resolver=Anywhere(), transport=transport).fetch(f"https://{asked}/")
     assert seen[0].url.host == "127.0.0.1"
 
 
@@ -233,15 +231,15 @@ def test_addresses_that_are_public(address: str) -> None:
     "addresses",
     [["10.0.0.1"], ["::1"], ["::ffff:10.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["169.254.169.254"]],
 )
-def test_an_allowed_name_at_a_private_address_is_refused(addresses: list[str]) -> None:
+async def test_an_allowed_name_at_a_private_address_is_refused(addresses: list[str]) -> None:
     """Also where only one of several addresses is private; no connection is made."""
     transport = httpx.MockTransport(lambda request: pytest.fail("connected"))
     names = Names(docs_example_org=addresses)
     with pytest.raises(InvalidRequest, match="not on the public internet"):
-        asyncio.run(fetcher(resolver=names, transport=transport).fetch(f"http://{HOST}/"))
+        await fetcher(resolver=names, transport=transport).fetch(f"http://{HOST}/")
 
 
-def test_the_address_that_was_checked_is_connected_to() -> None:
+async def test_the_address_that_was_checked_is_connected_to() -> None:
     """One look-up per request, and the connection goes to its answer (no DNS rebinding).
 
     If this fails: a name server that answers differently the second time reaches the inside.
@@ -258,13 +256,13 @@ def test_the_address_that_was_checked_is_connected_to() -> None:
         async with site(a=answer(b"grass")) as running:
             return await fetcher(resolver=names).fetch(running.url("/a")), running
 
-    fetched, running = asyncio.run(run())
+    fetched, running = await run()
     assert fetched.data == b"grass"
     assert names.asked == [HOST]
     assert running.requests == ["/a"]
 
 
-def test_a_tls_connection_is_made_for_the_name() -> None:
+async def test_a_tls_connection_is_made_for_the_name() -> None:
     """The address is pinned, while SNI, and with it the check of the certificate, has the name."""
     seen: list[httpx.Request] = []
 
@@ -274,14 +272,14 @@ def test_a_tls_connection_is_made_for_the_name() -> None:
 
     names = Names(docs_example_org=["2606:4700::1111"])
     transport = httpx.MockTransport(handle)
-    asyncio.run(fetcher(resolver=names, transport=transport).fetch(f"https://{HOST}/a?b=c"))
+    await fetcher(resolver=names, transport=transport).fetch(f"https://{HOST}/a?b=c")
     (request,) = seen
     assert str(request.url) == "https://[2606:4700::1111]/a?b=c"
     assert request.headers["host"] == HOST
     assert request.extensions["sni_hostname"] == HOST
 
 
-def test_the_next_address_is_tried_where_one_takes_no_connection() -> None:
+async def test_the_next_address_is_tried_where_one_takes_no_connection() -> None:
     """A host with an IPv6 address is reachable from a network without IPv6."""
 
     async def run() -> Fetched:
@@ -295,10 +293,10 @@ def test_the_next_address_is_tried_where_one_takes_no_connection() -> None:
             )
             return await patient.fetch(running.url("/a"))
 
-    assert asyncio.run(run()).data == b"grass"
+    assert (await run()).data == b"grass"
 
 
-def test_redirects_between_allowed_hosts_are_followed() -> None:
+async def test_redirects_between_allowed_hosts_are_followed() -> None:
     """Relative and absolute; the final address is reported, and each host is looked up."""
     names = Names(**LOCAL)
 
@@ -310,7 +308,7 @@ def test_redirects_between_allowed_hosts_are_followed() -> None:
         ) as running:
             return await fetcher(HOST, "cdn.example.org", resolver=names).fetch(running.url("/a"))
 
-    fetched = asyncio.run(run())
+    fetched = await run()
     assert fetched.data == b"grass"
     assert fetched.url.startswith("http://cdn.example.org:")
     assert names.asked == [HOST, HOST, "cdn.example.org"]
@@ -343,7 +341,7 @@ async def test_every_redirect_is_checked_again(location: str, message: str) -> N
         assert running.requests == ["/a"]
 
 
-def test_redirects_end() -> None:
+async def test_redirects_end() -> None:
     """Five are followed, a sixth is not."""
 
     async def run() -> Site:
@@ -352,7 +350,7 @@ def test_redirects_end() -> None:
                 await fetcher().fetch(running.url("/a"))
             return running
 
-    assert len(asyncio.run(run()).requests) == 6
+    assert len((await run()).requests) == 6
 
 
 @pytest.mark.parametrize(
@@ -368,14 +366,14 @@ async def test_a_large_document_is_refused(found: bytes) -> None:
             await fetcher(fetch_max_mib=1000 / 1024 / 1024).fetch(running.url("/a"))
 
 
-def test_a_document_of_the_largest_size_is_fetched() -> None:
+async def test_a_document_of_the_largest_size_is_fetched() -> None:
     """The limit itself is allowed."""
 
     async def run() -> Fetched:
         async with site(a=answer(b"x" * 1024)) as running:
             return await fetcher(fetch_max_mib=1 / 1024).fetch(running.url("/a"))
 
-    assert len(asyncio.run(run()).data) == 1024
+    assert len((await run()).data) == 1024
 
 
 async def test_a_slow_document_times_out() -> None:
@@ -409,7 +407,7 @@ async def test_a_failing_host_is_unavailable() -> None:
         await fetcher(resolver=Names()).fetch(f"http://{HOST}/a")
 
 
-def test_compressed_answers_are_not_unpacked() -> None:
+async def test_compressed_answers_are_not_unpacked() -> None:
     """They are not asked for, and refused: a small body could unpack to a large one."""
 
     async def run() -> Site:
@@ -418,16 +416,16 @@ def test_compressed_answers_are_not_unpacked() -> None:
                 await fetcher().fetch(running.url("/a"))
             return running
 
-    assert "accept-encoding: identity" in asyncio.run(run()).heads[0].lower()
+    assert "accept-encoding: identity" in (await run()).heads[0].lower()
 
 
-def test_credentials_in_a_url_are_refused() -> None:
+async def test_credentials_in_a_url_are_refused() -> None:
     """They would be stored with the chunks as their source."""
     with pytest.raises(InvalidRequest, match="user name"):
-        asyncio.run(fetcher().fetch(f"http://user:password@{HOST}/"))
+        await fetcher().fetch(f"http://user:password@{HOST}/")
 
 
-def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """No proxy, so the address that was checked is the one that is connected to."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -436,21 +434,18 @@ def test_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
         async with site(a=answer(b"grass")) as running:
             return await fetcher().fetch(running.url("/a"))
 
-    assert asyncio.run(run()).data == b"grass"
+    assert (await run()).data == b"grass"
 
 
-def test_no_url_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_url_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A document's address can hold a secret; above DEBUG no logger writes it."""
     caplog.set_level("INFO")
 
-    async def run() -> None:
-        async with site(a=answer(b"grass")) as running:
-            await fetcher().fetch(running.url("/a"))
-
-    asyncio.run(run())
+    async with site(a=answer(b"grass")) as running:
+        await fetcher().fetch(running.url("/a"))
     assert caplog.records == []
 
 
-def test_the_system_resolves_names() -> None:
+async def test_the_system_resolves_names() -> None:
     """The default resolver returns each address once."""
-    assert asyncio.run(resolve("127.0.0.1", 80)) == ["127.0.0.1"]
+    assert await resolve("127.0.0.1", 80) == ["127.0.0.1"]

@@ -64,18 +64,18 @@ def slow_pdf(width: int = 30, depth: int = 8) -> bytes:
         ("gräs".encode("latin-1"), "text/plain; charset=latin-1"),
     ],
 )
-def test_a_document_reads_alike_in_a_process(content: str | bytes, mime_type: str) -> None:
+async def test_a_document_reads_alike_in_a_process(content: str | bytes, mime_type: str) -> None:
     """What comes back is what `parse` returns."""
-    assert asyncio.run(reader().read(content, mime_type)) == parse(content, mime_type)
+    assert await reader().read(content, mime_type) == parse(content, mime_type)
 
 
 @pytest.mark.parametrize(("content", "mime_type"), [(b"x", PDF), (b"x", "image/png"), (b" ", None)])
-def test_a_refusal_reads_alike_in_a_process(content: bytes, mime_type: str | None) -> None:
+async def test_a_refusal_reads_alike_in_a_process(content: bytes, mime_type: str | None) -> None:
     """Message, hint and field of an error cross the border between processes."""
     with pytest.raises(InvalidRequest) as here:
         parse(content, mime_type)
     with pytest.raises(InvalidRequest) as there:
-        asyncio.run(reader().read(content, mime_type))
+        await reader().read(content, mime_type)
     assert vars(there.value) == vars(here.value)
 
 
@@ -88,7 +88,7 @@ def test_a_missing_package_is_named_from_the_process() -> None:
     assert str(found) == str(given)
 
 
-def test_a_page_that_takes_forever_is_given_up() -> None:
+async def test_a_page_that_takes_forever_is_given_up() -> None:
     """The time for a document is over, and the next document is read.
 
     If this fails: one PDF of 2 KB holds the reader for hours.
@@ -97,44 +97,44 @@ def test_a_page_that_takes_forever_is_given_up() -> None:
     bomb = slow_pdf()
     assert len(bomb) < 4000
     with pytest.raises(InvalidRequest, match="2 seconds") as caught:
-        asyncio.run(one.read(bomb, PDF))
+        await one.read(bomb, PDF)
     assert "rag.document_limits.max_seconds" in caught.value.hint
-    assert asyncio.run(one.read(pdf("Hay is dry."), PDF)).text == "Hay is dry."
+    assert (await one.read(pdf("Hay is dry."), PDF)).text == "Hay is dry."
 
 
-def test_a_page_listed_many_times_is_bounded() -> None:
+async def test_a_page_listed_many_times_is_bounded() -> None:
     """A PDF may name one page as often as it likes: pages are counted before one is read."""
     many = pdf("Hay").replace(
         b"/Kids[10 0 R]/Count 1", b"/Kids[" + b"10 0 R " * 300 + b"]/Count 300"
     )
     with pytest.raises(InvalidRequest, match="200 pages") as caught:
-        asyncio.run(reader(max_pages=200).read(many, PDF))
+        await reader(max_pages=200).read(many, PDF)
     assert "rag.document_limits.max_pages" in caught.value.hint
 
 
-def test_too_long_a_text_is_refused() -> None:
+async def test_too_long_a_text_is_refused() -> None:
     """Whatever it is: the error names the bound."""
     for content, kind in ((PAGE, HTML), ("hay " * 50, None), (pdf("hay " * 50), PDF)):
         with pytest.raises(InvalidRequest, match="100 characters") as caught:
-            asyncio.run(reader(max_characters=100).read(content, kind))
+            await reader(max_characters=100).read(content, kind)
         assert "rag.document_limits.max_characters" in caught.value.hint
 
 
-def test_a_process_that_died_is_replaced() -> None:
+async def test_a_process_that_died_is_replaced() -> None:
     """Killed while it had nothing to do, as a system short of memory does."""
     one = reader()
-    asyncio.run(one.read(PAGE, HTML))
+    await one.read(PAGE, HTML)
     child = one._idle[0]
     child._process.kill()
     child._process.wait()
-    assert "Grazing" in asyncio.run(one.read(PAGE, HTML)).text
+    assert "Grazing" in (await one.read(PAGE, HTML)).text
     assert one._idle[0] is not child
 
 
-def test_processes_end_with_their_reader() -> None:
+async def test_processes_end_with_their_reader() -> None:
     """Nothing of it is left behind."""
     one = reader()
-    asyncio.run(one.read(PAGE, HTML))
+    await one.read(PAGE, HTML)
     process = one._idle[0]._process
     del one
     gc.collect()
@@ -195,7 +195,9 @@ async def test_a_large_document_does_not_stop_the_loop() -> None:
     assert pause < 1 / 4
 
 
-def test_few_chunks_are_made_before_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_chunks_are_made_before_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Splitting ends with the first chunk beyond the limit.
 
     If this fails: chunk_size_in_tokens 1 makes 262,144 chunks of 1 MB before it is refused.
@@ -212,12 +214,12 @@ def test_few_chunks_are_made_before_there_are_too_many(monkeypatch: pytest.Monke
     given = [RAGDocument(document_id=name, content="grass " * 30) for name in "abcdef"]
     given[4] = RAGDocument(document_id="e", content="grass " * 50_000)
     with pytest.raises(InvalidRequest, match="more than 100 chunks") as caught:
-        asyncio.run(tool.insert(given, "db", 1, 0))
+        await tool.insert(given, "db", 1, 0)
     assert "server.limits.max_chunks_per_insert" in caught.value.hint
     assert sum(counted) == 101
 
 
-def test_documents_do_not_take_the_threads_of_others() -> None:
+async def test_documents_do_not_take_the_threads_of_others() -> None:
     """Reading has threads of its own: the default ones, which the engines use, stay free.
 
     If this fails: eight slow PDFs make every query wait for them.
@@ -233,4 +235,4 @@ def test_documents_do_not_take_the_threads_of_others() -> None:
         await asyncio.gather(*slow, return_exceptions=True)
         return first
 
-    assert asyncio.run(query_meanwhile())
+    assert await query_meanwhile()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -23,10 +22,10 @@ def document(name: str = "a", text: str | URL = TEXT, **fields: Any) -> RAGDocum
     return RAGDocument(document_id=name, content=text, **fields)
 
 
-def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
+async def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
     """Insert documents with everything looked up."""
     given = {"skip_unchanged": True, "same_origin_only": True, **options}
-    return asyncio.run(RagTool(library).insert(documents, "db", 32, **given))
+    return await RagTool(library).insert(documents, "db", 32, **given)
 
 
 def writes(library: FakeLibrary) -> int:
@@ -34,17 +33,17 @@ def writes(library: FakeLibrary) -> int:
     return library.indexes["db"].writes
 
 
-def test_what_is_unchanged_is_left_alone() -> None:
+async def test_what_is_unchanged_is_left_alone() -> None:
     """Nothing is read, embedded or written for it; what is new beside it goes in.
 
     If this fails: ingesting a folder again takes as long as the first time.
     """
     library = FakeLibrary()
-    first = insert(library, document("a"), document("b"))
-    again = insert(library, document("a"), document("b"))
+    first = await insert(library, document("a"), document("b"))
+    again = await insert(library, document("a"), document("b"))
     assert again == InsertReport(unchanged=["a", "b"])
     assert writes(library) == 1
-    third = insert(library, document("a"), document("c"))
+    third = await insert(library, document("a"), document("c"))
     assert third.unchanged == ["a"]
     assert third.chunks == {"c": first.chunks["a"]}
 
@@ -53,72 +52,72 @@ def test_what_is_unchanged_is_left_alone() -> None:
     "changed",
     [{"text": TEXT + "."}, {"metadata": {"x": 1}}, {"mime_type": "text/markdown"}, {"origin": "o"}],
 )
-def test_what_changed_is_replaced(changed: dict[str, Any]) -> None:
+async def test_what_changed_is_replaced(changed: dict[str, Any]) -> None:
     """Its text, its metadata, or how it is read."""
     library = FakeLibrary()
-    insert(library, document())
-    assert insert(library, document(**changed)).unchanged == []
+    await insert(library, document())
+    assert (await insert(library, document(**changed))).unchanged == []
     assert writes(library) == 2
 
 
-def test_another_chunk_size_is_a_change() -> None:
+async def test_another_chunk_size_is_a_change() -> None:
     """The same text would be split in another way."""
     library = FakeLibrary()
-    insert(library, document())
+    await insert(library, document())
     tool = RagTool(library)
-    assert asyncio.run(tool.insert([document()], "db", 64, skip_unchanged=True)).chunks
+    assert (await tool.insert([document()], "db", 64, skip_unchanged=True)).chunks
 
 
-def test_a_document_that_is_not_whole_is_replaced() -> None:
+async def test_a_document_that_is_not_whole_is_replaced() -> None:
     """A chunk is missing, wherever in it, or chunks of an older version are still there.
 
     If this fails: sending a document again no longer mends what a broken write left.
     """
     library = FakeLibrary()
-    insert(library, document())
+    await insert(library, document())
     index = library.indexes["db"]
     whole = dict(index.chunks)
     for lost in whole:
         index.chunks = {name: chunk for name, chunk in whole.items() if name != lost}
-        assert insert(library, document()).unchanged == []
+        assert (await insert(library, document())).unchanged == []
     index.chunks["old"] = Chunk(chunk_id="old", content="old", metadata={"document_id": "a"})
     index.rows["old"] = next(iter(index.rows.values()))
-    assert insert(library, document()).unchanged == []
+    assert (await insert(library, document())).unchanged == []
     assert "old" not in index.chunks
 
 
-def test_it_is_asked_for() -> None:
+async def test_it_is_asked_for() -> None:
     """By itself an insert replaces, as it always did."""
     library = FakeLibrary()
     for _ in range(2):
-        insert(library, document(), skip_unchanged=False, same_origin_only=False)
+        await insert(library, document(), skip_unchanged=False, same_origin_only=False)
     assert writes(library) == 2
 
 
-def test_a_document_of_another_origin_is_not_replaced() -> None:
+async def test_a_document_of_another_origin_is_not_replaced() -> None:
     """The request is refused as a whole and the error says where the stored one is from.
 
     If this fails: two folders with a file of one name overwrite each other.
     """
     library = FakeLibrary()
-    insert(library, document(origin="north", metadata={"source": "north/a.md"}))
+    await insert(library, document(origin="north", metadata={"source": "north/a.md"}))
     with pytest.raises(Conflict, match=r"'a' is stored already.*north/a\.md"):
-        insert(library, document("new"), document(text="else", origin="south"))
+        await insert(library, document("new"), document(text="else", origin="south"))
     assert {chunk.document_id for chunk in library.indexes["db"].chunks.values()} == {"a"}
-    insert(library, document(text="else", origin="north"))
-    insert(library, document(text="else", origin=None))
-    assert insert(library, document(origin="south"), same_origin_only=False).chunks
-    assert insert(library, document(origin="south")).unchanged == ["a"]
+    await insert(library, document(text="else", origin="north"))
+    await insert(library, document(text="else", origin=None))
+    assert (await insert(library, document(origin="south"), same_origin_only=False)).chunks
+    assert (await insert(library, document(origin="south"))).unchanged == ["a"]
 
 
-def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one query cannot return all chunks, more are asked."""
     monkeypatch.setattr(stored, "MAX_K", 5)
     monkeypatch.setattr(stored, "_READ_AT_ONCE", 3)
     library = FakeLibrary()
     given = [document(name) for name in "abc"]
-    assert insert(library, *given).chunks["a"] > 5
-    assert insert(library, *given).unchanged == ["a", "b", "c"]
+    assert (await insert(library, *given)).chunks["a"] > 5
+    assert (await insert(library, *given)).unchanged == ["a", "b", "c"]
 
 
 def test_what_an_address_answers_is_never_known() -> None:

