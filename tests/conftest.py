@@ -19,10 +19,21 @@ MAY_BE_MISSING = "no Chromium"
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
 
 
-def pytest_report_header() -> str:
-    """Say what remote::weaviate is tested against; see its real_server.py."""
-    found = os.environ.get("CORRAL_TEST_WEAVIATE") or shutil.which("weaviate-server")
-    return f"weaviate: {found or 'a stand-in; no CORRAL_TEST_WEAVIATE, no weaviate-server on PATH'}"
+SERVERS = {"qdrant": "qdrant", "weaviate": "weaviate-server"}
+"""Programs of the servers that have a stand-in; see providers/vector_io/real_server.py."""
+
+
+def pytest_report_header() -> list[str]:
+    """Say what remote::qdrant and remote::weaviate are tested on."""
+    lines = []
+    for name, program in SERVERS.items():
+        variable = f"CORRAL_TEST_{name.upper()}"
+        words = os.environ.get(variable, "").split()
+        named = " ".join(word for word in words if not word.startswith("api_key="))
+        found = shutil.which(program)
+        server = named if "://" in named else found and f"{found} {named}".strip()
+        lines.append(f"{name}: {server or f'a stand-in; no {variable}, no {program} on PATH'}")
+    return lines
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,9 +17,9 @@ import pytest
 from corral.providers.config import ProviderEntry
 
 from ..providers.vector_io.chroma.conftest import Server as Chroma
-from ..providers.vector_io.chroma.conftest import folder_in_memory
 from ..providers.vector_io.milvus.conftest import Server as Milvus
 from ..providers.vector_io.pgvector.conftest import postgresql
+from ..providers.vector_io.real_server import folder_in_memory
 from ..providers.vector_io.server_faults import Killable
 from .harness import InProcess, Json, message_of, run_config
 

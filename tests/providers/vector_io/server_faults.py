@@ -6,7 +6,7 @@ import asyncio
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -69,6 +69,19 @@ class ServerFaults(ABC, Generic[S]):
     def provider(self, server: S, folder: Path) -> VectorIOProvider:
         """Return a provider named `PROVIDER_ID`, whose timeouts are 2 seconds at most."""
 
+    @pytest.fixture(autouse=True)
+    async def closing(self) -> AsyncIterator[None]:
+        """Close a test's providers behind it."""
+        self._providers: list[VectorIOProvider] = []
+        yield
+        for one in self._providers:
+            await one.close()
+
+    def opened(self, server: S, folder: Path) -> VectorIOProvider:
+        """Return a provider that is closed behind the test."""
+        self._providers.append(self.provider(server, folder))
+        return self._providers[-1]
+
     async def test_a_server_that_comes_up_late_is_not_too_late(
         self, own_server: S, tmp_path: Path
     ) -> None:
@@ -77,7 +90,7 @@ class ServerFaults(ABC, Generic[S]):
         If this fails: a client that was made while the server was down is kept.
         """
 
-        provider, db = self.provider(own_server, tmp_path), registered()
+        provider, db = self.opened(own_server, tmp_path), registered()
         assert issubclass(await refusal(provider.open_index(db, create=True)), Unavailable)
         assert PROVIDER_ID in await complaint(provider)
         start(own_server)
@@ -96,7 +109,7 @@ class ServerFaults(ABC, Generic[S]):
         """
 
         start(own_server)
-        provider = self.provider(own_server, tmp_path)
+        provider = self.opened(own_server, tmp_path)
         index = await provider.open_index(registered(), create=True)
         for number in range(10):
             await index.add_chunks(*document(f"d{number}", 1))
@@ -137,7 +150,7 @@ class ServerFaults(ABC, Generic[S]):
         """
 
         start(own_server)
-        provider = self.provider(own_server, tmp_path)
+        provider = self.opened(own_server, tmp_path)
         index = await provider.open_index(registered(), create=True)
         log = Log(index)
         async with asyncio.TaskGroup() as writers:
@@ -162,7 +175,7 @@ class ServerFaults(ABC, Generic[S]):
 
         start(own_server)
         db = registered()
-        clients = [self.provider(own_server, tmp_path / name) for name in "abcdef"]
+        clients = [self.opened(own_server, tmp_path / name) for name in "abcdef"]
         indexes = [await client.open_index(db, create=True) for client in clients]
         log = Log(indexes[0], persistent=True)
         async with asyncio.TaskGroup() as writers:
@@ -185,7 +198,7 @@ class ServerFaults(ABC, Generic[S]):
         """A server that neither answers nor hangs up: 504 in bounded time, then it goes on."""
 
         start(own_server)
-        provider = self.provider(own_server, tmp_path)
+        provider = self.opened(own_server, tmp_path)
         index = await provider.open_index(registered(), create=True)
         await index.add_chunks(*document("d", 1))
         own_server.freeze()

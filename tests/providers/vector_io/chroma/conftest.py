@@ -9,12 +9,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import httpx
 import pytest
+
+from ..real_server import folder_in_memory
 
 URL_VARIABLE = "CORRAL_TEST_CHROMA_URL"
 """Where the conformance suite's other process finds the server."""
@@ -77,14 +77,6 @@ class Server:
         """Let it go on."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
-
-
-@contextmanager
-def folder_in_memory() -> Iterator[Path]:
-    """Lend a folder in memory where there is one: Chroma waits for the disk at each write."""
-    memory = Path("/dev/shm")
-    with TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""remote::qdrant passes the conformance suite on a stand-in, through the real client's wire."""
+"""remote::qdrant passes the conformance suite, on a server where there is one."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,13 @@ from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
 
 
-@pytest.mark.usefixtures("shared_service")
+@pytest.mark.usefixtures("shared_server")
 class TestQdrantServer(IndexConformance):
-    """A collection a vector DB, over REST. Not a live server: see qdrant_service.py.
+    """A collection a vector DB. On the stand-in without a server: see ../real_server.py.
 
-    The client's local mode, which answers there, searches exactly, so more is asked of it than of
-    a server. Each folder of the suite is a prefix of collection names.
+    More is asked for than the provider promises: the stand-in, which is the client's local mode,
+    searches exactly, and a server builds no graph for as few chunks as these. Each folder of the
+    suite is a prefix of collection names.
     """
 
     capabilities = replace(REMOTE_SPEC.capabilities, exact=True)
@@ -33,9 +35,9 @@ class TestQdrantServer(IndexConformance):
         """Open the vector DB's collection, made where it is absent."""
         if folder not in self.providers:
             prefix = f"t{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
-            url = os.environ["CORRAL_TEST_QDRANT_URL"]
-            config = QdrantConfig(url=url, collection_prefix=prefix, timeout_seconds=60)
-            self.providers[folder] = create("qdrant", config, folder)
+            settings = json.loads(os.environ["CORRAL_TEST_QDRANT_CONFIG"])
+            settings |= {"collection_prefix": prefix, "timeout_seconds": 60}
+            self.providers[folder] = create("qdrant", QdrantConfig.model_validate(settings), folder)
         return await self.providers[folder].open_index(vector_db, create=True)
 
     async def close(self) -> None:

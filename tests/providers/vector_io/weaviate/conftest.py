@@ -1,4 +1,4 @@
-"""One server for all tests of remote::weaviate, a stand-in where there is no other."""
+"""What the tests of remote::weaviate talk to: a server where there is one, and a stand-in."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import httpx
 import pytest
 
-from .real_server import Json, Server, address, program, remove
+from ..real_server import Json, running
+from .real_server import WeaviateServer
 from .stand_in import StandIn
 
 CONFIG = "CORRAL_TEST_WEAVIATE_CONFIG"
@@ -19,47 +20,46 @@ CONFIG = "CORRAL_TEST_WEAVIATE_CONFIG"
 
 
 @contextmanager
-def running() -> Iterator[Json]:
-    """Lend the settings of the server at hand: a named one, one of a program, or a stand-in."""
-    named = address()
-    if named is not None:
-        named["collection_prefix"] = f"Corral_{uuid.uuid4().hex[:8]}_"  # others may use it, too
-        yield named
-        remove(named)
-    elif program():
-        with TemporaryDirectory() as folder:
-            server = Server(Path(folder))
-            server.launch()
-            try:
-                server.wait()
-                yield server.config
-            finally:
-                server.kill()
-    else:
-        stand_in = StandIn()
-        yield stand_in.config
-        stand_in.stop()
+def stand_in() -> Iterator[Json]:
+    """Lend the settings of a stand-in."""
+    found = StandIn()
+    yield found.config
+    found.stop()
 
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[None]:
     """Run a server for all tests; other processes that a test starts find it by the environment."""
-    with running() as config, pytest.MonkeyPatch.context() as patch:
+    with running(WeaviateServer, stand_in) as found, pytest.MonkeyPatch.context() as patch:
+        config = found | {"collection_prefix": f"Corral_{uuid.uuid4().hex[:8]}_"}
         patch.setenv(CONFIG, json.dumps(config))
         yield
+        if WeaviateServer.running():
+            remove(config)  # others may use it, too
+
+
+def remove(config: Json) -> None:
+    """Delete all collections with the prefix of these settings."""
+    headers = {"Authorization": f"Bearer {config.get('api_key', '')}"}
+    with httpx.Client(
+        base_url=config["url"], headers=headers, trust_env=False, verify=False, timeout=30
+    ) as client:
+        for one in client.get("/v1/schema").raise_for_status().json()["classes"]:
+            if one["class"].startswith(config["collection_prefix"]):
+                client.delete(f"/v1/schema/{one['class']}").raise_for_status()
 
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
     """A stand-in of the test's own, to be stopped, slowed and broken."""
-    stand_in = StandIn()
-    yield stand_in
-    stand_in.stop()
+    own = StandIn()
+    yield own
+    own.stop()
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
+def own_server(tmp_path: Path) -> Iterator[WeaviateServer]:
     """A real server of the test's own, not started yet."""
-    server = Server(tmp_path / "server")
+    server = WeaviateServer(tmp_path / "server")
     yield server
     server.kill()

@@ -18,7 +18,7 @@ from corral.providers.vector_io.weaviate.provider import create
 
 @pytest.mark.usefixtures("shared_server")
 class TestWeaviate(IndexConformance):
-    """A collection a vector DB. On the stand-in without a server: see real_server.py."""
+    """A collection a vector DB. On the stand-in without a server: see ../real_server.py."""
 
     capabilities = SPEC.capabilities
 

@@ -14,11 +14,11 @@ from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
 from ..server_faults import PROVIDER_ID, ServerFaults
-from .real_server import Server, program
+from .real_server import WeaviateServer
 
-if program():
+if WeaviateServer.found():
 
-    class TestWeaviateServer(ServerFaults[Server]):
+    class TestWeaviateServer(ServerFaults[WeaviateServer]):
         capabilities = SPEC.capabilities
 
         # Searches miss acknowledged chunks after a kill amid writes, which get and count find: a
@@ -26,7 +26,7 @@ if program():
         test_killed_during_writes = None  # type: ignore[assignment]
         test_writes_go_on_through_kills = None  # type: ignore[assignment]
 
-        def provider(self, server: Server, folder: Path) -> WeaviateProvider:
+        def provider(self, server: WeaviateServer, folder: Path) -> WeaviateProvider:
             config = WeaviateConfig.model_validate(
                 server.config | {"timeout_seconds": 2, "index": "flat"}
             )
