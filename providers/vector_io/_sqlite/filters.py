@@ -13,10 +13,10 @@ import numpy as np
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.schema import state
+from corral.providers.vector_io._sqlite.connections import state
 
-KEPT_FILTERS = 16
-"""Filters whose rows are kept until the next write; 8 bytes a row."""
+CACHED_FILTERS = 16
+"""Filters whose rows are cached until the next write; 8 bytes a row."""
 
 # SQLite orders numbers before texts before blobs, so '' bounds numbers from above and texts from
 # below, and x'' bounds texts from above.
@@ -32,8 +32,8 @@ _RANGES = {
 }
 
 
-class FilterMemory:
-    """The rows that pass the filters used last, so that both legs and the next query share them."""
+class FilterCache:
+    """The rows that pass the latest filters, so that both legs and the next query share them."""
 
     def __init__(self) -> None:
         self._version = -1
@@ -41,7 +41,7 @@ class FilterMemory:
         self._lock = threading.Lock()
 
     def passing(self, connection: apsw.Connection, filter_: Filter | None) -> RowSet | None:
-        """Return the rows that pass the filter, None where there is no filter.
+        """Return the rows that pass the filter, or None without a filter.
 
         Args:
             connection: In a read transaction.
@@ -53,7 +53,7 @@ class FilterMemory:
         with self._lock:  # held while reading: the other leg wants the same rows
             if version < self._version:
                 return _read(connection, filter_)
-            if version > self._version or len(self._passing) >= KEPT_FILTERS:
+            if version > self._version or len(self._passing) >= CACHED_FILTERS:
                 self._passing.clear()
                 self._version = version
             key = repr(filter_)  # not the filter: to Python, 1 equals True

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import queue
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import apsw
 import numpy as np
@@ -20,15 +19,23 @@ from corral.api.errors import NotFound
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.exact import Nearest
 from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.config import ChunkFileConfig
-from corral.providers.vector_io._sqlite.filters import FilterMemory
+from corral.providers.vector_io._sqlite.connections import (
+    Connections,
+    connect,
+    delete_files,
+    state,
+)
+from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.matrix import StaleRead
-from corral.providers.vector_io._sqlite.postings import LexicalIndex
+from corral.providers.vector_io._sqlite.postings import KeywordIndex
 from corral.providers.vector_io._sqlite.rows import (
     chunk_ids_after,
     chunk_ids_of,
+    chunk_ids_of_documents,
     count_up,
     documents_after,
     insert_rows,
@@ -38,16 +45,9 @@ from corral.providers.vector_io._sqlite.rows import (
     rows_of_chunks,
     rows_of_documents,
 )
-from corral.providers.vector_io._sqlite.schema import (
-    connect,
-    driver_errors,
-    prepare,
-    state,
-    transaction,
-)
+from corral.providers.vector_io._sqlite.schema import prepare
 
-SUFFIXES = ("", "-wal", "-shm")
-"""The files of one SQLite database."""
+T = TypeVar("T")
 
 
 class VectorSearcher(Protocol):
@@ -101,13 +101,13 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> None:
         super().__init__(vector_db)
         self._path = path
-        self._busy_timeout_seconds = config.busy_timeout_seconds
-        self._extension = extension
-        self._connections: queue.LifoQueue[apsw.Connection] = queue.LifoQueue()
-        self._lexical = LexicalIndex(
+        self._connections = Connections(
+            vector_db.provider_id, partial(self._connect, config, extension)
+        )
+        self._keyword = KeywordIndex(
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
         )
-        self._filters = FilterMemory()
+        self._filters = FilterCache()
         self._vectors = vectors
 
     def prepare(self) -> None:
@@ -116,8 +116,8 @@ class ChunkFileIndex(EmbeddingIndex):
         Raises:
             ConfigError: A newer Corral wrote the file.
         """
-        with self._connection() as connection:
-            prepare(connection, self._lexical)
+        with self._connections.lend() as connection:
+            prepare(connection, self._keyword)
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -145,34 +145,33 @@ class ChunkFileIndex(EmbeddingIndex):
         return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
+        return await self._read(read_chunks, chunk_ids, include_embeddings=include_embeddings)
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        await asyncio.to_thread(self._delete_written, chunk_ids)
+        await asyncio.to_thread(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:
-        return await asyncio.to_thread(self._count_rows)
+        return await self._read(state, "count")
 
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        return await asyncio.to_thread(self._ids_after, after, limit)
+        return await self._read(chunk_ids_after, after, limit)
 
     async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
-        return await asyncio.to_thread(self._documents_after, after, limit)
+        return await self._read(documents_after, after, limit)
 
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
-        return await asyncio.to_thread(self._ids_of_document, document_id)
+        return await self._read(chunk_ids_of_documents, [document_id])
 
     async def _drop(self) -> None:
         await self._close()
-        await asyncio.to_thread(self._unlink)
+        await asyncio.to_thread(self._delete_files)
 
     async def _close(self) -> None:
         """Close the connections."""
-        while True:
-            try:
-                self._connections.get_nowait().close()
-            except queue.Empty:
-                return
+        self._connections.close()
+
+    async def _read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await asyncio.to_thread(self._connections.read, read, *arguments, **options)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -181,58 +180,21 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> list[Candidate]:
         while True:
             try:
-                with self._reading() as connection:
+                with self._connections.reading() as connection:
                     allowed = self._filters.passing(connection, filter_)
                     nearest = self._vectors.search(connection, embedding, k, allowed)
                     ids = chunk_ids_of(connection, nearest.rows.tolist())
             except StaleRead:  # a faster query has seen a newer write; then so can this one
                 continue
             pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
-            return _in_order((Candidate(ids[row], score) for row, score in pairs), k)
+            return best_of((Candidate(ids[row], score) for row, score in pairs), k)
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
     ) -> list[Candidate]:
-        with self._reading() as connection:
-            hits = self._lexical.search(
-                connection,
-                text,
-                k,
-                count=state(connection, "count"),
-                version=state(connection, "version"),
-                allowed=self._filters.passing(connection, filter_),
-                fuzzy=fuzzy,
-            )
-            ids = chunk_ids_of(connection, [hit.row for hit in hits])
-        return _in_order(
-            (
-                Candidate(ids[hit.row], hit.score, matched_terms=hit.terms)
-                for hit in hits
-                if hit.row in ids
-            ),
-            k,
-        )
-
-    def _read(self, chunk_ids: Sequence[str], include_embeddings: bool) -> list[Chunk]:
-        with self._reading() as connection:
-            return read_chunks(connection, chunk_ids, include_embeddings=include_embeddings)
-
-    def _count_rows(self) -> int:
-        with self._reading() as connection:
-            return state(connection, "count")
-
-    def _ids_after(self, after: str, limit: int) -> list[str]:
-        with self._reading() as connection:
-            return chunk_ids_after(connection, after, limit)
-
-    def _documents_after(self, after: str, limit: int) -> list[DocumentCount]:
-        with self._reading() as connection:
-            return documents_after(connection, after, limit)
-
-    def _ids_of_document(self, document_id: str) -> list[str]:
-        with self._reading() as connection:
-            rows = rows_of_documents(connection, [document_id])
-            return list(chunk_ids_of(connection, rows).values())
+        with self._connections.reading() as connection:
+            allowed = self._filters.passing(connection, filter_)
+            return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -243,47 +205,34 @@ class ChunkFileIndex(EmbeddingIndex):
         replace_documents: frozenset[str],
     ) -> None:
         """Write chunks in one transaction. What takes long and needs no file is done before it."""
-        terms = [self._lexical.analyze(chunk) for chunk in chunks]
+        terms = [self._keyword.analyze(chunk) for chunk in chunks]
         records = [record_of(chunk) for chunk in chunks]
         norms = (embeddings.astype(np.float64) ** 2).sum(axis=1).tolist()
-        with self._writing() as connection:
+        with self._connections.writing() as connection:
             gone = rows_of_chunks(connection, [chunk.chunk_id for chunk in chunks])
             gone |= rows_of_documents(connection, replace_documents)
-            remove_rows(connection, sorted(gone), self._lexical)
+            self._remove(connection, gone)
             rows = insert_rows(connection, chunks, records, embeddings, norms)
-            self._lexical.add(connection, zip(rows, terms, strict=True))
+            self._keyword.add(connection, zip(rows, terms, strict=True))
             count_up(connection, len(rows) - len(gone))
 
-    def _delete_written(self, chunk_ids: Sequence[str]) -> None:
-        with self._writing() as connection:
-            gone = sorted(rows_of_chunks(connection, chunk_ids))
-            remove_rows(connection, gone, self._lexical)
+    def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
+        with self._connections.writing() as connection:
+            gone = rows_of_chunks(connection, chunk_ids)
+            self._remove(connection, gone)
             count_up(connection, -len(gone))
 
-    def _unlink(self) -> None:
-        for suffix in reversed(SUFFIXES):
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+    def _remove(self, connection: apsw.Connection, rows: set[int]) -> None:
+        ordered = sorted(rows)
+        remove_rows(connection, ordered)
+        self._keyword.delete(connection, ordered)
 
-    # --- connections -------------------------------------------------------------------------
+    def _delete_files(self) -> None:
+        delete_files(self._path)
 
-    @contextmanager
-    def _connection(self) -> Iterator[apsw.Connection]:
-        """Lend a connection; after an error it is closed, since its state is unknown."""
-        with driver_errors(self.vector_db.provider_id):
-            try:
-                connection = self._connections.get_nowait()
-            except queue.Empty:
-                connection = self._connect()
-            try:
-                yield connection
-            except BaseException:
-                connection.close(force=True)
-                raise
-            self._connections.put(connection)
-
-    def _connect(self) -> apsw.Connection:
+    def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
         try:
-            return connect(self._path, self._busy_timeout_seconds, self._extension)
+            return connect(self._path, config.busy_timeout_seconds, extension)
         except apsw.CantOpenError:
             if self._path.exists():
                 raise
@@ -292,18 +241,3 @@ class ChunkFileIndex(EmbeddingIndex):
                 hint="Delete the vector DB and register it anew.",
                 field="vector_db_id",
             ) from None
-
-    @contextmanager
-    def _reading(self) -> Iterator[apsw.Connection]:
-        with self._connection() as connection, transaction(connection, "DEFERRED"):
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[apsw.Connection]:
-        with self._connection() as connection, transaction(connection):
-            yield connection
-
-
-def _in_order(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
-    """Order ties, of which there may be more than k in all, by chunk_id, and take the first k."""
-    return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]

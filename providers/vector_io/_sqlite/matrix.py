@@ -12,14 +12,14 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.vector_io._sqlite.schema import state
+from corral.providers.vector_io._sqlite.connections import state
 
 BATCH_ROWS = 8192
 """Rows read at once."""
 
 
 class StaleRead(Exception):
-    """A transaction is older than what is in memory: it has to begin again.
+    """A transaction is older than what is in memory: begin it again.
 
     What is in memory knows of deletions, and of rows in their place, that the transaction does not
     see. Of a document that was just replaced, it would find neither the old nor the new chunks.
@@ -34,8 +34,8 @@ class View:
         rows: Row numbers, ascending, int64, shape (n,).
         matrix: float32, shape (n, dimension).
         squared_norms: Of the stored embeddings, float64, shape (n,).
-        alive: False where a row is gone, shape (n,).
-        all_alive: Whether none is.
+        alive: False for a deleted row, shape (n,).
+        all_alive: True if no row is deleted.
     """
 
     rows: NDArray[np.int64]
@@ -62,7 +62,7 @@ def read_embeddings(
     Args:
         connection: In a read transaction that lasts for the whole iteration.
         after_row: The row above which to begin, 0 for all.
-        unit: Whether to scale the embeddings to length 1.
+        unit: Pass True to scale the embeddings to length 1.
         at_most: How many rows in all, -1 for no limit.
     """
     query = "SELECT row, squared_norm, embedding FROM embeddings WHERE row > ? ORDER BY row LIMIT ?"
@@ -90,7 +90,7 @@ def read_rows(
 
 
 def last_deletion(connection: apsw.Connection) -> int:
-    """Return the number of the last deletion, 0 where nothing was ever deleted."""
+    """Return the number of the last deletion; 0 if nothing was ever deleted."""
     query = "SELECT coalesce(max(sequence), 0) FROM deletions"
     return int(str(connection.execute(query).fetchall()[0][0]))
 
@@ -102,7 +102,7 @@ def last_row_ever(connection: apsw.Connection) -> int:
 
 
 def deleted_after(connection: apsw.Connection, deletion: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of the last deletion, and the rows that went after an earlier one."""
+    """Return the number of the last deletion, and the rows deleted after an earlier one."""
     query = "SELECT sequence, row FROM deletions WHERE sequence > ? ORDER BY sequence"
     gone = connection.execute(query, (deletion,)).fetchall()
     if not gone:
@@ -111,13 +111,13 @@ def deleted_after(connection: apsw.Connection, deletion: int) -> tuple[int, NDAr
     return int(sequences[-1]), rows
 
 
-def bury(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArray[np.int64]) -> int:
-    """Mark the rows that are gone as not alive, and return how many were alive until now.
+def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArray[np.int64]) -> int:
+    """Mark deleted rows as not alive, and return how many were alive until now.
 
     Args:
         rows: Ascending, shape (n,).
         alive: Shape (n,); changed.
-        gone: In any order; those that are not among the rows are ignored.
+        gone: The deleted rows, in any order; those that are not in `rows` are ignored.
     """
     places = np.searchsorted(rows, gone)
     held = places < len(rows)
@@ -132,7 +132,7 @@ class MemoryCopy:
 
     Args:
         dimension: Numbers in an embedding.
-        unit: Whether embeddings are scaled to length 1.
+        unit: Pass True to scale the embeddings to length 1.
         after_row: The row above which the copy begins, for engines that hold the others elsewhere.
     """
 
@@ -172,7 +172,7 @@ class MemoryCopy:
                 if self._version < 0:
                     self._start(connection)
                 self._append(connection)
-                self._bury(connection)
+                self._mark_deleted(connection)
                 self._version = version
             used = self._used
             return View(
@@ -209,12 +209,12 @@ class MemoryCopy:
             new[: self._used] = old[: self._used]
             setattr(self, name, new)
 
-    def _bury(self, connection: apsw.Connection) -> None:
+    def _mark_deleted(self, connection: apsw.Connection) -> None:
         self._deletion, gone = deleted_after(connection, self._deletion)
         if not len(gone):
             return
         self._alive = self._alive.copy()  # views keep the old one
-        self._dead += bury(self._rows[: self._used], self._alive[: self._used], gone)
+        self._dead += mark_deleted(self._rows[: self._used], self._alive[: self._used], gone)
         if self._dead > self._used // 4:
             self._compact()
 

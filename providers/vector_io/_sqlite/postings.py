@@ -1,19 +1,19 @@
-"""BM25 over SQLite's FTS5: the keyword index of SQLite and of engines without one of our kind.
+"""BM25 over SQLite's FTS5: the keyword index of SQLite, and of engines without BM25.
 
 FTS5 stores the inverted index, transactionally, and computes the saturated term weights; the
-ranking is Corral's one definition of BM25 (`bm25.py`). FTS5's own `rank` is not used as it stands,
-for two reasons: its idf is cut off at 1e-6 for a term that more than half of the chunks hold, so
-that in a small vector DB every score is next to nothing; and it scores every match of a common
-word anew in each query. Here each term's postings are read once, kept in a bounded memory of
-arrays until the next write, and added up. Common words are the ones that stay there.
+ranking is Corral's one definition of BM25 (`bm25.py`). FTS5's own `rank` does not serve, for two
+reasons: it cuts idf off at 1e-6 for a term that more than half of the chunks hold, so that in a
+small vector DB every score is next to nothing; and it scores every match of a common word anew in
+each query. Here each term's postings are read once, cached as arrays until the next write, within
+a bound, and added up. Common words are the ones that stay in the cache.
 
 A chunk's length is the number of its terms over all fields; its frequency of a term is the sum over
 the fields of weight times count.
 
-A fuzzy search also takes the postings of similar terms (`similar.py`). The vocabulary that they are
-looked for in is a table of its own, since reading it out of FTS5 means reading all postings. It is
-added to and never taken from, so that each copy in memory follows it by reading what is new; a word
-whose chunks are all gone is passed over, as it has no postings.
+A fuzzy search also takes the postings of similar terms (`similar.py`). Their vocabulary is a table
+of its own, since reading it out of FTS5 means reading all postings. It only grows, so that each
+copy in memory follows it by reading what is new; a word whose chunks are all deleted has no
+postings and is passed over.
 
 The caller owns the connection, the transaction and the row numbers.
 """
@@ -31,23 +31,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.hits import Candidate
 from corral.providers.ranking.bm25 import idf
+from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.fields import field_texts
 from corral.providers.ranking.rows import RowSet, best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
+from corral.providers.vector_io._sqlite.connections import state
+from corral.providers.vector_io._sqlite.rows import chunk_ids_of
 
 _LAYOUT = 1  # raise it with every change of the tables
 
-LEXICAL_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
-"""An index of another version is made anew: its tables or its terms differ."""
+KEYWORD_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
+"""An index of another version is rebuilt: its tables or its terms differ."""
 
 _FTS5_SMALLEST_IDF = 1e-6
 _POSTING = np.dtype([("row", np.int64), ("weight", np.float64)])
 
 
 @dataclass(frozen=True, slots=True)
-class LexicalHit:
+class KeywordHit:
     """A row with its BM25 score, above 0, and the query's terms that it holds."""
 
     row: int
@@ -55,14 +59,14 @@ class LexicalHit:
     terms: tuple[str, ...]
 
 
-class LexicalIndex:
+class KeywordIndex:
     """The keyword index of one vector DB. Safe to use from many threads, each with a connection.
 
     Args:
         field_weights: Weight by field: `content`, or a metadata key whose text (or list of texts)
             is searched too.
         language: Name of the language for stemming and stop words.
-        memory_mib: Bound of the postings kept in memory, in MiB.
+        memory_mib: Most memory for cached postings, in MiB.
     """
 
     def __init__(
@@ -71,11 +75,11 @@ class LexicalIndex:
         self._fields = tuple(field_weights)
         self._weights = tuple(field_weights.values())
         self._analyzer = analyzer(language)
-        self._kept = _Postings(int(memory_mib * 2**20))
-        self._vocabulary = _Followed()
+        self._cache = _PostingCache(int(memory_mib * 2**20))
+        self._vocabulary = _StoredVocabulary()
 
     def create(self, connection: apsw.Connection) -> None:
-        """Make the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
+        """Create the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
         columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
         # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
         connection.execute(
@@ -90,7 +94,7 @@ class LexicalIndex:
         connection.execute("DELETE FROM lexical_words")
 
     def drop(self, connection: apsw.Connection) -> None:
-        """Drop the tables, but for the words, whose numbers must never come again."""
+        """Drop the tables except for the words, whose numbers must never be reused."""
         connection.execute("DROP TABLE IF EXISTS lexical_terms")
         connection.execute("DROP TABLE IF EXISTS lexical")
 
@@ -119,6 +123,29 @@ class LexicalIndex:
         """Remove rows."""
         connection.executemany("DELETE FROM lexical WHERE rowid = ?", ((row,) for row in rows))
 
+    def candidates(
+        self,
+        connection: apsw.Connection,
+        query: str,
+        k: int,
+        allowed: RowSet | None,
+        *,
+        fuzzy: bool = False,
+    ) -> list[Candidate]:
+        """Return the k best chunks of a file with the tables `state` and `chunks`, ties by id."""
+        hits = self.search(
+            connection,
+            query,
+            k,
+            count=state(connection, "count"),
+            version=state(connection, "version"),
+            allowed=allowed,
+            fuzzy=fuzzy,
+        )
+        ids = chunk_ids_of(connection, [hit.row for hit in hits])
+        found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
+        return best_of(found, k)
+
     def search(
         self,
         connection: apsw.Connection,
@@ -129,7 +156,7 @@ class LexicalIndex:
         version: int,
         allowed: RowSet | None = None,
         fuzzy: bool = False,
-    ) -> list[LexicalHit]:
+    ) -> list[KeywordHit]:
         """Return the best rows that hold a term of the query, and those tied with the last.
 
         Args:
@@ -137,9 +164,9 @@ class LexicalIndex:
             query: Any text; its terms are joined by OR, a repeated one counts as often.
             k: How many rows are wanted, >= 1; more are returned where scores tie.
             count: Number of rows in the index, for idf.
-            version: A number that every write changes; postings of another one are forgotten.
+            version: A number that every write changes; cached postings of another one are dropped.
             allowed: The rows that may be returned; None for all.
-            fuzzy: Whether a term also stands for similar ones; `similar.py` says how they count.
+            fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
 
         Returns:
             Hits, best first; ties in ascending order of rows.
@@ -163,7 +190,7 @@ class LexicalIndex:
         best = best_rows(scores, k)
         terms = _matched(dict(sorted(held.items())), rows[best])
         return [
-            LexicalHit(int(row), float(score), holding)
+            KeywordHit(int(row), float(score), holding)
             for row, score, holding in zip(rows[best], scores[best], terms, strict=True)
         ]
 
@@ -187,11 +214,11 @@ class LexicalIndex:
     def _postings(
         self, connection: apsw.Connection, term: str, count: int, version: int
     ) -> _Posting:
-        kept = self._kept.get(term, version)
-        if kept is None:
-            kept = self._read(connection, term, count)
-            self._kept.put(term, version, kept)
-        return kept
+        posting = self._cache.get(term, version)
+        if posting is None:
+            posting = self._read(connection, term, count)
+            self._cache.put(term, version, posting)
+        return posting
 
     def _read(self, connection: apsw.Connection, term: str, count: int) -> _Posting:
         """Read a term's rows and their saturated weights f (k1 + 1) / (f + k1 (...)) from FTS5.
@@ -222,8 +249,8 @@ class _Posting:
         return self.rows.nbytes + self.weights.nbytes + 200  # 200: objects and key, about
 
 
-class _Postings:
-    """The postings of the terms used last, of one version of the index, within a bound."""
+class _PostingCache:
+    """The latest terms' postings of one version of the index, within a bound."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -252,7 +279,7 @@ class _Postings:
                 self._held -= self._terms.popitem(last=False)[1].nbytes
 
 
-class _Followed:
+class _StoredVocabulary:
     """The vocabulary, in memory; words of a newer state than the reader's do no harm."""
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.documents import DocumentCount
 from corral.providers.vector_io._sqlite.filters import attributes
-from corral.providers.vector_io._sqlite.postings import LexicalIndex
 
 
 def record_of(chunk: Chunk) -> tuple[str, str | None, str, str, str | None]:
@@ -57,6 +56,14 @@ def insert_rows(
             for row, embedding, norm in zip(rows, embeddings, squared_norms, strict=True)
         ),
     )
+    insert_attributes(connection, rows, chunks)
+    return rows
+
+
+def insert_attributes(
+    connection: apsw.Connection, rows: Sequence[int], chunks: Sequence[Chunk]
+) -> None:
+    """Store what filters see of the metadata of chunks in these rows."""
     connection.executemany(
         "INSERT OR IGNORE INTO attributes VALUES (?, ?, ?)",
         (
@@ -65,11 +72,10 @@ def insert_rows(
             for key, value in attributes(chunk.metadata)
         ),
     )
-    return rows
 
 
-def remove_rows(connection: apsw.Connection, rows: Sequence[int], lexical: LexicalIndex) -> None:
-    """Delete rows with everything that belongs to them, and note it for memory copies to follow."""
+def remove_rows(connection: apsw.Connection, rows: Sequence[int]) -> None:
+    """Delete rows but for their keywords, and note it for memory copies to follow."""
     if not rows:
         return
     ids = [(row,) for row in rows]
@@ -85,7 +91,6 @@ def remove_rows(connection: apsw.Connection, rows: Sequence[int], lexical: Lexic
     connection.executemany("DELETE FROM chunks WHERE row = ?", ids)
     connection.executemany("DELETE FROM embeddings WHERE row = ?", ids)
     connection.executemany("INSERT INTO deletions(row) VALUES (?)", ids)
-    lexical.delete(connection, rows)
 
 
 def read_chunks(
@@ -128,6 +133,11 @@ def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list
     """Return the first chunk ids that follow one, in ascending order of code points."""
     query = "SELECT chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?"
     return [str(chunk_id) for (chunk_id,) in connection.execute(query, (after, limit))]
+
+
+def chunk_ids_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> list[str]:
+    """Return the ids of all chunks of these documents."""
+    return list(chunk_ids_of(connection, rows_of_documents(connection, documents)).values())
 
 
 def documents_after(connection: apsw.Connection, after: str, limit: int) -> list[DocumentCount]:

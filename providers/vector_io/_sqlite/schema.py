@@ -1,24 +1,20 @@
 """The SQLite file that holds the chunks of one vector DB, for engines without a place for texts.
 
-Its tables, their versions, and how connections to it are opened. The layout and its reasons are in
-RFC 0006.
+Its tables and their versions. RFC 0006 has the layout and its reasons.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import apsw
 
 from corral.api.chunks import Chunk
-from corral.api.errors import ConfigError, ProviderError, Unavailable
-from corral.providers.vector_io._sqlite.postings import LEXICAL_VERSION, LexicalIndex
-from corral.providers.wal import use_wal
+from corral.api.errors import ConfigError
+from corral.providers.vector_io._sqlite.connections import state, transaction
+from corral.providers.vector_io._sqlite.postings import KEYWORD_VERSION, KeywordIndex
 
-CACHE_KIB = 32 * 1024
 REINDEX_BATCH = 1000
 
 _TABLES = """
@@ -52,7 +48,7 @@ CREATE TABLE attributes (
     PRIMARY KEY (key, value, row)
 ) STRICT, WITHOUT ROWID;
 
--- Rows that are gone, in the order of their going, for memory copies to follow.
+-- Deleted rows, in the order of their deletion, for memory copies to follow.
 CREATE TABLE deletions (sequence INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL) STRICT;
 """
 
@@ -64,112 +60,49 @@ def _create(connection: apsw.Connection) -> None:
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_create,)
 """Step n takes a file from schema version n to n + 1; the steps of released versions never change.
-The keyword index is not among them: it is made anew when `LEXICAL_VERSION` differs."""
+The keyword index is not among them: it is made anew when `KEYWORD_VERSION` differs."""
 
 
-def connect(
-    path: Path, busy_timeout_seconds: float, extension: str | None = None
-) -> apsw.Connection:
-    """Open a connection to an existing file.
-
-    synchronous=FULL makes a write that returned outlive a loss of power.
-
-    Args:
-        path: The file.
-        busy_timeout_seconds: How long a write waits for another process's write.
-        extension: A library with functions to load into SQLite, None for none.
-
-    Raises:
-        apsw.CantOpenError: The file does not exist.
-    """
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(int(busy_timeout_seconds * 1000))
-    if extension is not None:
-        connection.enable_load_extension(True)
-        connection.load_extension(extension)
-        connection.enable_load_extension(False)
-    use_wal(connection, busy_timeout_seconds)
-    for pragma in ("synchronous=FULL", f"cache_size=-{CACHE_KIB}"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
-
-
-def prepare(connection: apsw.Connection, lexical: LexicalIndex) -> None:
+def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
     """Bring a file to this version's schema and this analyzer's keyword index, in one transaction.
 
     Raises:
         ConfigError: A newer Corral wrote the file.
     """
     current = _schema_version(connection) == len(MIGRATIONS)
-    if current and state(connection, "analyzer") == LEXICAL_VERSION:
+    if current and state(connection, "analyzer") == KEYWORD_VERSION:
         return
     with transaction(connection):
         found = _schema_version(connection)  # again: another process may have been faster
         if found > len(MIGRATIONS):
             raise ConfigError(
-                f"The file has schema version {found}, this Corral knows {len(MIGRATIONS)}.",
+                f"The file has schema version {found}; this Corral reads up to {len(MIGRATIONS)}.",
                 hint="Upgrade Corral.",
             )
         for step in MIGRATIONS[found:]:
             step(connection)
         connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
-        if state(connection, "analyzer") != LEXICAL_VERSION:
-            _reindex(connection, lexical)
+        if state(connection, "analyzer") != KEYWORD_VERSION:
+            _reindex(connection, keyword)
 
 
 def _schema_version(connection: apsw.Connection) -> int:
     return int(str(connection.pragma("user_version")))
 
 
-def _reindex(connection: apsw.Connection, lexical: LexicalIndex) -> None:
+def _reindex(connection: apsw.Connection, keyword: KeywordIndex) -> None:
     """Make the keyword index anew from the stored texts."""
-    lexical.drop(connection)
-    lexical.create(connection)
+    keyword.drop(connection)
+    keyword.create(connection)
     query = "SELECT row, content, metadata FROM chunks WHERE row > ? ORDER BY row LIMIT ?"
     last = 0
     while batch := connection.execute(query, (last, REINDEX_BATCH)).fetchall():
-        rows = [(int(str(row)), lexical.analyze(_text(text, meta))) for row, text, meta in batch]
-        lexical.add(connection, rows)
+        rows = [(int(str(row)), keyword.analyze(_text(text, meta))) for row, text, meta in batch]
+        keyword.add(connection, rows)
         last = rows[-1][0]
-    connection.execute("UPDATE state SET value = ? WHERE name = 'analyzer'", (LEXICAL_VERSION,))
+    connection.execute("UPDATE state SET value = ? WHERE name = 'analyzer'", (KEYWORD_VERSION,))
     connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
 
 
 def _text(content: object, metadata: object) -> Chunk:
     return Chunk.model_construct(content=str(content), metadata=json.loads(str(metadata)))
-
-
-def state(connection: apsw.Connection, name: str) -> int:
-    """Return a number of the `state` table: version, count or analyzer."""
-    row = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchone()
-    if row is None:
-        raise ProviderError(f"The file has no {name} in its state table; it is damaged.")
-    return int(row[0])
-
-
-@contextmanager
-def transaction(connection: apsw.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """Run a block as one transaction; an error undoes it and goes on."""
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-@contextmanager
-def driver_errors(provider_id: str) -> Iterator[None]:
-    """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
-    try:
-        yield
-    except (apsw.BusyError, apsw.LockedError) as error:
-        raise Unavailable(
-            f"{provider_id}: the file is locked by another process.", hint="Try again."
-        ) from error
-    except apsw.FullError as error:
-        raise ProviderError(f"{provider_id}: the disk is full.", hint="Make room.") from error
-    except apsw.Error as error:
-        raise ProviderError(f"{provider_id}: SQLite failed ({type(error).__name__}).") from error

@@ -20,15 +20,13 @@ from chromadb.errors import ChromaError, NotFoundError
 from numpy.typing import NDArray
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.chroma.engine import (
+from corral.providers.vector_io.chroma.client import (
     HALF_DROPPED,
     Collection,
     Engine,
-    Rows,
     UnknownIds,
-    Upsert,
-    matrix_of,
 )
+from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
 
 LOCK_FILE = "corral.lock"
 """Holds nothing; SQLite's lock on it goes with the process, however that ends."""
@@ -100,7 +98,7 @@ class EmbeddedChroma(Engine):
                 self._close_if_idle()
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
-        """Return the collection of this name, made where there is none."""
+        """Return the collection of this name, created if it is missing."""
         with self.at_work():
             found = self._client.get_or_create_collection(
                 name,

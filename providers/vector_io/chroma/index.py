@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -26,10 +26,16 @@ from corral.providers.ranking.candidates import (
 )
 from corral.providers.ranking.exact import effective_metric
 from corral.providers.vector_io._shared.threads import Threads
-from corral.providers.vector_io._sqlite.rows import documents_after
-from corral.providers.vector_io.chroma import engine, rows
-from corral.providers.vector_io.chroma.journal import Writer, is_marker
-from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io._sqlite.connections import state
+from corral.providers.vector_io._sqlite.rows import (
+    chunk_ids_after,
+    chunk_ids_of_documents,
+    documents_after,
+)
+from corral.providers.vector_io.chroma.client import Collection, repeated
+from corral.providers.vector_io.chroma.keyword import Mirror
+from corral.providers.vector_io.chroma.keyword.journal import Writer
+from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
 
 MARGIN = 16
 """Rows asked for beyond k: markers, and ties with the last."""
@@ -55,7 +61,7 @@ class ChromaIndex(EmbeddingIndex):
     def __init__(
         self,
         vector_db: VectorDB,
-        collection: engine.Collection,
+        collection: Collection,
         mirror: Mirror,
         threads: Threads,
         *,
@@ -92,32 +98,36 @@ class ChromaIndex(EmbeddingIndex):
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._threads.run(self._search_words, query_string, k, filters)
+        return await self._search_words(query_string, k, filters)
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._threads.run(self._search_words, query_string, k, filters, fuzzy=True)
+        return await self._search_words(query_string, k, filters, fuzzy=True)
+
+    async def _search_words(
+        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+    ) -> list[Candidate]:
+        mirror = self._mirror
+        return await self._threads.run(mirror.read, mirror.search, text, k, filter_, fuzzy=fuzzy)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await self._threads.run(
-            rows.read_chunks, self._collection, chunk_ids, include_embeddings=include_embeddings
-        )
+        return await self._threads.run(self._read_chunks, chunk_ids, include_embeddings)
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         await self._threads.run(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:
-        return await self._threads.run(self._count_chunks)
+        return await self._threads.run(self._mirror.read, state, "count")
 
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        return await self._threads.run(self._ids_after, after, limit)
+        return await self._threads.run(self._mirror.read, chunk_ids_after, after, limit)
 
     async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
-        return await self._threads.run(self._documents_after, after, limit)
+        return await self._threads.run(self._mirror.read, documents_after, after, limit)
 
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
-        return await self._threads.run(self._ids_of_document, document_id)
+        return await self._threads.run(self._mirror.read, chunk_ids_of_documents, [document_id])
 
     async def _drop(self) -> None:
         await self._threads.run(self._drop_everything)
@@ -138,26 +148,20 @@ class ChromaIndex(EmbeddingIndex):
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
-        replace_documents: Collection[str],
+        replace_documents: frozenset[str],
     ) -> None:
         with self._write_lock:
             stale: set[str] = set()
             if replace_documents:
-                self._mirror.follow()
-                with self._mirror.reading() as connection:
-                    stale = self._mirror.of_documents(connection, replace_documents)
-            new = [chunk.chunk_id for chunk in chunks]
-            rows.replace(
-                self._collection,
-                self._writer,
-                rows.records(chunks, embeddings) if chunks else None,
-                sorted(stale.difference(new)),
-            )
+                stale = set(self._mirror.read(chunk_ids_of_documents, replace_documents))
+            stale.difference_update(chunk.chunk_id for chunk in chunks)
+            new = records(chunks, embeddings) if chunks else None
+            self._writer.replace(new, sorted(stale))
             self._mirror.follow()
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._write_lock:
-            rows.delete(self._collection, chunk_ids)
+            self._collection.delete_all(chunk_ids)
             self._mirror.follow()
 
     def _fold(self) -> None:
@@ -172,37 +176,15 @@ class ChromaIndex(EmbeddingIndex):
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _count_chunks(self) -> int:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return self._mirror.count(connection)
-
-    def _ids_after(self, after: str, limit: int) -> list[str]:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return self._mirror.ids_after(connection, after, limit)
-
-    def _documents_after(self, after: str, limit: int) -> list[DocumentCount]:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return documents_after(connection, after, limit)
-
-    def _ids_of_document(self, document_id: str) -> list[str]:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return list(self._mirror.of_documents(connection, [document_id]))
-
-    def _search_words(
-        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> list[Candidate]:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return self._mirror.search(connection, text, k, filter_, fuzzy=fuzzy)
+    def _read_chunks(self, chunk_ids: Sequence[str], include_embeddings: bool) -> list[Chunk]:
+        include = ("metadatas", *(("embeddings",) if include_embeddings else ()))
+        found = self._collection.read(list(dict.fromkeys(chunk_ids)), include)
+        return [chunk for some in found for chunk in chunks_of(some)]
 
     def _propose(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
     ) -> Proposals:
-        return engine.repeated(partial(self._propose_once, embedding, k, filter_, limit))
+        return repeated(partial(self._propose_once, embedding, k, filter_, limit))
 
     def _propose_once(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
@@ -212,7 +194,8 @@ class ChromaIndex(EmbeddingIndex):
         It loses some of many identical embeddings, however many rows it is asked for: where more
         tie with the last than the margin holds, it is not asked a second time.
         """
-        passing = None if filter_ is None else self._passing(filter_)
+        mirror = self._mirror
+        passing = None if filter_ is None else mirror.read(mirror.passing, filter_)
         few = passing is not None and len(passing) <= max(k, FEW)
         if few or limit > k + MARGIN:
             return self._compare_all(embedding, k, passing)
@@ -222,14 +205,9 @@ class ChromaIndex(EmbeddingIndex):
             return self._compare_all(embedding, k, passing)
         return proposals
 
-    def _passing(self, filter_: Filter) -> Sequence[str]:
-        self._mirror.follow()
-        with self._mirror.reading() as connection:
-            return self._mirror.passing(connection, filter_)
-
     def _most(self, passing: Sequence[str] | None) -> int:
         """Return how many chunks a search could find."""
-        return self._count_chunks() if passing is None else len(passing)
+        return self._mirror.read(state, "count") if passing is None else len(passing)
 
     def _compare_all(
         self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
@@ -237,11 +215,11 @@ class ChromaIndex(EmbeddingIndex):
         """Score each of these chunks, or all: also those that the graph can no longer reach."""
         ids = self._collection.get().ids if passing is None else passing
         best: list[Candidate] = []
-        for found in rows.read(self._collection, ids, ("embeddings",)):
+        for found in self._collection.read(ids, ("embeddings",)):
             best = best_of([*best, *self._scored(embedding, found, 0).candidates], k)
         return Proposals(best, None)
 
-    def _scored(self, embedding: NDArray[np.float32], found: engine.Rows, limit: int) -> Proposals:
+    def _scored(self, embedding: NDArray[np.float32], found: Rows, limit: int) -> Proposals:
         """Give rows their exact scores, markers left out."""
         if found.embeddings is None:
             return Proposals([], None)

@@ -15,12 +15,12 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.strays import strays
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.provider import file_name, folder_of
+from corral.providers.vector_io.chroma.client import Collection, Engine
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
-from corral.providers.vector_io.chroma.engine import Collection, Engine
 from corral.providers.vector_io.chroma.index import ChromaIndex
-from corral.providers.vector_io.chroma.journal import KEPT_MARKERS, fold
-from corral.providers.vector_io.chroma.mirror import Mirror
-from corral.providers.vector_io.chroma.rest import ChromaServer
+from corral.providers.vector_io.chroma.keyword import Mirror
+from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
+from corral.providers.vector_io.chroma.server import ChromaServer
 
 PREFIX = "corral-"
 """How the names of Corral's collections begin."""
@@ -71,7 +71,7 @@ class ChromaProvider(VectorIOProvider):
             )
             mirror.prepare()
             with suppress(ProviderError):  # housekeeping that the next one can do
-                fold(collection, KEPT_MARKERS)
+                fold(collection, MOST_MARKERS)
         except BaseException:
             engine.release()
             raise

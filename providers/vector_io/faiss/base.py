@@ -12,10 +12,10 @@ from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.matrix import (
     EmbeddingBatch,
     StaleRead,
-    bury,
     deleted_after,
     last_deletion,
     last_row_ever,
+    mark_deleted,
 )
 from corral.providers.vector_io.faiss.approximate import ApproximateIndex
 from corral.providers.vector_io.faiss.flat import usable_places
@@ -108,7 +108,7 @@ class Base:
             if last[0] < self.last_row or last[1] < self._deletion:
                 raise StaleRead
             self._deletion, gone = deleted_after(connection, self._deletion)
-            self._dead += bury(self.rows, self._alive, gone)
+            self._dead += mark_deleted(self.rows, self._alive, gone)
             usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
         places = self.index.places(query, k, usable)
         return self.rows[places], self.index.embeddings(places)

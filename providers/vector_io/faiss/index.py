@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,15 +28,18 @@ class FaissIndex(ChunkFileIndex):
     """
 
     def __init__(self, vector_db: VectorDB, path: Path, config: FaissConfig) -> None:
-        self.vectors = FaissSearch(vector_db, config, path.with_suffix(".faiss"), self._connection)
+        self.vectors = FaissSearch(vector_db, config, path.with_suffix(".faiss"), self._lend)
         super().__init__(vector_db, path, config, self.vectors)
 
     def prepare(self) -> None:
         """Create or migrate the tables, and load the FAISS index."""
         super().prepare()
-        with self._reading() as connection:
+        with self._connections.reading() as connection:
             self.vectors.load(connection)
             self.vectors.build_if_due(connection)
+
+    def _lend(self) -> AbstractContextManager[apsw.Connection]:
+        return self._connections.lend()
 
     async def _add(
         self,
@@ -46,7 +51,7 @@ class FaissIndex(ChunkFileIndex):
         await asyncio.to_thread(self._after_write)
 
     def _after_write(self) -> None:
-        with self._reading() as connection:
+        with self._connections.reading() as connection:
             self.vectors.build_if_due(connection)
 
     async def _close(self) -> None:
@@ -54,6 +59,6 @@ class FaissIndex(ChunkFileIndex):
         await asyncio.to_thread(self.vectors.close)
         await super()._close()
 
-    def _unlink(self) -> None:
-        super()._unlink()
+    def _delete_files(self) -> None:
+        super()._delete_files()
         self.vectors.delete_file()

@@ -27,6 +27,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import Nearest, effective_metric, nearest
 from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.connections import state, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     EmbeddingBatch,
     MemoryCopy,
@@ -34,7 +35,6 @@ from corral.providers.vector_io._sqlite.matrix import (
     read_embeddings,
     read_rows,
 )
-from corral.providers.vector_io._sqlite.schema import state, transaction
 from corral.providers.vector_io.faiss.approximate import (
     ApproximateIndex,
     empty_hnsw,

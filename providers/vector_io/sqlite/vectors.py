@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from corral.api.scoring import Metric
 from corral.providers.ranking.exact import Nearest, nearest, rounding_slack
 from corral.providers.ranking.rows import RowSet, best_rows
+from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io._sqlite.matrix import MemoryCopy, View
-from corral.providers.vector_io._sqlite.schema import state
 
 FEW_ROWS = 0.05
 """Below this share of rows a filter's rows are gathered instead of masked."""

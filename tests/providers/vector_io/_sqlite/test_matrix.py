@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     MemoryCopy,
     StaleRead,
-    bury,
     last_row_ever,
+    mark_deleted,
     read_embeddings,
     read_rows,
 )
-from corral.providers.vector_io._sqlite.postings import LexicalIndex
+from corral.providers.vector_io._sqlite.postings import KeywordIndex
 from corral.providers.vector_io._sqlite.rows import count_up
-from corral.providers.vector_io._sqlite.schema import connect, prepare, transaction
+from corral.providers.vector_io._sqlite.schema import prepare
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "x.db"
     file.touch()
     connection = connect(file, 1)
-    prepare(connection, LexicalIndex({"content": 1.0}, "simple"))
+    prepare(connection, KeywordIndex({"content": 1.0}, "simple"))
     connection.close()
     return file
 
@@ -162,6 +163,6 @@ def test_burying(gone: list[int], newly: int, left: list[int]) -> None:
     """Rows that are gone are marked once; rows that are not there are ignored."""
     rows: NDArray[np.int64] = np.array([2, 5, 9])
     alive = np.ones(3, dtype=np.bool_)
-    assert bury(rows, alive, np.array(gone, dtype=np.int64)) == newly
+    assert mark_deleted(rows, alive, np.array(gone, dtype=np.int64)) == newly
     assert rows[alive].tolist() == left
-    assert bury(rows, alive, np.array(gone, dtype=np.int64)) == 0
+    assert mark_deleted(rows, alive, np.array(gone, dtype=np.int64)) == 0

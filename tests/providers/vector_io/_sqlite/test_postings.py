@@ -12,7 +12,7 @@ from corral.api.chunks import Chunk
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io._sqlite.postings import LexicalHit, LexicalIndex
+from corral.providers.vector_io._sqlite.postings import KeywordHit, KeywordIndex
 
 WORDS = [f"word{number}" for number in range(40)]
 
@@ -31,7 +31,7 @@ class Herd:
             )
             for row in range(1, count + 1)
         }
-        self.index = LexicalIndex(self.weights, "simple", memory_mib=memory_mib)
+        self.index = KeywordIndex(self.weights, "simple", memory_mib=memory_mib)
         self.connection = apsw.Connection(":memory:")
         self.index.create(self.connection)
         self.version = 0
@@ -51,7 +51,7 @@ class Herd:
             del self.chunks[row]
         self.version += 1
 
-    def search(self, query: str, k: int, allowed: RowSet | None = None) -> list[LexicalHit]:
+    def search(self, query: str, k: int, allowed: RowSet | None = None) -> list[KeywordHit]:
         """Search the index."""
         return self.index.search(
             self.connection,

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import Unavailable
-from corral.providers.vector_io.chroma.engine import Collection, Rows, UnknownIds, Upsert, matrix_of
+from corral.providers.vector_io.chroma.client import Collection, UnknownIds
+from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
 
 Row = tuple[dict[str, Any], NDArray[np.float32]]
 

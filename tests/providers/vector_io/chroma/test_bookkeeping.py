@@ -13,10 +13,10 @@ from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
-from corral.providers.vector_io.chroma.journal import KEPT_MARKERS, read_head
+from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, read_head
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create, create_remote
 
-PROCESSES = KEPT_MARKERS + 4
+PROCESSES = MOST_MARKERS + 4
 Make = Callable[[Path], ChromaProvider]
 
 
@@ -85,7 +85,7 @@ async def test_bookkeeping_does_not_grow_with_processes(
             assert left(watcher) == 1
         else:
             killed.append(index)
-            assert left(watcher) <= KEPT_MARKERS + 1
+            assert left(watcher) <= MOST_MARKERS + 1
         if number % 7 == 0:
             assert await seen(watcher, f"n{number}") == {"same", f"c{number}"}
     last = PROCESSES - 1

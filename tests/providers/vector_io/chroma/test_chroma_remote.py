@@ -24,7 +24,7 @@ from corral.api.testing.oracle import Oracle
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
-from corral.providers.vector_io.chroma.rest import ChromaServer
+from corral.providers.vector_io.chroma.server import ChromaServer
 
 from ..orphan_checks import check_orphans
 from .conftest import Server

@@ -13,7 +13,7 @@ from chromadb.errors import InternalError
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma import rest
+from corral.providers.vector_io.chroma import server
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.provider import create, create_remote
 
@@ -53,7 +53,7 @@ class TestChromaServer(ReplaceFaults):
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
         methods = methods_of(what, "upsert", "delete")
-        return failing_afterwards(rest.RestCollection, methods, lambda: ProviderTimeout("late"))
+        return failing_afterwards(server.ServerCollection, methods, lambda: ProviderTimeout("late"))
 
 
 class TestChromaServerInParts(TestChromaServer):
@@ -62,4 +62,4 @@ class TestChromaServerInParts(TestChromaServer):
     @pytest.fixture(autouse=True)
     def one_chunk_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The server says that it takes two rows at once."""
-        monkeypatch.setattr(rest.ChromaServer, "batch_rows", lambda _: 2)
+        monkeypatch.setattr(server.ChromaServer, "batch_rows", lambda _: 2)

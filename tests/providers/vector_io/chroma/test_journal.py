@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 
 from corral.api.errors import Unavailable
-from corral.providers.vector_io.chroma import journal
-from corral.providers.vector_io.chroma.engine import Upsert
-from corral.providers.vector_io.chroma.journal import (
-    KEPT_MARKERS,
+from corral.providers.vector_io.chroma.keyword import journal
+from corral.providers.vector_io.chroma.keyword.journal import (
+    MOST_MARKERS,
     Head,
     Writer,
     fold,
-    is_marker,
     read_head,
     read_news,
     written_since,
 )
+from corral.providers.vector_io.chroma.records import Upsert, is_marker
 
 from .fake_collection import FakeCollection
 
@@ -69,7 +68,7 @@ def test_markers_do_not_count_and_do_not_pile_up() -> None:
         writer.upsert(row(f"c{number}"))
     head = read_head(collection)
     assert head.count == 101
-    assert len(head.markers) <= KEPT_MARKERS + 1
+    assert len(head.markers) <= MOST_MARKERS + 1
     assert all(is_marker(marker) for marker in head.markers)
     assert news(collection, seen) == {f"c{number}" for number in range(100)}
 
@@ -105,7 +104,7 @@ def test_markers_of_processes_that_ended_are_cleared_away(monkeypatch: pytest.Mo
     Writer(collection).upsert(row("b"))
     monkeypatch.undo()
     writer = Writer(collection)
-    for _ in range(KEPT_MARKERS + 1):
+    for _ in range(MOST_MARKERS + 1):
         writer.upsert(row("c"))
     assert read_head(collection).count == 3
     assert len(read_head(collection).markers) == 2
@@ -182,7 +181,7 @@ def test_processes_that_end_leave_one_row() -> None:
     for number in range(100):
         Writer(collection).upsert(row(f"c{number}"))
     assert len(read_head(collection).markers) == 101
-    fold(collection, KEPT_MARKERS)
+    fold(collection, MOST_MARKERS)
     head = read_head(collection)
     assert (len(head.markers), head.count) == (1, 100)
     Writer(collection).close()  # which has written nothing

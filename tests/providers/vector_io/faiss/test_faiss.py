@@ -21,7 +21,7 @@ from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.filters import FilterMemory
+from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch
 from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.faiss import base_file as base_file_module
@@ -318,14 +318,14 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     """Chunks are replaced, found by others, and taken into a new index, after a query has begun."""
     fold = folds()
     fold.add(0, 600)
-    passing = FilterMemory.passing
+    passing = FilterCache.passing
     steps = [
         lambda: fold.add(0, 600, seed=1),
         lambda: fold.recall(queries=1),  # sees that all of the index is gone
         lambda: fold.index.vectors.settle(),  # and now there is another one
     ]
 
-    def overtaken(self: FilterMemory, connection: Any, filter_: Filter | None) -> Any:
+    def overtaken(self: FilterCache, connection: Any, filter_: Filter | None) -> Any:
         found = passing(self, connection, filter_)
         due, steps[:] = list(steps), []
         for step in due:
@@ -334,7 +334,7 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
             thread.join()
         return found
 
-    monkeypatch.setattr(FilterMemory, "passing", overtaken)
+    monkeypatch.setattr(FilterCache, "passing", overtaken)
     assert fold.recall(queries=1, below=300) >= 0.9
 
 

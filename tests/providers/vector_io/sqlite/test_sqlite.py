@@ -26,7 +26,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._sqlite import index as sqlite_index
 from corral.providers.vector_io._sqlite import schema
-from corral.providers.vector_io._sqlite.filters import FilterMemory
+from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import SqliteProvider, create
@@ -311,13 +311,13 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     """
     index = asyncio.run(open_index(tmp_path))
     asyncio.run(index.add_chunks(some_chunks(5, "old"), vectors(5)))
-    passing = FilterMemory.passing
+    passing = FilterCache.passing
     overtakers: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: index.query(vectors(1)[0], k=50, mode="vector"),
         lambda: index.add_chunks(some_chunks(3, "new"), vectors(3), replace_documents={"old"}),
     ]
 
-    def overtaken(self: FilterMemory, *arguments: Any) -> Any:
+    def overtaken(self: FilterCache, *arguments: Any) -> Any:
         found = passing(self, *arguments)
         while overtakers:
             thread = threading.Thread(target=asyncio.run, args=(overtakers.pop()(),))
@@ -325,7 +325,7 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
             thread.join()
         return found
 
-    monkeypatch.setattr(FilterMemory, "passing", overtaken)
+    monkeypatch.setattr(FilterCache, "passing", overtaken)
     everything = {"type": "gte", "key": "n", "value": 0}  # whose reading begins the transaction
     response = asyncio.run(index.query(vectors(1)[0], k=50, mode="vector", filters=everything))
     assert sorted(c.chunk_id for c in response.chunks) == ["new-0000", "new-0001", "new-0002"]

@@ -9,15 +9,16 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
-from corral.providers.vector_io.chroma import rows
-from corral.providers.vector_io.chroma.engine import (
-    ATTEMPTS,
+from corral.providers.vector_io.chroma.client import ATTEMPTS, UnknownIds
+from corral.providers.vector_io.chroma.keyword.journal import Writer
+from corral.providers.vector_io.chroma.records import (
     Rows,
-    UnknownIds,
     Upsert,
     batches,
+    chunks_of,
+    is_marker,
+    records,
 )
-from corral.providers.vector_io.chroma.journal import Writer, is_marker
 
 from .fake_collection import FakeCollection
 
@@ -25,7 +26,7 @@ from .fake_collection import FakeCollection
 def upsert_of(*names: str, content: str = "new") -> Upsert:
     """Return a row for each name."""
     chunks = [Chunk(chunk_id=name, content=content) for name in names]
-    return rows.records(chunks, np.full((len(names), 2), 0.5, dtype=np.float32))
+    return records(chunks, np.full((len(names), 2), 0.5, dtype=np.float32))
 
 
 def texts(collection: FakeCollection) -> dict[str, str]:
@@ -52,12 +53,12 @@ def test_a_write_of_several_requests_that_fails_is_undone(failing: int) -> None:
     """
     collection = FakeCollection()
     writer = Writer(collection)
-    rows.replace(collection, writer, upsert_of("a", "old", content="before"), [])
+    writer.replace(upsert_of("a", "old", content="before"), [])
     collection.failures = [*[""] * failing, "upsert"]
     with pytest.raises(Unavailable):
-        rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+        writer.replace(upsert_of(*"abcd"), ["old"])
     assert texts(collection) == {"a": "before", "old": "before"}
-    rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    writer.replace(upsert_of(*"abcd"), ["old"])
     assert texts(collection) == dict.fromkeys("abcd", "new")
 
 
@@ -69,12 +70,12 @@ def test_a_delete_that_fails_undoes_nothing() -> None:
     """
     collection = FakeCollection()
     writer = Writer(collection)
-    rows.replace(collection, writer, upsert_of("a", "old", content="before"), [])
+    writer.replace(upsert_of("a", "old", content="before"), [])
     collection.failures = ["", "", "delete"]
     with pytest.raises(Unavailable):
-        rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+        writer.replace(upsert_of(*"abcd"), ["old"])
     assert texts(collection) == {**dict.fromkeys("abcd", "new"), "old": "before"}
-    rows.replace(collection, writer, upsert_of(*"abcd"), ["old"])
+    writer.replace(upsert_of(*"abcd"), ["old"])
     assert texts(collection) == dict.fromkeys("abcd", "new")
 
 
@@ -83,7 +84,7 @@ def test_the_first_failure_is_told_when_undoing_fails_too() -> None:
     collection = FakeCollection()
     collection.failures = ["", "upsert", "delete", "delete"]
     with pytest.raises(Unavailable, match="down"):
-        rows.replace(collection, Writer(collection), upsert_of(*"abcd"), [])
+        Writer(collection).replace(upsert_of(*"abcd"), [])
 
 
 def test_an_upsert_leaves_nothing_of_the_old_row() -> None:
@@ -91,7 +92,7 @@ def test_an_upsert_leaves_nothing_of_the_old_row() -> None:
     plain = Chunk(chunk_id="a", content="x")
     recorded = Chunk(chunk_id="a", content="x", chunk_metadata={"source": "s"})
     embedding = np.array([[1, 0]], dtype=np.float32)
-    keys = {frozenset(rows.records([c], embedding).metadatas[0]) for c in (plain, recorded)}
+    keys = {frozenset(records([c], embedding).metadatas[0]) for c in (plain, recorded)}
     assert len(keys) == 1
 
 
@@ -117,7 +118,7 @@ def test_rows_deleted_while_they_are_read_are_passed_over(
     monkeypatch.setattr(collection, "get", refusing)
     if refusals == ATTEMPTS:
         with pytest.raises(UnknownIds):
-            rows.read_chunks(collection, ["a", "b"], include_embeddings=True)
+            list(collection.read(["a", "b"], ("metadatas", "embeddings")))
         return
-    found = rows.read_chunks(collection, ["a", "b", "c"], include_embeddings=True)
-    assert [chunk.chunk_id for chunk in found] == ["a", "b"]
+    [found] = collection.read(["a", "b", "c"], ("metadatas", "embeddings"))
+    assert [chunk.chunk_id for chunk in chunks_of(found)] == ["a", "b"]

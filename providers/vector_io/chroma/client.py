@@ -8,19 +8,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ProviderError
+from corral.providers.vector_io.chroma.records import Rows, Upsert
 
-Metadata = Mapping[str, str | int]
 T = TypeVar("T")
 
 ATTEMPTS = 5
 """Of a reading that meets deletions."""
+READ_ROWS = 1000
+"""Rows with texts or embeddings fetched at once."""
+DELETE_ROWS = 5000
+"""Ids in one request to delete."""
 HALF_DROPPED = "Missing metadata segment"
 """What Chroma says of a collection that is being dropped (1.5.9)."""
 
@@ -32,7 +36,7 @@ class UnknownIds(ProviderError):
 
 
 def repeated(read: Callable[[], T]) -> T:
-    """Read again, a few times, where rows were deleted meanwhile.
+    """Read again, a few times, if rows were deleted meanwhile.
 
     Raises:
         UnknownIds: They were, each time.
@@ -41,33 +45,6 @@ def repeated(read: Callable[[], T]) -> T:
         with suppress(UnknownIds):
             return read()
     return read()
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a collection; the lists are parallel, or empty where not asked for."""
-
-    ids: list[str]
-    metadatas: list[dict[str, Any]] = field(default_factory=list)
-    embeddings: NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Upsert:
-    """Rows to write: parallel, at least one. Every row has the same metadata keys.
-
-    Chroma merges the metadata of an upsert into what is stored; equal keys make it replace it.
-    """
-
-    ids: Sequence[str]
-    metadatas: Sequence[Metadata]
-    embeddings: NDArray[np.float32]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, part: slice) -> Upsert:
-        return Upsert(self.ids[part], self.metadatas[part], self.embeddings[part])
 
 
 class Collection(ABC):
@@ -106,6 +83,17 @@ class Collection(ABC):
             include: `metadatas`, `embeddings`.
         """
 
+    def read(self, ids: Sequence[str], include: Sequence[str]) -> Iterator[Rows]:
+        """Yield the rows of these ids that exist, some at a time."""
+        for start in range(0, len(ids), READ_ROWS):
+            some = ids[start : start + READ_ROWS]
+            yield repeated(partial(self.get, some, include=include))
+
+    def delete_all(self, ids: Sequence[str]) -> None:
+        """Delete rows, some at a time; unknown ids are ignored."""
+        for start in range(0, len(ids), DELETE_ROWS):
+            self.delete(ids[start : start + DELETE_ROWS])
+
     @abstractmethod
     def query(
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
@@ -132,7 +120,7 @@ class Engine(ABC):
 
     @abstractmethod
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
-        """Return the collection of this name, made where there is none."""
+        """Return the collection of this name, created if it is missing."""
 
     @abstractmethod
     def open(self, name: str) -> Collection | None:
@@ -152,24 +140,4 @@ class Engine(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Say that an index needs the engine no more."""
-
-
-def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
-    """Return an engine's embeddings as an array of shape (rows, dimension); (0, 0) for none."""
-    if not rows:
-        return np.empty((0, 0), dtype=np.float32)
-    return np.asarray(embeddings, dtype=np.float32).reshape(rows, -1)
-
-
-def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
-    """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
-    start = held = 0
-    for place, metadata in enumerate(rows.metadatas):
-        size = rows.embeddings[place].nbytes
-        size += sum(len(str(value).encode()) for value in metadata.values())
-        if place > start and (place - start == most_rows or held + size > most_bytes):
-            yield rows[start:place]
-            start, held = place, 0
-        held += size
-    yield rows[start:]
+        """Give the engine back: an index needs it no more."""

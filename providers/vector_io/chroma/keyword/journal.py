@@ -22,22 +22,25 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from corral.api.chunks import MAX_ID_LENGTH
-from corral.providers.vector_io.chroma.engine import (
-    Collection,
+from corral.providers.vector_io._shared.undo import undone_on_failure
+from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
+from corral.providers.vector_io.chroma.records import (
+    CHUNK_KEYS,
     Rows,
-    UnknownIds,
     Upsert,
-    repeated,
+    batches,
+    is_marker,
 )
 
-KEPT_MARKERS = 16
+MOST_MARKERS = 16
 """Markers of one writer that may lie in a collection; few, since a search can meet them."""
 RETIRED_SECONDS = 30 * 86_400
 """Age at which anyone may delete a marker; mirrors that have not followed for half of it start
@@ -109,11 +112,6 @@ def _read_news(collection: Collection, known: Head) -> Head:
     return replace(head, folded=_folded(found))
 
 
-def is_marker(row_id: str) -> bool:
-    """Say whether a row is a marker or a ledger: its id is longer than a chunk's may be."""
-    return len(row_id) > MAX_ID_LENGTH
-
-
 def written_since(collection: Collection, seen: Head, head: Head) -> Iterator[list[str]]:
     """Yield the ids of rows that were written after what a reader has seen.
 
@@ -145,13 +143,13 @@ def _last_of_each(marks: Iterable[_Mark]) -> dict[str, int]:
 
 
 def fold(collection: Collection, most: int, own: str = "", needed: Container[int] = ()) -> None:
-    """Put one ledger in the place of all markers and ledgers, where there are more than so many.
+    """Replace all markers and ledgers by one ledger, if there are more than so many.
 
     Args:
         collection: Where they lie.
-        most: How many may.
+        most: How many may lie there.
         own: The caller's writer.
-        needed: Those of its numbers that a reader may still have to learn of.
+        needed: Those of its numbers that a reader may still need.
     """
     if len(collection.get(where=_MARK).ids) <= most:
         return
@@ -188,7 +186,7 @@ class Writer:
         self._unsure: set[int] = set()  # of writes that failed, and may have been carried out
 
     def upsert(self, rows: Upsert) -> None:
-        """Write rows in one request, one fewer than the collection's `batch_rows` at most."""
+        """Write rows in one request, at most one fewer than the collection's `batch_rows`."""
         self._number = max(self._number + 1, time.time_ns())
         stamp: dict[str, str | int] = {"writer": self._id, "number": self._number}
         marker = _row_id(self._id, self._number)
@@ -204,11 +202,45 @@ class Writer:
         )
         self._unsure.discard(self._number)
         self._acknowledged.append(marker)
-        if len(self._acknowledged) > KEPT_MARKERS:
+        if len(self._acknowledged) > MOST_MARKERS:
             self._retire()
 
+    def replace(self, new: Upsert | None, stale: Sequence[str]) -> None:
+        """Write new rows and then delete stale ones; a write that fails is undone.
+
+        Chroma has no transactions over several requests. One request is one step; only what takes
+        several can be left half done, by a kill or a server that goes away for good. A delete that
+        fails leaves two versions side by side, until the documents are sent again.
+        """
+        if new is not None:
+            self._write(new)
+        self._collection.delete_all(stale)
+
+    def _write(self, new: Upsert) -> None:
+        """Write rows, all or, as far as Chroma answers, none."""
+        parts = self._parts(new)
+        if len(parts) == 1:
+            self.upsert(parts[0])
+            return
+        before = list(self._collection.read(new.ids, ("metadatas", "embeddings")))
+        old = {row_id for rows in before for row_id in rows.ids}
+        put_back = [
+            partial(self.upsert, part)
+            for rows in before
+            if rows.ids and rows.embeddings is not None
+            for part in self._parts(Upsert(rows.ids, _own(rows.metadatas), rows.embeddings))
+        ]
+        added = [row_id for row_id in new.ids if row_id not in old]
+        with undone_on_failure(put_back, partial(self._collection.delete_all, added)):
+            for part in parts:
+                self.upsert(part)
+
+    def _parts(self, rows: Upsert) -> list[Upsert]:
+        """Cut rows into requests, each with room for a marker."""
+        return list(batches(rows, self._collection.batch_rows - 1, self._collection.batch_bytes))
+
     def close(self) -> None:
-        """Fold the markers, if there is one of this writer's."""
+        """Fold the markers, if one is this writer's."""
         if self._acknowledged or self._unsure:
             last = {_parse(one)[1] for one in self._acknowledged[-1:]}
             fold(self._collection, 1, self._id, last | self._unsure)
@@ -234,3 +266,8 @@ def _is_ledger(row_id: str) -> bool:
 def _parse(marker: str) -> _Mark:
     _, writer, number, _ = marker.split(":")
     return writer, int(number)
+
+
+def _own(metadatas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return stored metadata as `records` made it, without what the journal added."""
+    return [{key: one[key] for key in CHUNK_KEYS} for one in metadatas]

@@ -26,16 +26,14 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
-from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.engine import (
+from corral.providers.vector_io.chroma.client import (
     HALF_DROPPED,
     Collection,
     Engine,
-    Rows,
     UnknownIds,
-    Upsert,
-    matrix_of,
 )
+from corral.providers.vector_io.chroma.config import RemoteChromaConfig
+from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
 
 BATCH_BYTES = 8 * 2**20
 """A server refuses requests of more than 40 MiB (its default); JSON may double what is counted."""
@@ -115,7 +113,7 @@ class ChromaServer(Engine):
             self._http = None
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
-        """Return the collection of this name, made where there is none."""
+        """Return the collection of this name, created if it is missing."""
         asked = {"name": name, "get_or_create": True, "configuration": dict(configuration)}
         found = self.request("POST", self._collections, asked)
         return self._collection(found)
@@ -212,11 +210,11 @@ class ChromaServer(Engine):
             return UnknownIds(f"{self._name}: a chunk is gone.")
         return ProviderError(message, hint=_HINTS.get(status, ""))
 
-    def _collection(self, found: Mapping[str, Any]) -> RestCollection:
-        return RestCollection(self, f"{self._collections}/{found['id']}", str(found["id"]))
+    def _collection(self, found: Mapping[str, Any]) -> ServerCollection:
+        return ServerCollection(self, f"{self._collections}/{found['id']}", str(found["id"]))
 
 
-class RestCollection(Collection):
+class ServerCollection(Collection):
     """One collection of a server."""
 
     def __init__(self, server: ChromaServer, path: str, uuid: str) -> None:

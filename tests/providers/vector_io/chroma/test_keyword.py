@@ -13,12 +13,13 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter, parse_filter
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io.chroma import index as index_module
-from corral.providers.vector_io.chroma import journal, mirror_file, rows
-from corral.providers.vector_io.chroma.engine import Rows
+from corral.providers.vector_io.chroma import keyword
 from corral.providers.vector_io.chroma.index import ChromaIndex
-from corral.providers.vector_io.chroma.journal import Writer
-from corral.providers.vector_io.chroma.mirror import Mirror
+from corral.providers.vector_io.chroma.keyword import Mirror, journal
+from corral.providers.vector_io.chroma.keyword.journal import Writer
+from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
 
 from .fake_collection import FakeCollection
 
@@ -38,7 +39,7 @@ def write(collection: FakeCollection, texts: dict[str, str]) -> None:
     collection.batch_rows = 1000
     chunks = [Chunk(chunk_id=i, content=t, metadata={"animal": t}) for i, t in texts.items()]
     embeddings = np.tile(np.array([1, 0], dtype=np.float32), (len(chunks), 1))
-    Writer(collection).upsert(rows.records(chunks, embeddings))
+    Writer(collection).upsert(records(chunks, embeddings))
 
 
 def opened(path: Path, collection: FakeCollection) -> Mirror:
@@ -50,9 +51,7 @@ def opened(path: Path, collection: FakeCollection) -> Mirror:
 
 def found(mirror: Mirror, word: str) -> set[str]:
     """Return the ids of the chunks that hold a word, once the mirror has followed."""
-    mirror.follow()
-    with mirror.reading() as connection:
-        return {hit.chunk_id for hit in mirror.search(connection, word, 100, None)}
+    return {hit.chunk_id for hit in mirror.read(mirror.search, word, 100, None)}
 
 
 @pytest.fixture
@@ -80,9 +79,8 @@ def test_it_follows_writes_and_deletions_of_others(
     assert found(mirror, "zebra") == {"b", "c"}
     del collection.rows["c"]
     assert found(mirror, "zebra") == {"b"}
-    with mirror.reading() as connection:
-        assert mirror.count(connection) == 1
-        assert mirror.passing(connection, ONLY_ZEBRAS) == ["b"]
+    assert mirror.read(state, "count") == 1
+    assert mirror.read(mirror.passing, ONLY_ZEBRAS) == ["b"]
     mirror.close()
 
 
@@ -136,10 +134,10 @@ def test_another_analyzer_makes_it_anew(
     mirror = opened(tmp_path / "m.db", collection)
     found(mirror, "zebra")
     mirror.close()
-    monkeypatch.setattr(mirror_file, "LEXICAL_VERSION", 1)
+    monkeypatch.setattr(keyword, "KEYWORD_VERSION", 1)
     mirror = opened(tmp_path / "m.db", collection)
-    with mirror.reading() as connection:
-        assert mirror.count(connection) == 0
+    with mirror._connections.reading() as connection:
+        assert state(connection, "count") == 0
     assert found(mirror, "zebra") == {"a"}
     mirror.close()
 
@@ -151,7 +149,7 @@ def test_a_file_that_has_slept_for_weeks_starts_anew(
     mirror = opened(tmp_path / "m.db", collection)
     assert found(mirror, "zebra") == {"a"}
     write(collection, {"a": "quagga"})
-    collection.rows = {i: r for i, r in collection.rows.items() if not journal.is_marker(i)}
+    collection.rows = {i: r for i, r in collection.rows.items() if not is_marker(i)}
     later = time.time() + journal.RETIRED_SECONDS * 0.6
     monkeypatch.setattr(time, "time", lambda: later)
     assert found(mirror, "zebra") == set()
@@ -164,17 +162,17 @@ def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> No
     writer = Writer(collection)
     for number in range(5):
         chunk = Chunk(chunk_id=f"d{number}", content="lion")
-        writer.upsert(rows.records([chunk], np.array([[1, 0]], dtype=np.float32)))
+        writer.upsert(records([chunk], np.array([[1, 0]], dtype=np.float32)))
     mirror = opened(tmp_path / "m.db", collection)
     fetched: list[list[str]] = []
-    real = rows.chunks_of
+    real = chunks_of
 
     def spy(some: Rows) -> list[Chunk]:
         fetched.append(some.ids)
         return real(some)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "chunks_of", spy)
+        patch.setattr(keyword, "chunks_of", spy)
         found(mirror, "zebra")
         assert sorted(chunk_id for ids in fetched for chunk_id in ids) == [
             "a", "b", "d0", "d1", "d2", "d3", "d4"

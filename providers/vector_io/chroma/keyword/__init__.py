@@ -1,0 +1,285 @@
+"""What Chroma cannot search, in one SQLite file beside it: words, and metadata of every kind.
+
+The file is a mirror of the collection and nothing else: it follows before each search that needs it
+(`journal.py` says how), and is rebuilt where it is missing, damaged or out of date.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import numpy as np
+
+from corral.api.chunks import Chunk
+from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.filters import Filter
+from corral.api.hits import Candidate
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._sqlite.connections import (
+    Connections,
+    Damaged,
+    connect,
+    delete_files,
+    state,
+)
+from corral.providers.vector_io._sqlite.filters import FilterCache
+from corral.providers.vector_io._sqlite.postings import KEYWORD_VERSION, KeywordIndex
+from corral.providers.vector_io._sqlite.rows import (
+    chunk_ids_of,
+    count_up,
+    insert_attributes,
+    rows_of_chunks,
+)
+from corral.providers.vector_io.chroma.client import Collection
+from corral.providers.vector_io.chroma.keyword.journal import (
+    RETIRED_SECONDS,
+    Head,
+    read_head,
+    read_news,
+    written_since,
+)
+from corral.providers.vector_io.chroma.records import chunks_of, is_marker
+
+T = TypeVar("T")
+
+LAYOUT = 2
+"""Changes with the tables; a file of another layout is rebuilt."""
+BUSY_SECONDS = 60
+"""How long a process waits for another one that brings the file up to date."""
+FRESH_SECONDS = 86_400
+"""How long a file at its head goes without being marked as such."""
+
+_TABLES = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO state VALUES ('count', 0), ('head', '[0]'), ('followed_at', unixepoch());
+
+-- A row is never changed: what replaces a chunk is a new row.
+CREATE TABLE chunks (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    chunk_id TEXT NOT NULL UNIQUE,
+    document_id TEXT
+) STRICT;
+CREATE INDEX chunks_document ON chunks(document_id) WHERE document_id IS NOT NULL;
+
+-- What filters see of the metadata, as `_sqlite.filters` reads it.
+CREATE TABLE attributes (
+    key TEXT NOT NULL,
+    value ANY NOT NULL,
+    row INTEGER NOT NULL,
+    PRIMARY KEY (key, value, row)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX attributes_row ON attributes(row);
+"""
+
+
+class Mirror:
+    """The mirror of one vector DB's collection. Safe to use from many threads and processes.
+
+    Args:
+        path: Its file, which need not exist.
+        collection: What it mirrors; a file of another collection is rebuilt.
+        vector_db: The registration.
+        memory_mib: Most memory for cached postings, in MiB.
+    """
+
+    def __init__(
+        self, path: Path, collection: Collection, vector_db: VectorDB, memory_mib: float
+    ) -> None:
+        self._path = path
+        self._collection = collection
+        self._provider_id = vector_db.provider_id
+        self._keyword = KeywordIndex(
+            vector_db.field_weights, vector_db.language, memory_mib=memory_mib
+        )
+        self._filters = FilterCache()
+        self._following = threading.Lock()
+        self._origin = f"{collection.uuid} {LAYOUT} {KEYWORD_VERSION}"
+        # A loss of power may undo the last steps, which are then followed again.
+        self._connections = Connections(
+            f"{self._provider_id} (mirror)",
+            partial(connect, path, BUSY_SECONDS, synchronous="NORMAL"),
+        )
+
+    # --- the file ----------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Create the file, or rebuild it if it is damaged or mirrors something else.
+
+        Raises:
+            ProviderError: It cannot be written.
+        """
+        try:
+            self._make()
+        except Damaged:
+            self._delete()
+            self._make()
+
+    def _make(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
+        except OSError as error:
+            raise ProviderError(
+                f"{self._provider_id}: cannot write to {self._path.parent} ({error.strerror})."
+            ) from error
+        with self._connections.writing() as connection:
+            if _origin(connection) != self._origin:
+                self._clear(connection)
+
+    def _clear(self, connection: apsw.Connection) -> None:
+        """Empty the file. Its version goes on, for what is cached."""
+        version = state(connection, "version") + 1 if _origin(connection) else 0
+        self._keyword.drop(connection)
+        for table in ("state", "chunks", "attributes"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        for _ in connection.execute(_TABLES):
+            pass
+        insert = "INSERT INTO state VALUES ('origin', ?), ('version', ?)"
+        connection.execute(insert, (self._origin, version))
+        self._keyword.create(connection)
+
+    def close(self) -> None:
+        """Close the connections; later calls raise Unavailable."""
+        closed = f"{self._provider_id}: the vector DB is closed."
+        self._connections.refuse(lambda: Unavailable(closed))
+
+    def drop(self) -> None:
+        """Delete the file with the vector DB; later calls raise NotFound."""
+        deleted = f"{self._provider_id}: the vector DB is deleted."
+        self._connections.refuse(lambda: NotFound(deleted, field="vector_db_id"))
+        self._delete()
+
+    def _delete(self) -> None:
+        self._connections.close()
+        delete_files(self._path)
+
+    # --- following ---------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Bring the file to the collection's version, which costs two small requests if it is.
+
+        A write that was acknowledged before this call is in the file when it returns; one that
+        comes meanwhile may be.
+
+        Raises:
+            NotFound, Unavailable, ProviderTimeout, ProviderError: The collection cannot be read.
+        """
+        self._connections.check()
+        if not self._path.exists():  # who drops the vector DB deletes it for all processes
+            self._collection.count()  # which fails where the collection is gone as well
+            self.prepare()
+        with self._connections.reading() as connection:
+            known, age = _head(connection), _age_seconds(connection)
+        if age < FRESH_SECONDS and read_head(self._collection) == known:
+            return
+        with self._following, self._connections.writing() as connection:
+            if _age_seconds(connection) > RETIRED_SECONDS / 2:
+                self._clear(connection)
+            known = _head(connection)
+            head = read_news(self._collection, known)
+            if head != known:  # no other thread or process was faster
+                self._catch_up(connection, known, head)
+            _reach(connection, head)
+
+    def _catch_up(self, connection: apsw.Connection, known: Head, head: Head) -> None:
+        """Apply what was written since, and where the number of chunks differs what was deleted."""
+        for ids in written_since(self._collection, known, head):
+            self._fetch(connection, ids)
+        if state(connection, "count") != head.count:
+            stored = {row_id for row_id in self._collection.get().ids if not is_marker(row_id)}
+            held = {str(i) for (i,) in connection.execute("SELECT chunk_id FROM chunks")}
+            self._remove(connection, held - stored)
+            self._fetch(connection, sorted(stored - held))
+
+    def _fetch(self, connection: apsw.Connection, ids: Sequence[str]) -> None:
+        for found in self._collection.read(ids, ("metadatas",)):
+            self._put(connection, chunks_of(found))
+
+    def _put(self, connection: apsw.Connection, chunks: Sequence[Chunk]) -> None:
+        """Add chunks with unique ids, replacing those that are there."""
+        self._remove(connection, [chunk.chunk_id for chunk in chunks])
+        inserted: Any = connection.executemany(
+            "INSERT INTO chunks(chunk_id, document_id) VALUES (?, ?) RETURNING row",
+            [(chunk.chunk_id, chunk.document_id) for chunk in chunks],
+        )
+        rows = [int(row) for (row,) in inserted]
+        insert_attributes(connection, rows, chunks)
+        terms = [self._keyword.analyze(chunk) for chunk in chunks]
+        self._keyword.add(connection, zip(rows, terms, strict=True))
+        count_up(connection, len(rows))
+
+    def _remove(self, connection: apsw.Connection, chunk_ids: Iterable[str]) -> None:
+        """Remove chunks; unknown ids are ignored."""
+        rows = sorted(rows_of_chunks(connection, chunk_ids))
+        for table in ("chunks", "attributes"):
+            delete = f"DELETE FROM {table} WHERE row = ?"  # noqa: S608 - own names
+            connection.executemany(delete, ((row,) for row in rows))
+        self._keyword.delete(connection, rows)
+        count_up(connection, -len(rows))
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Follow, then call a function with a connection that sees one state of the file."""
+        self.follow()
+        return self._connections.read(read, *arguments, **options)
+
+    def passing(self, connection: apsw.Connection, filter_: Filter | None) -> list[str]:
+        """Return the ids of the chunks that pass a filter, in the order of their rows."""
+        found = self._filters.passing(connection, filter_)
+        if found is None or found.negated:
+            table = connection.execute("SELECT row, chunk_id FROM chunks ORDER BY row").fetchall()
+            everyone = np.array([row for row, _ in table], dtype=np.int64)
+            mask = np.full(len(table), True) if found is None else found.mask(everyone)
+            return [str(table[place][1]) for place in np.flatnonzero(mask)]
+        return list(chunk_ids_of(connection, found.rows.tolist()).values())
+
+    def search(
+        self,
+        connection: apsw.Connection,
+        text: str,
+        k: int,
+        filter_: Filter | None,
+        *,
+        fuzzy: bool = False,
+    ) -> list[Candidate]:
+        """Return the k best chunks that hold a word of the text and pass, best first."""
+        allowed = self._filters.passing(connection, filter_)
+        return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)
+
+
+def _head(connection: apsw.Connection) -> Head:
+    """Return the version of the collection that the file has reached."""
+    return Head.load(_text(connection, "head"))
+
+
+def _age_seconds(connection: apsw.Connection) -> float:
+    """Return how long ago the file was found to be at its head."""
+    return time.time() - float(_text(connection, "followed_at"))
+
+
+def _text(connection: apsw.Connection, name: str) -> str:
+    found: Any = connection.execute("SELECT value FROM state WHERE name = ?", (name,)).fetchall()
+    return str(found[0][0])
+
+
+def _reach(connection: apsw.Connection, head: Head) -> None:
+    """Record the version that the file has now."""
+    values = {"head": head.dump(), "followed_at": int(time.time())}
+    update = "UPDATE state SET value = ? WHERE name = ?"
+    connection.executemany(update, [(value, name) for name, value in values.items()])
+
+
+def _origin(connection: apsw.Connection) -> str:
+    """Return the collection, layout and keyword version of a file; "" for an empty one."""
+    tables = "SELECT count(*) FROM sqlite_master WHERE name = 'state'"
+    if not connection.execute(tables).fetchall()[0][0]:
+        return ""
+    found = connection.execute("SELECT value FROM state WHERE name = 'origin'").fetchall()
+    return str(found[0][0]) if found else ""

@@ -1,0 +1,116 @@
+"""Rows of a Chroma collection, and chunks as such rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import MAX_ID_LENGTH, Chunk, ChunkMetadata
+
+Metadata = Mapping[str, str | int]
+
+CHUNK_KEYS = ("content", "metadata", "chunk_metadata")
+"""The metadata keys of a chunk's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a collection; the lists are parallel, or empty where not asked for."""
+
+    ids: list[str]
+    metadatas: list[dict[str, Any]] = field(default_factory=list)
+    embeddings: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Rows to write: parallel, at least one. Every row has the same metadata keys.
+
+    Chroma merges the metadata of an upsert into what is stored; equal keys make it replace it.
+    """
+
+    ids: Sequence[str]
+    metadatas: Sequence[Metadata]
+    embeddings: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Upsert:
+        return Upsert(self.ids[part], self.metadatas[part], self.embeddings[part])
+
+
+def is_marker(row_id: str) -> bool:
+    """Return True for a row of the journal: its id is longer than a chunk's may be."""
+    return len(row_id) > MAX_ID_LENGTH
+
+
+def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
+    """Return chunks as rows, whose metadata holds the text, and the chunk's own metadata as JSON.
+
+    Not as Chroma's documents: those go into an index of their own besides, which is of no use here
+    and doubles the time of a write.
+    """
+    return Upsert(
+        [chunk.chunk_id for chunk in chunks],
+        [
+            {
+                "content": chunk.content,
+                "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
+                "chunk_metadata": _dump(chunk.chunk_metadata),
+            }
+            for chunk in chunks
+        ],
+        embeddings,
+    )
+
+
+def chunks_of(found: Rows) -> list[Chunk]:
+    """Return rows as chunks, with their embeddings where these were fetched; no markers."""
+    embeddings: Any = [None] * len(found.ids) if found.embeddings is None else found.embeddings
+    return [
+        Chunk.model_construct(
+            chunk_id=chunk_id,
+            content=metadata["content"],
+            metadata=json.loads(metadata["metadata"]),
+            chunk_metadata=_load(metadata["chunk_metadata"]),
+            embedding=None if embedding is None else embedding.tolist(),
+        )
+        for chunk_id, metadata, embedding in zip(
+            found.ids, found.metadatas, embeddings, strict=True
+        )
+        if not is_marker(chunk_id)
+    ]
+
+
+def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
+    """Return an engine's embeddings as an array of shape (rows, dimension); (0, 0) for none."""
+    if not rows:
+        return np.empty((0, 0), dtype=np.float32)
+    return np.asarray(embeddings, dtype=np.float32).reshape(rows, -1)
+
+
+def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
+    """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
+    start = held = 0
+    for place, metadata in enumerate(rows.metadatas):
+        size = rows.embeddings[place].nbytes
+        size += sum(len(str(value).encode()) for value in metadata.values())
+        if place > start and (place - start == most_rows or held + size > most_bytes):
+            yield rows[start:place]
+            start, held = place, 0
+        held += size
+    yield rows[start:]
+
+
+def _dump(recorded: ChunkMetadata | None) -> str:
+    return recorded.model_dump_json(exclude_none=True) if recorded else ""
+
+
+def _load(recorded: str) -> ChunkMetadata | None:
+    return ChunkMetadata.model_validate_json(recorded) if recorded else None
