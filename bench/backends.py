@@ -154,6 +154,13 @@ class Backend:
         """Whether its hybrid mode fuses by itself, so that fusions make no difference."""
         return self.entry is None and load_peer(self.name).own_fusion
 
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """The distributions that it needs."""
+        if self.entry is None:
+            return load_peer(self.name).requires
+        return find_spec(Api.VECTOR_IO, self.entry.provider_type).requires
+
     def open(self, folder: Path) -> System:
         """Return the system, not yet prepared; nothing is imported or connected.
 

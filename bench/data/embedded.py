@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.bench.data.embeddings import CACHE_NAME, Advance, EmbeddingCache
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.checks import Oracle
-from corral.providers.config import Providers, RunConfig
+from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ranking.text import clean_text
 from corral.providers.stack import Stack
 
@@ -59,7 +59,7 @@ class Embedding:
             NotFound: No provider serves the model.
             MissingDependency: Its packages or weights are not installed.
         """
-        providers = Providers(embedding=config.providers.embedding)
+        providers = Providers(embedding=_with_hashing(config.providers.embedding))
         stack = Stack(RunConfig(providers=providers), home)
         cache = EmbeddingCache(home / FOLDER / CACHE_NAME)
         try:
@@ -85,6 +85,14 @@ class Embedding:
         queries = await self._cache.embed(self._embedder, "query", queries_of(judged), advance)
         oracle = Oracle(judged, documents, queries)
         return EmbeddedSet(judged, contents, documents, queries, oracle)
+
+
+def _with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:
+    """Add the model that needs no weights, so that a run works everywhere."""
+    if any(entry.provider_type == "inline::hashing" for entry in entries):
+        return list(entries)
+    hashing = ProviderEntry(provider_id="bench-hashing", provider_type="inline::hashing")
+    return [*entries, hashing]
 
 
 def contents_of(judged: JudgedSet) -> list[str]:

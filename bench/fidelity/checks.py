@@ -20,7 +20,7 @@ from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
 from corral.bench.fidelity.words import Words
-from corral.bench.speed.load_data import Material
+from corral.bench.speed.load_data import Corpus
 
 Verdict = Literal["agrees", "approximate", "mapping"]
 
@@ -104,17 +104,17 @@ class Findings:
         ]
 
 
-class Witness:
-    """The truth about some material, by brute force in double precision.
+class Truth:
+    """The truth about some corpus, by brute force in double precision.
 
     Args:
-        material: What is stored and asked.
+        corpus: What is stored and asked.
         number: How many of its questions are asked.
     """
 
-    def __init__(self, material: Material, number: int) -> None:
-        self.material = material
-        self.number = min(number, len(material.questions))
+    def __init__(self, corpus: Corpus, number: int) -> None:
+        self.corpus = corpus
+        self.number = min(number, len(corpus.questions))
 
     def truth(self, mode: SearchMode, question: int) -> NDArray[np.float64]:
         """Return the cosine (vector) or the BM25 score (keyword) of every chunk, shape (n,)."""
@@ -125,18 +125,18 @@ class Witness:
 
     @cached_property
     def _cosines(self) -> NDArray[np.float64]:
-        return cosines(self.material, self.material.asked[: self.number])
+        return cosines(self.corpus, self.corpus.asked[: self.number])
 
     @cached_property
     def _words(self) -> list[NDArray[np.float64]]:
-        words = Words.of(self.material.texts, self.material.language)
-        return [words.scores(text) for text in self.material.questions[: self.number]]
+        words = Words.of(self.corpus.texts, self.corpus.language)
+        return [words.scores(text) for text in self.corpus.questions[: self.number]]
 
 
-def cosines(material: Material, asked: NDArray[np.float32]) -> NDArray[np.float64]:
+def cosines(corpus: Corpus, asked: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the cosine of each row of `asked` with each chunk, shape (len(asked), n)."""
     wide = asked.astype(np.float64).T
-    parts = np.array_split(material.embeddings, max(1, len(material.embeddings) // 10_000))
+    parts = np.array_split(corpus.embeddings, max(1, len(corpus.embeddings) // 10_000))
     found = np.concatenate([part.astype(np.float64) @ wide for part in parts])
     return found.T
 
@@ -175,7 +175,7 @@ def recall(
 def examine(
     ranked: Ranked,
     k: int,
-    material: Material,
+    corpus: Corpus,
     truth: NDArray[np.float64] | None,
     mode: SearchMode,
     *,
@@ -188,8 +188,8 @@ def examine(
     Args:
         ranked: The answer.
         k: Hits asked for.
-        material: What is stored now.
-        truth: As `Witness.truth`; None where the answer's scores follow another formula.
+        corpus: What is stored now.
+        truth: As `Truth.truth`; None where the answer's scores follow another formula.
         mode: Decides how a truth becomes a score.
         passing: Which chunks pass the filter.
         contract: Whether scores are those of Corral's contract, so that they can be computed.
@@ -197,12 +197,12 @@ def examine(
     """
     found = Findings(asked=1)
     ids = [one for one, _ in ranked]
-    strange = [one for one in ids if one not in material.rows]
+    strange = [one for one in ids if one not in corpus.rows]
     found.deleted = int(any(one in deleted for one in strange))
     found.unknown = int(any(one not in deleted for one in strange))
     found.repeated = int(len(set(ids)) < len(ids))
     found.rising = int(any(later > earlier for (_, earlier), (_, later) in pairwise(ranked)))
-    known = [(material.rows[one], score) for one, score in ranked if one in material.rows]
+    known = [(corpus.rows[one], score) for one, score in ranked if one in corpus.rows]
     found.violating = int(any(not passing[row] for row, _ in known))
     if truth is None:
         return found
@@ -213,27 +213,25 @@ def examine(
         found.misplaced = 1
     if len(ranked) <= k and not found.defects():
         reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
-        found.missing = int(recall(reachable, passing, ranked, k, material.rows) < 1)
+        found.missing = int(recall(reachable, passing, ranked, k, corpus.rows) < 1)
     return found
 
 
-def examine_own(
-    ranked: Ranked, own: int, material: Material, truth: NDArray[np.float64]
-) -> Findings:
+def examine_own(ranked: Ranked, own: int, corpus: Corpus, truth: NDArray[np.float64]) -> Findings:
     """Return what the answer to a stored embedding shows: its own chunk has to come first.
 
     Args:
         ranked: The answer, asked for 10.
         own: The chunk's row.
-        material: What is stored.
+        corpus: What is stored.
         truth: Cosine of every chunk with the embedding; one that is equal may come first as well.
     """
     found = Findings(asked=1)
     ids = [one for one, _ in ranked]
-    first = material.rows.get(ids[0]) if ids else None
+    first = corpus.rows.get(ids[0]) if ids else None
     if first is not None and truth[first] >= truth[own] - TIE:
         return found
-    if material.chunk_ids[own] in ids:
+    if corpus.chunk_ids[own] in ids:
         found.not_own = 1
     else:
         found.missing = 1

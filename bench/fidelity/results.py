@@ -13,11 +13,12 @@ from corral.api.fusion import DEFAULT_RANKER, fuse
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
+from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import (
     AGREES,
     Findings,
+    Truth,
     Verdict,
-    Witness,
     best,
     cosines,
     examine,
@@ -25,10 +26,9 @@ from corral.bench.fidelity.checks import (
     recall,
 )
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
-from corral.bench.fidelity_answers import Answers, Asked
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import FidelityRow
-from corral.bench.speed.load_data import Material, without
+from corral.bench.speed.load_data import Corpus, without
 from corral.bench.speed.session import percent
 
 EXACT = "exact"
@@ -38,20 +38,20 @@ ALIKE = 0.99
 SAME_SCORE = 1e-3
 
 
-def fidelity_rows(material: Material, systems: Sequence[Answers]) -> list[FidelityRow]:
+def fidelity_rows(corpus: Corpus, systems: Sequence[Answers]) -> list[FidelityRow]:
     """Return a row for each system against brute force, and for each pair of systems."""
     most = max((len(a.found) for s in systems for a in s.answers), default=0)
-    witness = Witness(material, most)
+    truths = Truth(corpus, most)
     verdicts: dict[tuple[str, str], Findings] = {}
     rows = []
     for system in systems:
-        found = {mode: _findings(system, mode, witness) for mode in _modes(system)}
+        found = {mode: _findings(system, mode, truths) for mode in _modes(system)}
         verdicts |= {(system.system, mode): findings for mode, findings in found.items()}
         for asked in system.answers:
             if not asked.after_deletion:
-                rows.append(_against_exact(system, asked, witness, found[asked.mode]))
+                rows.append(_against_exact(system, asked, truths, found[asked.mode]))
     for one, other in combinations(systems, 2):
-        rows += _pair(one, other, material, verdicts)
+        rows += _pair(one, other, corpus, verdicts)
     return rows
 
 
@@ -59,79 +59,75 @@ def _modes(system: Answers) -> list[str]:
     return list(dict.fromkeys(asked.mode for asked in system.answers))
 
 
-def _findings(system: Answers, mode: str, witness: Witness) -> Findings:
+def _findings(system: Answers, mode: str, truths: Truth) -> Findings:
     """Return what all answers of a mode show together."""
     total = Findings()
-    material = witness.material
+    corpus = truths.corpus
     for asked in (asked for asked in system.answers if asked.mode == mode):
         if asked.after_deletion:
-            left = without(material, [material.rows[one] for one in system.deleted])
-            after = Witness(left, len(asked.found))
+            left = without(corpus, [corpus.rows[one] for one in system.deleted])
+            after = Truth(left, len(asked.found))
             total += _examine_all(system, asked, after, system.deleted)
         else:
-            total += _examine_all(system, asked, witness, ())
+            total += _examine_all(system, asked, truths, ())
     if mode == SearchMode.VECTOR.value and system.own:
-        own = [material.rows[one] for one in system.own]
-        truths = cosines(material, material.embeddings[own])
-        for row, truth, ranked in zip(own, truths, system.own.values(), strict=True):
-            total += examine_own(ranked, row, material, truth)
+        own = [corpus.rows[one] for one in system.own]
+        near = cosines(corpus, corpus.embeddings[own])
+        for row, truth, ranked in zip(own, near, system.own.values(), strict=True):
+            total += examine_own(ranked, row, corpus, truth)
     return total
 
 
-def _examine_all(
-    system: Answers, asked: Asked, witness: Witness, deleted: Sequence[str]
-) -> Findings:
-    mode, material = SearchMode(asked.mode), witness.material
-    passing = material.passing(asked.selectivity)
+def _examine_all(system: Answers, asked: Round, truths: Truth, deleted: Sequence[str]) -> Findings:
+    mode, corpus = SearchMode(asked.mode), truths.corpus
+    passing = corpus.passing(asked.selectivity)
     total = Findings()
     for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, witness, number)
+        truth = _comparable(system, mode, truths, number)
         found = examine(
             ranked,
             asked.k,
-            material,
+            corpus,
             truth,
             mode,
             passing=passing,
             contract=system.contract,
             deleted=deleted,
         )
-        if asked.selectivity is not None and _is_short(system, asked, number, witness):
+        if asked.selectivity is not None and _is_short(system, asked, number, truths):
             found.short, found.missing = 1, 0
         total += found
     return total
 
 
 def _comparable(
-    system: Answers, mode: SearchMode, witness: Witness, number: int
+    system: Answers, mode: SearchMode, truths: Truth, number: int
 ) -> NDArray[np.float64] | None:
     """Return the truth that an answer's scores follow; None where they follow another formula."""
     if mode is SearchMode.VECTOR or (mode is SearchMode.KEYWORD and system.contract):
-        return witness.truth(mode, number)
+        return truths.truth(mode, number)
     return None
 
 
-def _is_short(system: Answers, asked: Asked, number: int, witness: Witness) -> bool:
+def _is_short(system: Answers, asked: Round, number: int, truths: Truth) -> bool:
     """Say whether a filtered answer has too few hits, where an unfiltered one has enough."""
     plain = system.by_key().get((asked.mode, None, asked.k, False))
     if plain is None or len(plain.found[number]) < asked.k:
         return False
-    passing = witness.material.passing(asked.selectivity)
+    passing = truths.corpus.passing(asked.selectivity)
     if asked.mode == SearchMode.VECTOR.value:
         reachable = int(passing.sum())
     elif asked.mode == SearchMode.KEYWORD.value and system.contract:
-        reachable = int((passing & (witness.truth(SearchMode.KEYWORD, number) > 0)).sum())
+        reachable = int((passing & (truths.truth(SearchMode.KEYWORD, number) > 0)).sum())
     else:
         return False
     return len(asked.found[number]) < min(asked.k, reachable)
 
 
-def _against_exact(
-    system: Answers, asked: Asked, witness: Witness, findings: Findings
-) -> FidelityRow:
-    mode, material = SearchMode(asked.mode), witness.material
-    exact = [_exact(witness, mode, n, asked) for n in range(len(asked.found))]
-    shares = list(_recalls(system, asked, witness))
+def _against_exact(system: Answers, asked: Round, truths: Truth, findings: Findings) -> FidelityRow:
+    mode, corpus = SearchMode(asked.mode), truths.corpus
+    exact = [_exact(truths, mode, n, asked) for n in range(len(asked.found))]
+    shares = list(_recalls(system, asked, truths))
     own_scores = mode is SearchMode.VECTOR or system.contract
     compared = _compared(asked, exact, scores=own_scores)
     verdict: Verdict = findings.verdict
@@ -143,8 +139,8 @@ def _against_exact(
         backend=system.system,
         reference=EXACT,
         mode=asked.mode,
-        data_set=labeled(material.name, asked.selectivity),
-        size=len(material.texts),
+        data_set=labeled(corpus.name, asked.selectivity),
+        size=len(corpus.texts),
         k=asked.k,
         n_queries=len(asked.found),
         recall_vs_exact=bootstrap(shares) if shares else None,
@@ -154,17 +150,17 @@ def _against_exact(
     )
 
 
-def _recalls(system: Answers, asked: Asked, witness: Witness) -> Iterator[float]:
-    mode, rows = SearchMode(asked.mode), witness.material.rows
-    passing = witness.material.passing(asked.selectivity)
+def _recalls(system: Answers, asked: Round, truths: Truth) -> Iterator[float]:
+    mode, rows = SearchMode(asked.mode), truths.corpus.rows
+    passing = truths.corpus.passing(asked.selectivity)
     for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, witness, number)
+        truth = _comparable(system, mode, truths, number)
         if truth is not None:
             reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
             yield recall(reachable, passing, ranked, asked.k, rows)
 
 
-def _compared(asked: Asked, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
+def _compared(asked: Round, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
     """Return the fields of a row that compare two lists of answers."""
     pairs = list(zip(asked.found, other, strict=True))
     ids = [([i for i, _ in a], [i for i, _ in b]) for a, b in pairs]
@@ -181,22 +177,22 @@ def _compared(asked: Asked, other: Sequence[Ranked], *, scores: bool) -> dict[st
     return found
 
 
-def _exact(witness: Witness, mode: SearchMode, number: int, asked: Asked) -> Ranked:
+def _exact(truths: Truth, mode: SearchMode, number: int, asked: Round) -> Ranked:
     """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
-    passing = witness.material.passing(asked.selectivity)
+    passing = truths.corpus.passing(asked.selectivity)
     if mode is not SearchMode.HYBRID:
-        return [(i, s) for i, s, _ in _leg(witness, mode, number, passing, asked.k)]
+        return [(i, s) for i, s, _ in _leg(truths, mode, number, passing, asked.k)]
     size = DEFAULT_RANKER.leg_size(asked.k)
-    vector = _leg(witness, SearchMode.VECTOR, number, passing, size)
-    keyword = _leg(witness, SearchMode.KEYWORD, number, passing, size)
+    vector = _leg(truths, SearchMode.VECTOR, number, passing, size)
+    keyword = _leg(truths, SearchMode.KEYWORD, number, passing, size)
     fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, asked.k)
     return [(hit.chunk_id, hit.score) for hit in fused]
 
 
 def _leg(
-    witness: Witness, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
+    truths: Truth, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
 ) -> list[tuple[str, float, float]]:
-    truth, ids = witness.truth(mode, number), witness.material.chunk_ids
+    truth, ids = truths.truth(mode, number), truths.corpus.chunk_ids
     able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
     _, least = best(truth, able, k)
     rows = np.flatnonzero(able & (truth >= least))
@@ -206,7 +202,7 @@ def _leg(
 
 
 def _pair(
-    one: Answers, other: Answers, material: Material, found: dict[tuple[str, str], Findings]
+    one: Answers, other: Answers, corpus: Corpus, found: dict[tuple[str, str], Findings]
 ) -> list[FidelityRow]:
     """Return how far two systems agree with each other, round by round."""
     rows = []
@@ -225,8 +221,8 @@ def _pair(
                 backend=one.system,
                 reference=other.system,
                 mode=asked.mode,
-                data_set=labeled(material.name, asked.selectivity),
-                size=len(material.texts),
+                data_set=labeled(corpus.name, asked.selectivity),
+                size=len(corpus.texts),
                 k=asked.k,
                 n_queries=len(asked.found),
                 verdict=verdict,
@@ -239,7 +235,7 @@ def _pair(
     return rows
 
 
-def _foreign(one: Answers, other: Answers, asked: Asked) -> str:
+def _foreign(one: Answers, other: Answers, asked: Round) -> str:
     both = one.contract and other.contract
     return "" if both or asked.mode == SearchMode.VECTOR.value else OTHER_FORMULA
 

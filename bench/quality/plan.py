@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from corral.api.errors import Conflict, InvalidRequest
-from corral.api.provider import Api
+from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, find_backends, load_peer
+from corral.bench.backends import Backend, find_backends
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.fusions import Fusion, parse_fusion
 from corral.bench.quality.metrics import measure
-from corral.bench.report.environment import DISTRIBUTION
-from corral.bench.report.report import REPORT_NAME
-from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.registry import check_config, find_spec
+from corral.bench.run import Plan, backend_key, key_of
+from corral.providers.config import RunConfig
 
 FASTEST_DOCUMENT_SECONDS = 20e-6
 FASTEST_QUERY_SECONDS = 50e-6
@@ -48,38 +43,23 @@ class Cell:
         return ":".join(part for part in parts if part)
 
 
-@dataclass(frozen=True, slots=True)
-class QualityPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityPlan(Plan):
     """A whole run.
 
     Attributes:
         sets: What is measured on.
-        backends, modes, fusions: What is measured; fusions matter in hybrid mode only.
+        fusions: Of hybrid mode.
         model: The embedding model, one that `config` serves.
         baseline: Label of the cell that the others are compared with; None takes the first.
         k: Hits asked for; 100 is what recall@100 needs.
-        seed: Of intervals and tests.
-        out: Folder of the report, the run files and the finished cells.
-        home: Data folder, where embeddings are kept between runs.
-        max_seconds: After so many, no further cell is begun, and the running one ends.
-        resume: Whether finished cells that `out` holds are taken as they are.
-        command: For the report.
     """
 
     sets: tuple[JudgedSet, ...]
-    backends: tuple[Backend, ...]
-    modes: tuple[SearchMode, ...]
     fusions: tuple[Fusion, ...]
     model: str
-    config: RunConfig
-    out: Path
-    home: Path
     baseline: str | None = None
     k: int = 100
-    seed: int = 0
-    max_seconds: float | None = None
-    resume: bool = False
-    command: str = ""
 
     def cells(self, backend: Backend) -> list[Cell]:
         """Return the cells of a backend, the same on every set."""
@@ -92,11 +72,6 @@ class QualityPlan:
             else:
                 found += [Cell(backend, mode, fusion, fusion.label) for fusion in self.fusions]
         return found
-
-    def requires(self) -> list[str]:
-        """Return the distributions of the foreign systems, whose versions count."""
-        foreign = [backend.name for backend in self.backends if backend.entry is None]
-        return [name for each in foreign for name in load_peer(each).requires]
 
     def all_cells(self) -> list[Cell]:
         """Return every cell of one set."""
@@ -113,15 +88,11 @@ def make_plan(
     modes: Sequence[str] = tuple(SearchMode),
     fusions: Sequence[str] = ("weighted",),
     model: str | None = None,
-    baseline: str | None = None,
-    k: int = 100,
     seed: int = 0,
-    max_seconds: float | None = None,
     max_documents: int | None = None,
     languages: dict[str, str] | None = None,
     split: str | None = None,
-    resume: bool = False,
-    command: str = "",
+    **options: Any,
 ) -> QualityPlan:
     """Return a checked plan; nothing has been started, embedded or written yet.
 
@@ -131,12 +102,13 @@ def make_plan(
         config: Whose providers are used; None takes the defaults.
         fusions: As `parse_fusion` takes them.
         model: None takes the configuration's default.
+        options: Further fields of `QualityPlan`.
 
     Raises:
         InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
-    settings = _with_hashing(config or RunConfig())
+    settings = config or RunConfig()
     plan = QualityPlan(
         sets=tuple(
             read_sets(
@@ -150,12 +122,8 @@ def make_plan(
         config=settings,
         out=out,
         home=home,
-        baseline=baseline,
-        k=k,
         seed=seed,
-        max_seconds=max_seconds,
-        resume=resume,
-        command=command,
+        **options,
     )
     _check(plan)
     return plan
@@ -163,39 +131,9 @@ def make_plan(
 
 def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, dimension: int) -> str:
     """Return a hash of everything that decides a cell's figures, versions included."""
-    entry = cell.backend.entry
-    if entry is None:
-        requires = load_peer(cell.backend.name).requires
-    else:
-        requires = find_spec(Api.VECTOR_IO, entry.provider_type).requires
-    parts = {
-        "set": judged.fingerprint(),
-        "model": [plan.model, dimension],
-        "backend": [cell.backend.name, cell.backend.address, entry and entry.model_dump()],
-        "mode": cell.mode.value,
-        "ranker": cell.fusion and cell.fusion.ranker.model_dump(mode="json"),
-        "k": plan.k,
-        "seed": plan.seed,
-        "versions": {name: _version(name) for name in (DISTRIBUTION, *requires)},
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # its backend will fail to start, and say so
-        return ""
-
-
-def _with_hashing(config: RunConfig) -> RunConfig:
-    """Add the model that needs no weights, so that a round runs everywhere."""
-    if any(entry.provider_type == "inline::hashing" for entry in config.providers.embedding):
-        return config
-    hashing = ProviderEntry(provider_id="bench-hashing", provider_type="inline::hashing")
-    embedding = [*config.providers.embedding, hashing]
-    providers = config.providers.model_copy(update={"embedding": embedding})
-    return config.model_copy(update={"providers": providers})
+    ranker = cell.fusion and cell.fusion.ranker.model_dump(mode="json")
+    data = (judged.fingerprint(), plan.model, dimension)
+    return key_of(data, backend_key(cell.backend), cell.mode.value, ranker, plan.k, plan.seed)
 
 
 def _modes(given: Sequence[str]) -> tuple[SearchMode, ...]:
@@ -224,14 +162,8 @@ def _check(plan: QualityPlan) -> None:
         raise InvalidRequest("No data set is named.", field="data")
     if not 1 <= plan.k <= 1000:
         raise InvalidRequest(f"--k is {plan.k}; it is 1 to 1000.", field="k")
-    for backend in plan.backends:
-        if backend.entry is not None:
-            check_config(Api.VECTOR_IO, backend.entry)
+    plan.check()
     labels = [cell.label for cell in plan.all_cells()]
-    if not labels:
-        raise InvalidRequest(
-            f"None of these backends has the mode {', '.join(plan.modes)}.", field="modes"
-        )
     if plan.baseline is not None and plan.baseline not in labels:
         near = difflib.get_close_matches(plan.baseline, labels, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
@@ -239,12 +171,6 @@ def _check(plan: QualityPlan) -> None:
             f"The baseline {plan.baseline!r} is not among what is measured.",
             hint=f"{meant}Measured: {', '.join(labels)}.",
             field="baseline",
-        )
-    if (plan.out / REPORT_NAME).exists() and not plan.resume:
-        raise Conflict(
-            f"{plan.out} holds a report already.",
-            hint="Give --resume to go on with it, or another --out.",
-            field="out",
         )
     _check_budget(plan)
     measure({"q": {"d": 1}}, {})  # says now, and not after an hour, that ir-measures is missing

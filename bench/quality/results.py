@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.statistics import compare, seed_of
@@ -16,7 +13,6 @@ from corral.bench.report.markup import clean
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Failure, QualityRow, Row, ShownDocument
 
-FOLDER = "cells"
 EXCERPT = 200
 """Characters of a document that a report shows: enough to see what it is about."""
 
@@ -25,44 +21,11 @@ NDCG_DEPTH = 10
 _Run = Mapping[str, Sequence[str]]
 
 
-class KeptCell(Row):
+class FinishedCell(Row):
     """A finished cell: its row, without comparison, and what the suite's checks said."""
 
     row: QualityRow
     failures: tuple[Failure, ...] = ()
-
-
-class FinishedCells:
-    """Finished cells in a run's folder, by a hash of what determines them.
-
-    Args:
-        out: The folder of the run.
-    """
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-
-    def find(self, key: str) -> KeptCell | None:
-        """Return a finished cell; None where there is none, or its files are not whole."""
-        path = self._path(key)
-        try:
-            kept = KeptCell.model_validate_json(path.read_text("utf-8"))
-        except (FileNotFoundError, ValidationError):  # of another version, or never finished
-            return None
-        run_file = kept.row.run_file
-        return kept if run_file and (self._out / run_file).exists() else None
-
-    def keep(self, key: str, row: QualityRow, failures: Sequence[Failure]) -> None:
-        """Write a finished cell, whole or not at all."""
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        cell = KeptCell(row=row, failures=tuple(failures))
-        scratch.write_text(cell.model_dump_json(), encoding="utf-8")
-        scratch.replace(path)
-
-    def _path(self, key: str) -> Path:
-        return self._out / FOLDER / f"{key}.json"
 
 
 def with_comparisons(report: Report, seed: int) -> Report:

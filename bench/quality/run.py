@@ -9,30 +9,32 @@ Foreign systems get the same chunks, texts and embeddings through their adapters
 
 from __future__ import annotations
 
-import tempfile
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from corral.api.chunks import Chunk
-from corral.api.errors import ContractViolation, CorralError, InvalidRequest
-from corral.bench.backends import Backend, Collection, Ranked, System, prepared
+from corral.api.errors import ContractViolation
+from corral.bench.backends import Backend, Collection, Ranked, System
 from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.trec import write_run
 from corral.bench.quality.checks import check_answer
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
-from corral.bench.quality.results import FinishedCells, with_comparisons, with_documents
+from corral.bench.quality.results import FinishedCell, with_comparisons, with_documents
 from corral.bench.quality.statistics import bootstrap, seed_of
-from corral.bench.report.environment import begin_report
-from corral.bench.report.report import Report, write_report
-from corral.bench.report.rows import Failure, QualityRow
+from corral.bench.report.report import Report
+from corral.bench.report.rows import QualityRow
+from corral.bench.run import (
+    Advance,
+    Finished,
+    OutOfTime,
+    Run,
+    fill,
+    said,
+)
+from corral.bench.speed.load import clocked
 
-Advance = Callable[[int, int], None]
-"""Called with the cells and the work that a step did, as `work_of` counts them."""
-
-ADD_BATCH = 500
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 """About a millisecond each, for the estimate of the time that is left."""
 
@@ -65,118 +67,82 @@ async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: 
         ProviderError: The embedding model failed.
     """
     async with Embedding.opened(plan.config, plan.home, plan.model) as embedding:
-        run = _Run(plan, embedding, advance)
+        run = _QualityRun(plan, embedding, advance)
         try:
             for judged in plan.sets:
                 await run.measure_set(judged)
         finally:  # what is finished has its comparisons after an interruption, too
             whole = with_comparisons(run.report, plan.seed)
             run.report = with_documents(whole, plan.sets, plan.out)
-            write_report(run.report, plan.out)
-    if plan.max_seconds is not None and run.out_of_time and not run.report.quality:
-        raise InvalidRequest(
-            f"--max-seconds {plan.max_seconds:g} was too small for one measurement.",
-            hint="What was embedded is kept: with more time the same run gets further.",
-            field="max_seconds",
-        )
-    run.report = run.report.done()
-    write_report(run.report, plan.out)
-    return run.report
+            run.save()
+    hint = "What was embedded is kept: with more time the same run gets further."
+    return run.finish(run.report.quality, hint)
 
 
-class _OutOfTime(Exception):
-    """The budget is used up."""
-
-
-class _Run:
-    """A run under way: the report so far, and the time that is left."""
+class _QualityRun(Run):
+    """A run under way, with the embedding model."""
 
     def __init__(self, plan: QualityPlan, embedding: Embedding, advance: Advance) -> None:
+        baseline = plan.baseline or plan.all_cells()[0].label
+        dimension = embedding.info.dimension
+        about = {"embedding_model": plan.model, "embedding_dimension": dimension}
+        super().__init__(plan, advance, baseline=baseline, **about)
         self.plan = plan
-        self.out_of_time = False
-        self.report = begin_report(plan.command, plan.seed, plan.requires()).model_copy(
-            update={
-                "embedding_model": plan.model,
-                "embedding_dimension": embedding.info.dimension,
-                "baseline": plan.baseline or plan.all_cells()[0].label,
-            }
-        )
         self._embedding = embedding
-        self._advance = advance
-        self._finished = FinishedCells(plan.out)
-        self._ends = time.monotonic() + (plan.max_seconds or float("inf"))
+        self._finished = Finished(plan, FinishedCell)
 
     async def measure_set(self, judged: JudgedSet) -> None:
         """Measure one set on all backends."""
-        self.report = self.report.with_rows(judged.row())
-        waiting = [(b, self._not_kept(judged, b)) for b in self.plan.backends]
+        self.add(judged.row())
+        waiting = [(b, self._unfinished(judged, b)) for b in self.plan.backends]
         if not any(cells for _, cells in waiting):
             return
         try:
-            embedded = await self._embedding.embed(judged, self._embedded)
-        except _OutOfTime:
+            embedded = await self._embedding.embed(
+                judged, lambda texts: self.step("embed", texts * EMBED_WORK)
+            )
+        except OutOfTime:
             for backend, _ in waiting:
-                self._fail(backend, "budget", "No time was left after embedding.", judged)
+                self.fail(backend, "budget", "No time was left after embedding.", judged.name)
             return
+        collection = Collection(judged.name, self._embedding.info.dimension, judged.language)
         for backend, cells in waiting:
             if cells:
-                await self._measure_backend(backend, embedded, cells)
+                await self.on(backend, collection, partial(self._measure, cells, embedded))
 
-    async def _measure_backend(
-        self, backend: Backend, embedded: EmbeddedSet, cells: list[Cell]
-    ) -> None:
-        judged, stage = embedded.judged, "start"
-        collection = Collection(judged.name, self._embedding.info.dimension, judged.language)
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            try:
-                self._check_time()
-                async with prepared(backend, Path(folder), collection) as system:
-                    stage = "ingest"
-                    await self._fill(system, embedded)
-                    stage = "search"
-                    for cell in cells:
-                        await self._measure_cell(system, cell, embedded)
-                    stage = "close"
-            except _OutOfTime:
-                self._fail(backend, "budget", "No time was left for all of it.", judged)
-            except Exception as error:  # noqa: BLE001 - whatever a backend raises is its own row
-                self._fail(backend, stage, said(error), judged)
-
-    async def _fill(self, system: System, embedded: EmbeddedSet) -> None:
-        """Store the documents, each as one chunk."""
+    async def _measure(self, cells: list[Cell], embedded: EmbeddedSet, system: System) -> None:
+        """Store the documents, each as one chunk, and measure the cells."""
         chunks = [
             Chunk(chunk_id=key, content=text)
             for key, text in zip(embedded.judged.documents, embedded.contents, strict=True)
         ]
-        for start in range(0, len(chunks), ADD_BATCH):
-            self._check_time()
-            part = slice(start, start + ADD_BATCH)
-            await system.add(chunks[part], embedded.documents[part])
-            self._advance(0, len(chunks[part]) * ADD_WORK)
-        await system.build()
+        await fill(system, chunks, embedded.documents, self.step)
+        for cell in cells:
+            await self._measure_cell(system, cell, embedded)
+        self.stage = "close"
 
     async def _measure_cell(self, system: System, cell: Cell, embedded: EmbeddedSet) -> None:
         """Ask all queries in one mode, and keep what was found as a row."""
-        judged = embedded.judged
+        judged, mode = embedded.judged, cell.label.partition(":")[2]
         try:
             answers, seconds = await self._ask(system, cell, embedded)
-        except _OutOfTime:
+        except OutOfTime:
             raise
         except Exception as error:  # noqa: BLE001 - one mode may fail where the others work
             stage = "check" if isinstance(error, ContractViolation) else "search"
-            self._fail(cell.backend, stage, said(error), judged, cell)
-            self._advance(1, len(judged.queries) * QUERY_WORK)
+            self.fail(cell.backend, stage, said(error), judged.name, mode)
+            self.advance(1, len(judged.queries) * QUERY_WORK)
             return
-        failures = []
+        row, before = self._row(cell, judged, answers, seconds), len(self.report.failures)
         try:
             embedded.oracle.check_order(cell.mode, answers)
         except ContractViolation as error:
-            failures.append(_failure(cell.backend, "check", said(error), judged, cell))
-        row = self._row(cell, judged, answers, seconds)
-        self._finished.keep(self._key(judged, cell), row, failures)
-        self.report = self.report.with_rows(row, *failures)
-        write_report(self.report, self.plan.out)
-        self._advance(1, 0)
+            self.fail(cell.backend, "check", said(error), judged.name, mode)
+        self.add(row)
+        found = FinishedCell(row=row, failures=self.report.failures[before:])
+        self._finished.keep(self._key(judged, cell), found)
+        self.save()
+        self.advance(1, 0)
 
     async def _ask(
         self, system: System, cell: Cell, embedded: EmbeddedSet
@@ -187,13 +153,14 @@ class _Run:
         answers = {}
         pairs = zip(embedded.judged.queries.items(), embedded.queries, strict=True)
         for (key, text), embedding in pairs:
-            self._check_time()
-            start = time.perf_counter()
-            found = await system.search(cell.mode, text, embedding, k, ranker=ranker)
-            spent += time.perf_counter() - start
+            self.step("search")
+            seconds, found = await clocked(
+                system.search, cell.mode, text, embedding, k, ranker=ranker
+            )
+            spent += seconds
             check_answer(found, k, known)
             answers[key] = found
-            self._advance(0, QUERY_WORK)
+            self.advance(0, QUERY_WORK)
         return answers, spent
 
     def _row(
@@ -219,55 +186,19 @@ class _Run:
             run_file=path.as_posix(),
         )
 
-    def _not_kept(self, judged: JudgedSet, backend: Backend) -> list[Cell]:
+    def _unfinished(self, judged: JudgedSet, backend: Backend) -> list[Cell]:
         """Take over finished cells of an interrupted run, and return the others."""
-        cells = self.plan.cells(backend)
-        if not self.plan.resume:
-            return cells
         waiting = []
-        for cell in cells:
-            kept = self._finished.find(self._key(judged, cell))
-            if kept is None:
+        for cell in self.plan.cells(backend):
+            found = self._finished.find(self._key(judged, cell))
+            if found is None or not (self.plan.out / str(found.row.run_file)).exists():
                 waiting.append(cell)
-            else:
-                self.report = self.report.with_rows(kept.row, *kept.failures)
-                self._advance(1, len(judged.queries) * QUERY_WORK)
+                continue
+            self.add(found.row, *found.failures)
+            self.advance(1, len(judged.queries) * QUERY_WORK)
         if not waiting:
-            self._advance(0, len(judged.documents) * ADD_WORK)
+            self.advance(0, len(judged.documents) * ADD_WORK)
         return waiting
 
     def _key(self, judged: JudgedSet, cell: Cell) -> str:
         return cell_key(self.plan, judged, cell, self._embedding.info.dimension)
-
-    def _embedded(self, texts: int) -> None:
-        self._advance(0, texts * EMBED_WORK)
-        self._check_time()
-
-    def _check_time(self) -> None:
-        if time.monotonic() > self._ends:
-            self.out_of_time = True
-            raise _OutOfTime
-
-    def _fail(
-        self,
-        backend: Backend,
-        stage: str,
-        message: str,
-        judged: JudgedSet,
-        cell: Cell | None = None,
-    ) -> None:
-        self.report = self.report.with_rows(_failure(backend, stage, message, judged, cell))
-
-
-def said(error: Exception) -> str:
-    """Return what an error says to a reader of the report; foreign ones with their type."""
-    return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"
-
-
-def _failure(
-    backend: Backend, stage: str, message: str, judged: JudgedSet, cell: Cell | None
-) -> Failure:
-    mode = cell.label.partition(":")[2] if cell else None
-    return Failure(
-        backend=backend.name, stage=stage, message=message, data_set=judged.name, mode=mode
-    )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 from corral.bench.report.rows import Comparison, Estimate
 
@@ -21,8 +22,7 @@ SAME = 0.01
 _POWER_80 = 2.80
 """z(0.975) + z(0.80): what a difference must be, in standard errors, to be found in 4 of 5 runs."""
 _BLOCK = 2_000_000
-_WHOLE = 13
-"""Up to 13 queries all 2^n sign patterns are fewer than `PERMUTATIONS`, and the test is exact."""
+"""Numbers that are drawn at once."""
 
 
 def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
@@ -36,15 +36,18 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
             which means that nothing is known.
     """
     data = np.asarray(values, np.float64)
-    means = np.empty(RESAMPLES)
-    rng = np.random.default_rng(seed)
-    step = max(1, _BLOCK // data.size)
-    for start in range(0, RESAMPLES, step):
-        rows = min(step, RESAMPLES - start)
-        means[start : start + rows] = data[rng.integers(0, data.size, (rows, data.size))].mean(1)
-    low, high = np.quantile(means, [0.025, 0.975])
     mean = float(data.mean())
-    return Estimate(mean=mean, low=min(mean, float(low)), high=max(mean, float(high)))
+    if data.size == 1:
+        return Estimate(mean=mean, low=mean, high=mean)
+    found = stats.bootstrap(
+        (data,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        batch=max(1, _BLOCK // data.size),
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return Estimate(mean=mean, low=min(mean, float(found.low)), high=max(mean, float(found.high)))
 
 
 def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
@@ -52,9 +55,9 @@ def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
 
     If both systems were the same, each difference could as well have the other sign. p is the
     share of sign patterns whose mean is at least as far from 0 as the one observed: over all
-    patterns where they are few, otherwise over the observed one and `PERMUTATIONS` random ones, so
-    that p is never 0. Smucker, Allan and Carterette, "A Comparison of Statistical Significance
-    Tests for Information Retrieval Evaluation", CIKM 2007, section 3.2.
+    patterns where they are at most `PERMUTATIONS` (13 queries), otherwise over the observed one and
+    so many random ones, so that p is never 0. Smucker, Allan and Carterette, "A Comparison of
+    Statistical Significance Tests for Information Retrieval Evaluation", CIKM 2007, section 3.2.
 
     Args:
         differences: One finite number per query.
@@ -62,19 +65,17 @@ def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
     """
     data = np.asarray(differences, np.float64)
     data = data[data != 0]  # a zero has no sign and changes no mean
-    observed = abs(float(data.sum())) * (1 - 1e-12)  # sums of one pattern may differ by rounding
-    if data.size == 0:
+    if data.size < 2:  # of one sign pattern or two, all are as extreme
         return 1.0
-    if data.size <= _WHOLE:
-        patterns = (np.arange(2**data.size)[:, None] >> np.arange(data.size)) & 1
-        return float(np.mean(np.abs((1 - 2 * patterns) @ data) >= observed))
-    rng = np.random.default_rng(seed)
-    step, extreme = max(1, _BLOCK // data.size), 0
-    for start in range(0, PERMUTATIONS, step):
-        rows = min(step, PERMUTATIONS - start)
-        signs = 1 - 2 * rng.integers(0, 2, (rows, data.size), dtype=np.int8)
-        extreme += int(np.count_nonzero(np.abs(signs @ data) >= observed))
-    return (extreme + 1) / (PERMUTATIONS + 1)
+    found = stats.permutation_test(
+        (data,),
+        np.sum,
+        permutation_type="samples",
+        n_resamples=PERMUTATIONS,
+        batch=max(1, _BLOCK // data.size),
+        rng=np.random.default_rng(seed),
+    )
+    return float(found.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

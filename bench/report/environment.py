@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+import psutil
+
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Hardware
 
@@ -54,7 +56,7 @@ def hardware() -> Hardware:
     return Hardware(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
-        memory_mib=_memory_mib(),
+        memory_mib=psutil.virtual_memory().total // 2**20,
         system=f"{platform.system()} {platform.release()}",
         threads={name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
     )
@@ -68,9 +70,3 @@ def _cpu() -> str:
         if named:
             return named.group(1).strip()
     return platform.processor() or platform.machine()
-
-
-def _memory_mib() -> int | None:
-    if "SC_PHYS_PAGES" not in getattr(os, "sysconf_names", {}):
-        return None
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20

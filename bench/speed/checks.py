@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.words import Words
-from corral.bench.speed.load_data import Material
+from corral.bench.speed.load_data import Corpus
 
 LEAST = 0.9
 TIE = 1e-5
@@ -31,17 +31,17 @@ CHECKED = 50
 
 
 class SpeedChecks:
-    """The truth about the first questions of some material.
+    """The truth about the first questions of some corpus.
 
     Args:
-        material: What is stored and asked.
+        corpus: What is stored and asked.
         k: Hits asked for.
     """
 
-    def __init__(self, material: Material, k: int) -> None:
-        self._material = material
+    def __init__(self, corpus: Corpus, k: int) -> None:
+        self._corpus = corpus
         self._k = k
-        self.number = min(CHECKED, len(material.questions))
+        self.number = min(CHECKED, len(corpus.questions))
 
     def right(
         self, mode: SearchMode, selectivity: float | None, answers: Sequence[Sequence[str]]
@@ -53,7 +53,7 @@ class SpeedChecks:
             selectivity: Of the filter.
             answers: Chunk ids for each of the first questions.
         """
-        passing = self._material.passing(selectivity)
+        passing = self._corpus.passing(selectivity)
         shares = [
             self._share(self._gains(mode, number, passing), found)
             for number, found in enumerate(answers)
@@ -63,7 +63,7 @@ class SpeedChecks:
     def _share(self, gains: NDArray[np.float64], found: Sequence[str]) -> float:
         highest = np.partition(gains, -self._k)[-self._k :] if len(gains) > self._k else gains
         possible = float(highest.sum())
-        rows = {self._material.rows[one] for one in found if one in self._material.rows}
+        rows = {self._corpus.rows[one] for one in found if one in self._corpus.rows}
         reached = sum(sorted((float(gains[row]) for row in rows), reverse=True)[: self._k])
         return reached / possible if possible > 0 else 1.0
 
@@ -90,13 +90,13 @@ class SpeedChecks:
 
     @cached_property
     def _cosines(self) -> NDArray[np.float64]:
-        asked = self._material.asked[: self.number]
-        return np.asarray(asked @ self._material.embeddings.T, np.float64)
+        asked = self._corpus.asked[: self.number]
+        return np.asarray(asked @ self._corpus.embeddings.T, np.float64)
 
     @cached_property
     def _scores(self) -> list[NDArray[np.float64]]:
-        words = Words.of(self._material.texts, self._material.language)
-        return [words.scores(text) for text in self._material.questions[: self.number]]
+        words = Words.of(self._corpus.texts, self._corpus.language)
+        return [words.scores(text) for text in self._corpus.questions[: self.number]]
 
 
 def _best(values: NDArray[np.float64]) -> NDArray[np.bool_]:

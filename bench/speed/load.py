@@ -120,7 +120,7 @@ async def run_load(system: System, questions: Sequence[Question], load: Load, fi
 
     Args:
         system: Filled and warm.
-        questions: Asked one after the other, from number `first` on, over and over.
+        questions: Round one after the other, from number `first` on, over and over.
         load: How.
         first: Rounds begin at different questions, so that none is asked in every round only.
 

@@ -1,6 +1,6 @@
 """What speed and fidelity are measured on: chunks with embeddings, questions, and the truth.
 
-A `Material` is made from seeded data or from a judged set with cached embeddings. It can be written
+A `Corpus` is made from seeded data or from a judged set with cached embeddings. It can be written
 to a folder, from which a worker process reads one batch at a time, so that the memory that is
 measured there is the backend's.
 """
@@ -32,7 +32,7 @@ _EMBEDDINGS, _TEXTS, _QUESTIONS, _ABOUT = "rows.npy", "texts.jsonl", "asked.npy"
 
 
 @dataclass(frozen=True)
-class Material:
+class Corpus:
     """Chunks and questions of one size.
 
     Attributes:
@@ -79,16 +79,14 @@ class Material:
 
     def with_embeddings(
         self, embeddings: NDArray[np.float32], asked: NDArray[np.float32]
-    ) -> Material:
+    ) -> Corpus:
         """Return the same texts with other embeddings."""
         return replace(self, embeddings=embeddings, asked=asked)
 
-    def chunks(self, start: int, end: int) -> list[Chunk]:
-        """Return the chunks of some rows."""
-        return [
-            _chunk(self.chunk_ids[n], self.texts[n], int(self.shares[n]))
-            for n in _span(start, end, len(self.texts))
-        ]
+    def chunks(self) -> list[Chunk]:
+        """Return all chunks."""
+        lines = zip(self.chunk_ids, self.texts, self.shares.tolist(), strict=True)
+        return [_chunk(*line) for line in lines]
 
     def row(self) -> DataSet:
         """Return it as a report names it."""
@@ -125,12 +123,12 @@ def share_filter(selectivity: float | None) -> dict[str, Any] | None:
     return {"type": "lt", "key": SHARE_KEY, "value": share_limit(selectivity)}
 
 
-def synthetic_material(
+def synthetic_corpus(
     size: int, dimension: int = 384, questions: int = 200, seed: int = 0
-) -> Material:
-    """Return seeded material of a size."""
+) -> Corpus:
+    """Return seeded corpus of a size."""
     made = synthetic_data(size, questions, dimension, seed)
-    return Material(
+    return Corpus(
         name=f"synthetic-{short_size(size)}",
         kind="synthetic",
         language="english",
@@ -143,7 +141,7 @@ def synthetic_material(
     )
 
 
-def judged_material(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Material:
+def judged_corpus(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Corpus:
     """Return the first documents of a judged set, in seeded order, each as one chunk.
 
     Args:
@@ -163,7 +161,7 @@ def judged_material(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> M
         )
     rows = np.random.default_rng(seed).permutation(count)[: size or count]
     ids = list(judged.documents)
-    return Material(
+    return Corpus(
         name=judged.name if size in (None, count) else f"{judged.name}-{short_size(len(rows))}",
         kind=judged.kind,
         language=judged.language,
@@ -202,26 +200,26 @@ def short_size(size: int) -> str:
     return str(size)
 
 
-def write_material(material: Material, folder: Path) -> None:
-    """Write material for workers to read with `StoredMaterial`."""
-    np.save(folder / _EMBEDDINGS, material.embeddings, allow_pickle=False)
-    np.save(folder / _QUESTIONS, material.asked, allow_pickle=False)
+def write_corpus(corpus: Corpus, folder: Path) -> None:
+    """Write corpus for workers to read with `StoredCorpus`."""
+    np.save(folder / _EMBEDDINGS, corpus.embeddings, allow_pickle=False)
+    np.save(folder / _QUESTIONS, corpus.asked, allow_pickle=False)
     with (folder / _TEXTS).open("w", encoding="utf-8") as file:
-        lines = zip(material.chunk_ids, material.texts, material.shares.tolist(), strict=True)
+        lines = zip(corpus.chunk_ids, corpus.texts, corpus.shares.tolist(), strict=True)
         file.writelines(json.dumps(line) + "\n" for line in lines)
     about = {
-        "collection": [material.name, material.embeddings.shape[1], material.language],
-        "count": len(material.texts),
-        "questions": material.questions,
+        "collection": [corpus.name, corpus.embeddings.shape[1], corpus.language],
+        "count": len(corpus.texts),
+        "questions": corpus.questions,
     }
     (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
 
-class StoredMaterial:
-    """Material in a folder, of which only the questions are in memory.
+class StoredCorpus:
+    """Corpus in a folder, of which only the questions are in memory.
 
     Args:
-        folder: As `write_material` left it.
+        folder: As `write_corpus` left it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -263,27 +261,23 @@ class StoredMaterial:
         return rows
 
 
-def without(material: Material, removed: Sequence[int]) -> Material:
-    """Return material without some rows; what is left keeps ids, texts and shares."""
-    keep = np.ones(len(material.texts), bool)
+def without(corpus: Corpus, removed: Sequence[int]) -> Corpus:
+    """Return corpus without some rows; what is left keeps ids, texts and shares."""
+    keep = np.ones(len(corpus.texts), bool)
     keep[list(removed)] = False
     rows = np.flatnonzero(keep)
     return replace(
-        material,
-        chunk_ids=[material.chunk_ids[n] for n in rows],
-        texts=[material.texts[n] for n in rows],
-        embeddings=material.embeddings[rows],
-        shares=material.shares[rows],
+        corpus,
+        chunk_ids=[corpus.chunk_ids[n] for n in rows],
+        texts=[corpus.texts[n] for n in rows],
+        embeddings=corpus.embeddings[rows],
+        shares=corpus.shares[rows],
     )
 
 
 def _chunk(chunk_id: str, text: str, share: int) -> Chunk:
     metadata = {"document_id": chunk_id, SHARE_KEY: share}
     return Chunk(chunk_id=chunk_id, content=text, metadata=metadata)
-
-
-def _span(start: int, end: int, count: int) -> range:
-    return range(start, min(end, count))
 
 
 def _shares(count: int, seed: int) -> NDArray[np.int64]:

@@ -1,9 +1,7 @@
-"""What speed and fidelity runs have in common: names, shares, material, and what is finished."""
+"""What speed and fidelity runs have in common: shares, sources and their corpus."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +9,11 @@ from pathlib import Path
 from corral.api.errors import InvalidRequest
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.bench.report.report import Report, read_report, write_report
-from corral.bench.speed.load_data import Material, judged_material, short_size, synthetic_material
-from corral.providers.config import ProviderEntry, RunConfig
+from corral.bench.report.report import Report
+from corral.bench.speed.load_data import Corpus, judged_corpus, short_size, synthetic_corpus
+from corral.providers.config import RunConfig
 
 MOST_SHARE = 1.0
-_FINISHED = "cells"
 DIMENSION = 384
 
 
@@ -60,7 +57,7 @@ class Source:
         return self.size or (len(self.judged.documents) if self.judged else 0)
 
     def key(self) -> list[object]:
-        """Return what decides the material."""
+        """Return what decides the corpus."""
         return [self.judged and self.judged.fingerprint(), self.size, self.seed, DIMENSION]
 
 
@@ -96,59 +93,20 @@ def sources(
     ]
 
 
-async def material_of(
+async def corpus_of(
     source: Source, config: RunConfig, home: Path, model: str | None, questions: int
-) -> Material:
-    """Return the material of a source; what has to be embedded is kept for later runs.
+) -> Corpus:
+    """Return the corpus of a source; what has to be embedded is kept for later runs.
 
     Raises:
         NotFound, MissingDependency, ProviderError: The embedding model is not there, or failed.
     """
     if source.judged is None:
-        return synthetic_material(source.count, DIMENSION, questions, source.seed)
+        return synthetic_corpus(source.count, DIMENSION, questions, source.seed)
     chosen = model or config.default_embedding_model
-    async with Embedding.opened(_with_hashing(config), home, chosen) as embedding:
+    async with Embedding.opened(config, home, chosen) as embedding:
         embedded = await embedding.embed(source.judged)
-    return judged_material(embedded, source.size, source.seed)
-
-
-def _with_hashing(config: RunConfig) -> RunConfig:
-    """Add the model that needs no weights, so that a run works everywhere."""
-    if any(entry.provider_type == "inline::hashing" for entry in config.providers.embedding):
-        return config
-    hashing = ProviderEntry(provider_id="bench-hashing", provider_type="inline::hashing")
-    embedding = [*config.providers.embedding, hashing]
-    return config.model_copy(
-        update={"providers": config.providers.model_copy(update={"embedding": embedding})}
-    )
-
-
-class Finished:
-    """Parts of a run that are finished, in its folder, each as a small report.
-
-    Args:
-        out: The folder of the run.
-        resume: Whether those of an interrupted run are taken over.
-    """
-
-    def __init__(self, out: Path, *, resume: bool) -> None:
-        self._folder = out / _FINISHED
-        self._resume = resume
-
-    def find(self, key: str) -> Report | None:
-        """Return a finished part; None where there is none that this Corral can read."""
-        path = self._folder / f"{key}.json"
-        if not self._resume or not path.exists():
-            return None
-        try:
-            return read_report(path)
-        except InvalidRequest:  # of another version
-            return None
-
-    def keep(self, key: str, part: Report) -> None:
-        """Write a finished part."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        write_report(part, self._folder / f"{key}.json")
+    return judged_corpus(embedded, source.size, source.seed)
 
 
 def joined(report: Report, part: Report) -> Report:
@@ -156,9 +114,3 @@ def joined(report: Report, part: Report) -> Report:
     rows = (*part.data_sets, *part.builds, *part.speed, *part.fidelity, *part.failures)
     notes = (*report.notes, *(note for note in part.notes if note not in report.notes))
     return report.with_rows(*rows).model_copy(update={"notes": notes})
-
-
-def key_of(*parts: object) -> str:
-    """Return a hash of JSON values."""
-    data = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(data.encode()).hexdigest()[:32]

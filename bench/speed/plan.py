@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from corral.api.errors import Conflict, InvalidRequest
-from corral.api.provider import Api
+from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, find_backends, load_peer
+from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
-from corral.bench.report.environment import package_versions
-from corral.bench.report.report import REPORT_NAME
+from corral.bench.run import Plan, backend_key, key_of
 from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, key_of, parse_share, sources
-from corral.bench.speed.worker import HTTP, INDEX, Contestant
+from corral.bench.speed.load_plan import Source, parse_share, sources
+from corral.bench.speed.worker import HTTP, INDEX, Entrant
 from corral.providers.config import RunConfig
-from corral.providers.registry import check_config
 
 BASELINE = "exact"
 SERVER_SIZE = 5_000
@@ -39,14 +37,14 @@ class Cell:
     concurrency: int
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedPlan:
-    """A whole run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedPlan(Plan):
+    """A whole run; the baseline is among its backends.
 
     Attributes:
-        backends: What is measured; the baseline is among them.
         sources: What is measured on.
-        modes, selectivities, concurrencies: What is asked; None is no filter.
+        selectivities: Shares of the chunks that pass a filter; None is no filter.
+        concurrencies: Questions under way at once.
         baseline: Name of the backend that ratios are made to.
         server: Whether Corral's backends are measured behind a server, too.
         k: Hits asked for.
@@ -54,40 +52,27 @@ class SpeedPlan:
             theirs.
         queries: Most questions of a cell, all rounds together.
         cell_seconds: Longest time of a cell, all rounds together.
-        seed: Of data and order.
-        model: Embedding model for judged sets; None takes the configuration's default.
-        max_seconds: After so many, no further round is begun.
     """
 
-    backends: tuple[Backend, ...]
     sources: tuple[Source, ...]
-    modes: tuple[SearchMode, ...]
     selectivities: tuple[float | None, ...]
     concurrencies: tuple[int, ...]
-    config: RunConfig
-    out: Path
-    home: Path
     baseline: str = BASELINE
     server: bool = False
     k: int = 10
     rounds: int = 3
     queries: int = 300
     cell_seconds: float = 1.0
-    seed: int = 0
-    model: str | None = None
-    max_seconds: float | None = None
-    resume: bool = False
-    command: str = ""
 
-    def contestants(self, *, served: bool) -> list[Contestant]:
+    def entrants(self, *, served: bool) -> list[Entrant]:
         """Return what is measured against each other: all backends, or each with its server."""
         if not served:
-            return [Contestant(backend) for backend in self.backends]
+            return [Entrant(backend) for backend in self.backends]
         own = [backend for backend in self.backends if backend.entry is not None]
-        return [Contestant(backend, way) for backend in own for way in (INDEX, HTTP)]
+        return [Entrant(backend, way) for backend in own for way in (INDEX, HTTP)]
 
     def cells(self, *, served: bool) -> list[Cell]:
-        """Return what every contestant is asked, as far as it can."""
+        """Return what every entrant is asked, as far as it can."""
         selectivities = (None,) if served else self.selectivities
         return [
             Cell(mode, selectivity, concurrency)
@@ -100,33 +85,20 @@ class SpeedPlan:
         """Return (source, whether behind servers): each is measured as a whole, or not at all."""
         plain = [(source, False) for source in self.sources]
         behind = [(Source(None, SERVER_SIZE, self.seed), True)]
-        return plain + (behind if self.server and self.contestants(served=True) else [])
+        return plain + (behind if self.server and self.entrants(served=True) else [])
 
     def seconds(self, source: Source, *, served: bool) -> float:
         """Return about how long a unit takes."""
-        contestants, cells = self.contestants(served=served), self.cells(served=served)
+        entrants, cells = self.entrants(served=served), self.cells(served=served)
         asked = len(cells) * self.cell_seconds * CELL_SHARE
-        return len(contestants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
+        return len(entrants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
 
     def key(self, source: Source, *, served: bool) -> str:
         """Return a hash of everything that decides a unit's figures, versions included."""
-        names = [
-            (
-                c.label,
-                c.backend.address,
-                c.backend.entry and c.backend.entry.model_dump(mode="json"),
-            )
-            for c in self.contestants(served=served)
-        ]
+        names = [(c.label, backend_key(c.backend)) for c in self.entrants(served=served)]
         settings = (self.baseline, self.k, self.rounds, self.queries, self.cell_seconds, self.seed)
         cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells(served=served)]
-        versions = package_versions(self.requires())
-        return key_of(source.key(), served, names, settings, self.model, cells, versions)
-
-    def requires(self) -> list[str]:
-        """Return the distributions of the foreign systems, whose versions count."""
-        foreign = [backend.name for backend in self.backends if backend.entry is None]
-        return [name for each in foreign for name in load_peer(each).requires]
+        return key_of(source.key(), served, names, settings, self.model, cells)
 
 
 def make_speed_plan(
@@ -142,7 +114,7 @@ def make_speed_plan(
     concurrency: Sequence[int] = (1,),
     baseline: str = BASELINE,
     max_documents: int | None = None,
-    **options: object,
+    **options: Any,
 ) -> SpeedPlan:
     """Return a checked plan; nothing has been started or written yet.
 
@@ -165,9 +137,7 @@ def make_speed_plan(
     wanted = [parse_size(size) for size in sizes]
     plan = SpeedPlan(
         backends=tuple(find_backends(names, settings)),
-        sources=tuple(
-            sources(read_sets(data), wanted, int(str(options.get("seed", 0))), max_documents)
-        ),
+        sources=tuple(sources(read_sets(data), wanted, options.get("seed", 0), max_documents)),
         modes=tuple(dict.fromkeys(map(SearchMode.parse, modes))),
         selectivities=tuple(dict.fromkeys(shares)),
         concurrencies=tuple(sorted(set(concurrency))),
@@ -175,7 +145,7 @@ def make_speed_plan(
         out=out,
         home=home,
         baseline=baseline.partition("=")[0],
-        **options,  # type: ignore[arg-type]  # the command line's own, checked by it
+        **options,
     )
     _check(plan)
     return plan
@@ -194,20 +164,10 @@ def _check(plan: SpeedPlan) -> None:
         raise InvalidRequest(
             f"--concurrency holds numbers from 1 to {MOST_CONCURRENCY}.", field="concurrency"
         )
-    if not any(mode in backend.modes for backend in plan.backends for mode in plan.modes):
-        raise InvalidRequest("None of these backends has such a mode.", field="modes")
-    for backend in plan.backends:
-        if backend.entry is not None:
-            check_config(Api.VECTOR_IO, backend.entry)
     if plan.max_seconds is not None and plan.max_seconds < LEAST_SECONDS:
         raise InvalidRequest(
             f"--max-seconds {plan.max_seconds:g} is too small for one measurement: starting takes "
             f"{LEAST_SECONDS:g} s.",
             field="max_seconds",
         )
-    if (plan.out / REPORT_NAME).exists() and not plan.resume:
-        raise Conflict(
-            f"{plan.out} holds a report already.",
-            hint="Give --resume to go on with it, or another --out.",
-            field="out",
-        )
+    plan.check()

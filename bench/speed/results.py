@@ -10,17 +10,17 @@ import numpy as np
 from corral.bench.backends import load_peer
 from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import BlockingSystem, Timed
-from corral.bench.speed.load_data import Material
+from corral.bench.speed.load_data import Corpus
 from corral.bench.speed.plan import Cell
-from corral.bench.speed.session import Ready, Weight
-from corral.bench.speed.worker import Contestant
+from corral.bench.speed.session import Footprint, Ready
+from corral.bench.speed.worker import Entrant
 
 MOST_SAMPLES = 1000
 
 
 @dataclass
 class Measured:
-    """What is known of one contestant so far.
+    """What is known of one entrant so far.
 
     Attributes:
         inserts: (chunks, seconds) of each tenth.
@@ -29,11 +29,11 @@ class Measured:
         rounds: By cell, what each round brought.
     """
 
-    contestant: Contestant
+    entrant: Entrant
     remote: bool
     inserts: list[tuple[int, float]] = field(default_factory=list)
     ready: Ready | None = None
-    weight: Weight | None = None
+    footprint: Footprint | None = None
     right: dict[tuple[str, float | None], float] = field(default_factory=dict)
     failed: set[tuple[str, float | None]] = field(default_factory=set)
     rounds: dict[Cell, list[Timed]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Measured:
     @property
     def deferred(self) -> bool:
         """Whether its inserts are stored when it is built."""
-        backend = self.contestant.backend
+        backend = self.entrant.backend
         kind = None if backend.entry else load_peer(backend.name)
         return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred
 
@@ -54,30 +54,30 @@ class Measured:
         return sum(count for count, _ in self.inserts) / seconds if seconds else None
 
 
-def build_row(one: Measured, base: Measured | None, material: Material) -> BuildRow:
+def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
     """Return what storing took."""
     rates = [count / seconds for count, seconds in one.inserts if seconds and not one.deferred]
-    weight = None if one.remote else one.weight
+    footprint = None if one.remote else one.footprint
     ratio = one.rate / base.rate if base and base.rate and one.rate else None
     return BuildRow(
-        backend=one.contestant.backend.name,
-        data_set=material.name,
-        size=len(material.texts),
-        dimension=material.embeddings.shape[1],
+        backend=one.entrant.backend.name,
+        data_set=corpus.name,
+        size=len(corpus.texts),
+        dimension=corpus.embeddings.shape[1],
         insert_rate=one.rate,
         first_tenth_rate=rates[0] if rates else None,
         last_tenth_rate=rates[-1] if rates else None,
         build_seconds=one.ready.build_seconds if one.ready else None,
         seconds_until_searchable=one.ready.searchable_seconds if one.ready else None,
-        memory_mib=weight.memory_mib if weight else None,
-        disk_mib=weight.disk_mib if weight else None,
-        baseline=base.contestant.backend.name if base and ratio else None,
+        memory_mib=footprint.memory_mib if footprint else None,
+        disk_mib=footprint.disk_mib if footprint else None,
+        baseline=base.entrant.backend.name if base and ratio else None,
         ratio=ratio,
     )
 
 
 def speed_rows(
-    one: Measured, base: Measured | None, material: Material, k: int, label: str
+    one: Measured, base: Measured | None, corpus: Corpus, k: int, label: str
 ) -> list[SpeedRow]:
     """Return a row for every cell that was measured; `label` names the baseline."""
     rows = []
@@ -90,10 +90,10 @@ def speed_rows(
         right = one.right.get((cell.mode.value, cell.selectivity))
         rows.append(
             SpeedRow(
-                backend=one.contestant.backend.name,
-                data_set=material.name,
+                backend=one.entrant.backend.name,
+                data_set=corpus.name,
                 mode=cell.mode.value,
-                size=len(material.texts),
+                size=len(corpus.texts),
                 selectivity=cell.selectivity,
                 concurrency=cell.concurrency,
                 k=k,
@@ -106,14 +106,14 @@ def speed_rows(
                 recall_vs_exact=right if cell.mode.value == "vector" else None,
                 baseline=label if ratio is not None else None,
                 ratio=ratio,
-                variant=one.contestant.variant,
+                variant=one.entrant.variant,
             )
         )
     return rows
 
 
 def overheads(found: Mapping[str, Sequence[SpeedRow]]) -> list[str]:
-    """Return what a server adds to each backend, in words, from rows by contestant label."""
+    """Return what a server adds to each backend, in words, from rows by entrant label."""
     notes = []
     for label, rows in found.items():
         if not label.endswith(" http"):

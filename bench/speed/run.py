@@ -10,14 +10,12 @@ questions come first and do not count; their answers say whether the system answ
 
 from __future__ import annotations
 
-import time
-
-from corral.api.errors import InvalidRequest
 from corral.bench.report.environment import begin_report
-from corral.bench.report.report import Report, write_report
-from corral.bench.speed.load_plan import Finished, joined
+from corral.bench.report.report import Report
+from corral.bench.run import Advance, Finished, Run
+from corral.bench.speed.load_plan import joined
 from corral.bench.speed.plan import SpeedPlan
-from corral.bench.speed.unit import Advance, Unit
+from corral.bench.speed.unit import Unit
 
 
 async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None) -> Report:
@@ -30,29 +28,19 @@ async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None
         InvalidRequest: The budget ended before anything was measured.
         NotFound, MissingDependency, ProviderError: Judged data could not be embedded.
     """
-    report = begin_report(plan.command, plan.seed, plan.requires()).model_copy(
-        update={"baseline": plan.baseline, "embedding_model": plan.model}
-    )
-    finished = Finished(plan.out, resume=plan.resume)
-    ends = time.monotonic() + (plan.max_seconds or float("inf"))
+    run = Run(plan, advance, baseline=plan.baseline, embedding_model=plan.model)
+    finished = Finished(plan, Report)
     for source, served in plan.units():
         key = plan.key(source, served=served)
         part = finished.find(key)
         if part is None:
-            unit = Unit(plan, source, served, ends, advance)
+            unit = Unit(plan, source, served, run.ends, advance)
             part = await unit.measure(begin_report(plan.command, plan.seed))
             if not any(failure.stage == "budget" for failure in part.failures):
                 finished.keep(key, part)
         else:
             advance(0, round(plan.seconds(source, served=served) * 100))
-        report = joined(report, part)
-        write_report(report, plan.out)
+        run.report = joined(run.report, part)
+        run.save()
         advance(1, 0)
-    if plan.max_seconds is not None and not report.speed and time.monotonic() > ends:
-        raise InvalidRequest(
-            f"--max-seconds {plan.max_seconds:g} was too small for one measurement.",
-            field="max_seconds",
-        )
-    report = report.done()
-    write_report(report, plan.out)
-    return report
+    return run.finish(run.report.speed)

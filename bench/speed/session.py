@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import psutil
+
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import System
 from corral.bench.speed.load import Load, Question, Timed, clocked, run_load
-from corral.bench.speed.load_data import StoredMaterial, share_filter
+from corral.bench.speed.load_data import StoredCorpus, share_filter
 
 BATCH = 500
 """Chunks that are stored in one call."""
@@ -38,14 +40,11 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
-    """Growth of this process with its children since before the start, and the folder, in MiB.
+class Footprint:
+    """Growth of this process with its children since before the start, and the folder, in MiB."""
 
-    None where it cannot be known: on a system without /proc.
-    """
-
-    memory_mib: float | None
-    disk_mib: float | None
+    memory_mib: float
+    disk_mib: float
 
 
 class Session:
@@ -53,26 +52,25 @@ class Session:
 
     Args:
         system: Not yet prepared.
-        material: What it gets.
+        corpus: What it gets.
     """
 
-    def __init__(self, system: System, material: StoredMaterial) -> None:
+    def __init__(self, system: System, corpus: StoredCorpus) -> None:
         self._system = system
-        self._material = material
+        self._corpus = corpus
         self._before = memory_mib()
         self._questions = [
-            Question(text, row)
-            for text, row in zip(material.questions, material.asked, strict=True)
+            Question(text, row) for text, row in zip(corpus.questions, corpus.asked, strict=True)
         ]
 
     async def prepare(self) -> None:
         """Start the system with an empty collection."""
-        await self._system.prepare(self._material.collection)
+        await self._system.prepare(self._corpus.collection)
 
     async def add(self, start: int, end: int) -> float:
         """Store the chunks of some rows, and return the seconds spent in the system's own calls."""
         spent = 0.0
-        for chunks, rows in self._material.batches(BATCH, start, end):
+        for chunks, rows in self._corpus.batches(BATCH, start, end):
             seconds, _ = await clocked(self._system.add, chunks, rows)
             spent += seconds
         return spent
@@ -82,7 +80,7 @@ class Session:
         begin = time.perf_counter()
         await self._system.build()
         built = time.perf_counter() - begin
-        chunk, row = self._material.last()
+        chunk, row = self._corpus.last()
         mode = SearchMode.VECTOR
         if mode not in self._system.modes:
             mode = SearchMode.KEYWORD
@@ -116,31 +114,24 @@ class Session:
         """Ask a round of questions."""
         return await run_load(self._system, self._questions, load, first)
 
-    async def weigh(self) -> Weight:
+    async def footprint(self) -> Footprint:
         """Return what the system takes now."""
-        now = memory_mib()
-        grown = None if now is None or self._before is None else max(0.0, now - self._before)
-        return Weight(grown, folder_mib(self._system.folder))
+        grown = max(0.0, memory_mib() - self._before)
+        return Footprint(grown, folder_mib(self._system.folder))
 
     async def close(self) -> None:
         """End the system."""
         await self._system.close()
 
 
-def memory_mib() -> float | None:
-    """Return the resident memory of this process and its children; None without /proc."""
-    proc = Path("/proc")
-    if not (proc / "self" / "statm").exists():
-        return None
-    family, pages = [os.getpid()], 0
-    children = _children(proc)
+def memory_mib() -> float:
+    """Return the resident memory of this process and its children."""
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    total = 0
     for process in family:
-        family += children.get(process, [])
-        try:
-            pages += int((proc / str(process) / "statm").read_text().split()[1])
-        except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            continue
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+        with suppress(psutil.NoSuchProcess):  # ended meanwhile
+            total += process.memory_info().rss
+    return total / 2**20
 
 
 def folder_mib(folder: Path) -> float:
@@ -154,17 +145,6 @@ def folder_mib(folder: Path) -> float:
         blocks = getattr(status, "st_blocks", None)
         total += status.st_size if blocks is None else blocks * 512
     return total / 2**20
-
-
-def _children(proc: Path) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for stat in proc.glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    return found
 
 
 def percent(selectivity: float | None) -> str:

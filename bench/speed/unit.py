@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,11 @@ import numpy as np
 from corral.bench.backends import Backend, load_peer
 from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, Failure, SpeedRow
+from corral.bench.run import NO_TIME, Advance, OutOfTime
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
-from corral.bench.speed.load_data import Material, share_filter, write_material
-from corral.bench.speed.load_plan import Source, material_of
+from corral.bench.speed.load_data import Corpus, share_filter, write_corpus
+from corral.bench.speed.load_plan import Source, corpus_of
 from corral.bench.speed.plan import (
     CELL_SHARE,
     INSERTS_PER_SECOND,
@@ -26,11 +26,8 @@ from corral.bench.speed.plan import (
 )
 from corral.bench.speed.results import Measured, build_row, overheads, speed_rows
 from corral.bench.speed.session import percent, spread
-from corral.bench.speed.worker import INDEX, Contestant, OutOfTime, Worker, WorkerFailed
+from corral.bench.speed.worker import INDEX, Entrant, Worker, WorkerFailed
 from corral.providers.embedding.hashing.embedder import embed_text
-
-Advance = Callable[[int, int], None]
-"""Called with units that are finished, and with hundredths of a second of work that was done."""
 
 PARTS = 10
 """In so many parts the data are stored, on each system in turn."""
@@ -58,20 +55,20 @@ class Unit:
         self._served = served
         self._ends = ends
         self._advance = advance
-        self._contestants = plan.contestants(served=served)
+        self._entrants = plan.entrants(served=served)
         self._workers: dict[str, Worker] = {}
-        self._measured = {c.label: Measured(c, _remote(c.backend)) for c in self._contestants}
+        self._measured = {c.label: Measured(c, _remote(c.backend)) for c in self._entrants}
         self._failures: list[Failure] = []
         self._random = np.random.default_rng(plan.seed)
         self._work_left = round(plan.seconds(source, served=served) * 100)
 
     async def measure(self, part: Report) -> Report:
         """Return a report with this unit's rows only."""
-        self._material = await self._make_material()
-        part = part.with_rows(self._material.row())
+        self._corpus = await self._make_corpus()
+        part = part.with_rows(self._corpus.row())
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
             folder = Path(name)
-            write_material(self._material, folder)
+            write_corpus(self._corpus, folder)
             try:
                 await self._start(folder)
                 await self._fill()
@@ -89,59 +86,57 @@ class Unit:
         part = part.with_rows(*self._failures)
         return part.model_copy(update={"notes": tuple(notes)})
 
-    async def _make_material(self) -> Material:
+    async def _make_corpus(self) -> Corpus:
         plan = self._plan
-        made = await material_of(self._source, plan.config, plan.home, plan.model, QUESTIONS)
+        made = await corpus_of(self._source, plan.config, plan.home, plan.model, QUESTIONS)
         return _hashed(made) if self._served else made
 
     async def _start(self, folder: Path) -> None:
-        for number, contestant in enumerate(self._contestants):
+        for number, entrant in enumerate(self._entrants):
             scratch = folder / f"system-{number}"
             scratch.mkdir()
-            self._workers[contestant.label] = Worker(contestant, folder, scratch)
-            await self._call(contestant, "start", "prepare")
+            self._workers[entrant.label] = Worker(entrant, folder, scratch)
+            await self._call(entrant, "start", "prepare")
             self._progress(LEAST_SECONDS)
 
     async def _fill(self) -> None:
         """Store a tenth on each in turn, until all is stored; then have it made searchable."""
-        for start, end in spread(len(self._material.texts), PARTS):
-            for contestant in self._in_turn():
-                seconds = await self._call(contestant, "ingest", "add", start, end)
+        for start, end in spread(len(self._corpus.texts), PARTS):
+            for entrant in self._in_turn():
+                seconds = await self._call(entrant, "ingest", "add", start, end)
                 if seconds is not None:
-                    self._measured[contestant.label].inserts.append((end - start, seconds))
+                    self._measured[entrant.label].inserts.append((end - start, seconds))
                 self._progress((end - start) / INSERTS_PER_SECOND)
-        for contestant in self._in_turn():
-            self._measured[contestant.label].ready = await self._call(contestant, "ingest", "ready")
+        for entrant in self._in_turn():
+            self._measured[entrant.label].ready = await self._call(entrant, "ingest", "ready")
 
     async def _check(self) -> None:
-        """Warm everything up, see whether the answers are right, and weigh."""
-        checks = SpeedChecks(self._material, self._plan.k)
+        """Warm everything up, see whether the answers are right, and measure the footprint."""
+        checks = SpeedChecks(self._corpus, self._plan.k)
         kinds = dict.fromkeys((cell.mode, cell.selectivity) for cell in self._cells())
-        for contestant in self._in_turn():
+        for entrant in self._in_turn():
             for mode, selectivity in kinds:
-                if not _can(contestant.backend, Cell(mode, selectivity, 1)):
+                if not _can(entrant.backend, Cell(mode, selectivity, 1)):
                     continue
                 asked = (mode, selectivity, self._plan.k, checks.number)
-                answers = await self._call(contestant, "search", "answers", *asked, mode=mode)
+                answers = await self._call(entrant, "search", "answers", *asked, mode=mode)
                 if answers is not None:
                     self._judge(
-                        contestant,
+                        entrant,
                         mode.value,
                         selectivity,
                         checks.right(mode, selectivity, answers),
                     )
-            self._measured[contestant.label].weight = await self._call(
-                contestant, "search", "weigh"
+            self._measured[entrant.label].footprint = await self._call(
+                entrant, "search", "footprint"
             )
 
-    def _judge(
-        self, contestant: Contestant, mode: str, selectivity: float | None, right: float
-    ) -> None:
-        self._measured[contestant.label].right[mode, selectivity] = right
+    def _judge(self, entrant: Entrant, mode: str, selectivity: float | None, right: float) -> None:
+        self._measured[entrant.label].right[mode, selectivity] = right
         if right < LEAST:
             filtered = f" with a {percent(selectivity)} filter" if selectivity is not None else ""
             self._fail(
-                contestant,
+                entrant,
                 "check",
                 f"Its answers{filtered} hold {right:.2f} of what can be found: its times there are "
                 "not those of a right answer. `corral bench fidelity` tells why.",
@@ -149,7 +144,7 @@ class Unit:
             )
 
     async def _ask(self) -> None:
-        """Ask in rounds: each cell on each contestant in turn."""
+        """Ask in rounds: each cell on each entrant in turn."""
         plan = self._plan
         most = max(1, plan.queries // plan.rounds)
         for number in range(plan.rounds):
@@ -162,16 +157,16 @@ class Unit:
                     max(most, cell.concurrency),
                     plan.cell_seconds / plan.rounds,
                 )
-                for contestant in self._in_turn():
-                    await self._round(contestant, cell, load, number * most)
+                for entrant in self._in_turn():
+                    await self._round(entrant, cell, load, number * most)
                     self._progress(plan.cell_seconds * CELL_SHARE / plan.rounds)
 
-    async def _round(self, contestant: Contestant, cell: Cell, load: Load, first: int) -> None:
-        one, kind = self._measured[contestant.label], (cell.mode.value, cell.selectivity)
+    async def _round(self, entrant: Entrant, cell: Cell, load: Load, first: int) -> None:
+        one, kind = self._measured[entrant.label], (cell.mode.value, cell.selectivity)
         spent = sum(timed.seconds for timed in one.rounds.get(cell, ()))
         if kind not in one.right or kind in one.failed or spent >= self._plan.cell_seconds:
             return  # it cannot, or could not, or is so slow that one round took all the time
-        timed = await self._call(contestant, "search", "load", load, first, mode=cell.mode)
+        timed = await self._call(entrant, "search", "load", load, first, mode=cell.mode)
         if timed is None:
             one.failed.add(kind)
         else:
@@ -179,14 +174,14 @@ class Unit:
 
     async def _call(
         self,
-        contestant: Contestant,
+        entrant: Entrant,
         stage: str,
         what: str,
         *arguments: Any,
         mode: str | None = None,
     ) -> Any:
         """Return the worker's answer; None where it failed, which its row then says."""
-        worker = self._workers.get(contestant.label)
+        worker = self._workers.get(entrant.label)
         if worker is None:
             return None
         begin = time.monotonic()
@@ -197,45 +192,43 @@ class Unit:
             answer = await worker.call(what, *arguments, ends=min(self._ends, begin + CALL_SECONDS))
         except OutOfTime:
             if time.monotonic() > self._ends:
-                self._fail(contestant, "budget", "No time was left for all of it.", mode)
+                self._fail(entrant, "budget", NO_TIME, mode)
             else:
-                self._fail(contestant, stage, f"No answer within {CALL_SECONDS:g} s.", mode)
-            self._workers.pop(contestant.label)
+                self._fail(entrant, stage, f"No answer within {CALL_SECONDS:g} s.", mode)
+            self._workers.pop(entrant.label)
             return None
         except WorkerFailed as error:
-            self._fail(contestant, stage, str(error), mode)
+            self._fail(entrant, stage, str(error), mode)
             if mode is None or not worker.alive:
-                self._workers.pop(contestant.label).stop()
+                self._workers.pop(entrant.label).stop()
             return None
         return answer
 
-    def _fail(
-        self, contestant: Contestant, stage: str, message: str, mode: str | None = None
-    ) -> None:
+    def _fail(self, entrant: Entrant, stage: str, message: str, mode: str | None = None) -> None:
         failure = Failure(
-            backend=contestant.label,
+            backend=entrant.label,
             stage=stage,
             message=message,
-            data_set=self._material.name,
+            data_set=self._corpus.name,
             mode=mode,
         )
         if failure not in self._failures:
             self._failures.append(failure)
 
-    def _in_turn(self) -> list[Contestant]:
-        """Return the contestants in a new order, so that none always follows the same one."""
-        return [self._contestants[n] for n in self._random.permutation(len(self._contestants))]
+    def _in_turn(self) -> list[Entrant]:
+        """Return the entrants in a new order, so that none always follows the same one."""
+        return [self._entrants[n] for n in self._random.permutation(len(self._entrants))]
 
     def _cells(self) -> list[Cell]:
         return self._plan.cells(served=self._served)
 
     def _base(self, one: Measured) -> Measured | None:
-        """Return what a contestant is compared with."""
+        """Return what a entrant is compared with."""
         for other in self._measured.values():
-            same = other.contestant.backend == one.contestant.backend
-            if self._served and same and other.contestant.variant == INDEX:
+            same = other.entrant.backend == one.entrant.backend
+            if self._served and same and other.entrant.variant == INDEX:
                 return other
-            if not self._served and other.contestant.backend.name == self._plan.baseline:
+            if not self._served and other.entrant.backend.name == self._plan.baseline:
                 return other
         return None
 
@@ -243,12 +236,12 @@ class Unit:
         found = {}
         for name, one in self._measured.items():
             base = self._base(one)
-            label = base.contestant.label if base else ""
-            found[name] = speed_rows(one, base, self._material, self._plan.k, label)
+            label = base.entrant.label if base else ""
+            found[name] = speed_rows(one, base, self._corpus, self._plan.k, label)
         return found
 
     def _build(self, one: Measured) -> BuildRow:
-        return build_row(one, self._base(one), self._material)
+        return build_row(one, self._base(one), self._corpus)
 
     def _progress(self, seconds: float) -> None:
         """Say that a step is done that was to take so long; whether it did makes the estimate."""
@@ -270,9 +263,9 @@ def _remote(backend: Backend) -> bool:
     return load_peer(backend.name).service
 
 
-def _hashed(material: Material) -> Material:
-    """Return material whose embeddings are those that a server's `inline::hashing` makes."""
-    dimension = material.embeddings.shape[1]
-    rows = np.stack([embed_text(text, dimension) for text in material.texts])
-    asked = np.stack([embed_text(text, dimension) for text in material.questions])
-    return material.with_embeddings(rows, asked)
+def _hashed(corpus: Corpus) -> Corpus:
+    """Return corpus whose embeddings are those that a server's `inline::hashing` makes."""
+    dimension = corpus.embeddings.shape[1]
+    rows = np.stack([embed_text(text, dimension) for text in corpus.texts])
+    asked = np.stack([embed_text(text, dimension) for text in corpus.questions])
+    return corpus.with_embeddings(rows, asked)

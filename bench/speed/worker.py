@@ -1,6 +1,6 @@
 """A process of its own for each system, so that memory, crashes and threads are the system's own.
 
-    worker = Worker(Contestant(backend), material_folder, scratch_folder)
+    worker = Worker(Entrant(backend), material_folder, scratch_folder)
     await worker.call("prepare")
     seconds = await worker.call("add", 0, 1000)
     worker.stop()
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from corral.bench.backends import Backend, System
-from corral.bench.quality.run import said
-from corral.bench.speed.load_data import StoredMaterial
+from corral.bench.run import OutOfTime, said
+from corral.bench.speed.load_data import StoredCorpus
 from corral.bench.speed.over_http import BareIndex, Served
 from corral.bench.speed.session import Session
 
@@ -31,7 +31,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contestant:
+class Entrant:
     """What is measured: a backend, by the way that everybody takes or by another one.
 
     Attributes:
@@ -64,23 +64,19 @@ class WorkerFailed(Exception):
     """What went wrong in the worker, in words for a report."""
 
 
-class OutOfTime(Exception):
-    """The worker was at work when the time was up; it is ended."""
-
-
 class Worker:
     """A worker process; ended at the latest with the process that made it.
 
     Args:
-        contestant: What it measures.
-        material: Folder as `write_material` left it.
+        entrant: What it measures.
+        corpus: Folder as `write_corpus` left it.
         scratch: Empty folder for the system, removed by the caller.
     """
 
-    def __init__(self, contestant: Contestant, material: Path, scratch: Path) -> None:
+    def __init__(self, entrant: Entrant, corpus: Path, scratch: Path) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        arguments = (other, contestant, material, scratch)
+        arguments = (other, entrant, corpus, scratch)
         self._process = context.Process(target=_work, args=arguments, daemon=False)
         self._process.start()
         self._unanswered = 0
@@ -144,7 +140,7 @@ class Worker:
             self._process.join()
 
 
-def _work(pipe: Connection, contestant: Contestant, material: Path, scratch: Path) -> None:
+def _work(pipe: Connection, entrant: Entrant, corpus: Path, scratch: Path) -> None:
     """Answer questions until the pipe is closed."""
     os.dup2(2, 1)  # what engines print belongs to no report
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends this in order
@@ -157,7 +153,7 @@ def _work(pipe: Connection, contestant: Contestant, material: Path, scratch: Pat
                 return
             try:
                 if session is None:
-                    session = Session(contestant.open(scratch), StoredMaterial(material))
+                    session = Session(entrant.open(scratch), StoredCorpus(corpus))
                 answer = (True, runner.run(getattr(session, what)(*arguments)))
             except Exception as error:  # noqa: BLE001 - whatever a system raises is its own row
                 answer = (False, said(error))

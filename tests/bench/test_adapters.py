@@ -27,47 +27,47 @@ from corral.bench.backends import (
 from corral.bench.fidelity.run import Forgetful
 from corral.bench.speed.checks import SpeedChecks
 from corral.bench.speed.load import simple_filter
-from corral.bench.speed.load_data import Material, share_filter, synthetic_material
+from corral.bench.speed.load_data import Corpus, share_filter, synthetic_corpus
 from corral.bench.speed.over_http import running_server, wait_until
 from corral.providers.embedding.hashing.embedder import embed_text
 
 from ..providers.vector_io.pgvector.conftest import postgresql
 
 K = 10
-MATERIAL = synthetic_material(400, dimension=64, questions=20)
+CORPUS = synthetic_corpus(400, dimension=64, questions=20)
 FOREIGN = {"chromadb", "faiss", "haystack", "lancedb", "langchain_core", "qdrant_edge", "txtai"}
 
 
-async def check(named: str, folder: Path, material: Material = MATERIAL) -> None:
+async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
     """Hold an adapter's answers in every mode, with and without filters, against brute force."""
     [backend] = find_backends([named])
-    checks = SpeedChecks(material, K)
-    async with prepared(backend, folder, material.collection) as system:
-        for start in range(0, len(material.texts), 150):
-            rows = material.embeddings[start : start + 150]
-            await system.add(material.chunks(start, start + 150), rows)
+    checks = SpeedChecks(corpus, K)
+    async with prepared(backend, folder, corpus.collection) as system:
+        for start in range(0, len(corpus.texts), 150):
+            rows = corpus.embeddings[start : start + 150]
+            await system.add(corpus.chunks()[start : start + 150], rows)
         await system.build()
         for mode in system.modes:
             for selectivity in (None, 0.1) if system.filters else (None,):
                 filters, answers = share_filter(selectivity), []
-                for text, row in zip(material.questions, material.asked, strict=True):
+                for text, row in zip(corpus.questions, corpus.asked, strict=True):
                     found = await system.search(mode, text, row, K, filters=filters)
                     answers.append([one for one, _ in found])
                     assert len(found) <= K
-                    assert set(answers[-1]) <= set(material.rows), "an unknown id"
+                    assert set(answers[-1]) <= set(corpus.rows), "an unknown id"
                     assert len(set(answers[-1])) == len(found), "an id twice"
                     assert all(a >= b for (_, a), (_, b) in pairwise(found)), "not best first"
                 right = checks.right(mode, selectivity, answers)
                 assert right >= (0.95 if mode is SearchMode.VECTOR else 0.75), (mode, selectivity)
         if SearchMode.VECTOR in system.modes and not backend.address:
-            own = material.embeddings[7]
-            found = await system.search(SearchMode.VECTOR, material.texts[7], own, K)
-            assert found[0][0] == material.chunk_ids[7]
+            own = corpus.embeddings[7]
+            found = await system.search(SearchMode.VECTOR, corpus.texts[7], own, K)
+            assert found[0][0] == corpus.chunk_ids[7]
             assert found[0][1] == pytest.approx(1, abs=1e-5)
             if isinstance(system, Forgetful):
-                await system.delete([material.chunk_ids[7]])
-                found = await system.search(SearchMode.VECTOR, material.texts[7], own, K)
-                assert material.chunk_ids[7] not in [one for one, _ in found]
+                await system.delete([corpus.chunk_ids[7]])
+                found = await system.search(SearchMode.VECTOR, corpus.texts[7], own, K)
+                assert corpus.chunk_ids[7] not in [one for one, _ in found]
 
 
 @pytest.mark.filterwarnings("default")  # what foreign packages warn of is theirs
@@ -95,13 +95,13 @@ def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
 
     async def run() -> None:
         [backend] = find_backends([name])
-        texts = MATERIAL.texts[:20]
+        texts = CORPUS.texts[:20]
         chunks = [Chunk(chunk_id=f"c{n}", content=text) for n, text in enumerate(texts)]
-        async with prepared(backend, tmp_path, MATERIAL.collection) as system:
-            await system.add(chunks, MATERIAL.embeddings[:20])
+        async with prepared(backend, tmp_path, CORPUS.collection) as system:
+            await system.add(chunks, CORPUS.embeddings[:20])
             await system.build()
             for mode in system.modes:
-                found = await system.search(mode, texts[3], MATERIAL.embeddings[3], 5)
+                found = await system.search(mode, texts[3], CORPUS.embeddings[3], 5)
                 assert found[0][0] == "c3"
 
     asyncio.run(run())
@@ -124,12 +124,12 @@ def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
         "providers: {embedding: [{provider_id: h, provider_type: 'inline::hashing', "
         "config: {dimension: 64}}]}"
     )
-    rows = np.stack([embed_text(text, 64) for text in MATERIAL.texts])
-    asked = np.stack([embed_text(text, 64) for text in MATERIAL.questions])
+    rows = np.stack([embed_text(text, 64) for text in CORPUS.texts])
+    asked = np.stack([embed_text(text, 64) for text in CORPUS.questions])
     with running_server(tmp_path) as url:
         wait_until(lambda: httpx.get(f"{url}/v1/health"))
         named = f"llama-stack={url}#hashing"
-        asyncio.run(check(named, tmp_path / "scratch", MATERIAL.with_embeddings(rows, asked)))
+        asyncio.run(check(named, tmp_path / "scratch", CORPUS.with_embeddings(rows, asked)))
         assert httpx.get(f"{url}/v1/vector-dbs").json()["data"] == []
 
 

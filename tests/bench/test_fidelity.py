@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
+from corral.bench.fidelity.answers import Answers
 from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
 from corral.bench.fidelity.run import gather, run_fidelity
-from corral.bench.fidelity_answers import Answers
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import FidelityRow
-from corral.bench.speed.load_data import Material, synthetic_material
+from corral.bench.speed.load_data import Corpus, synthetic_corpus
 
 SIZE = 300
-MATERIAL = synthetic_material(SIZE, dimension=32, questions=12)
+CORPUS = synthetic_corpus(SIZE, dimension=32, questions=12)
 
 
 class Deleting(Exact):
@@ -31,7 +31,7 @@ class Deleting(Exact):
     async def delete(self, chunk_ids: list[str]) -> None:
         keep = [n for n, chunk in enumerate(self._chunks) if chunk.chunk_id not in set(chunk_ids)]
         chunks, matrix = [self._chunks[n] for n in keep], self._matrix[keep]
-        await self.prepare(MATERIAL.collection)
+        await self.prepare(CORPUS.collection)
         await self.add(chunks, matrix)
         await self.build()
 
@@ -121,20 +121,20 @@ def plan_of(folder: Path, modes: tuple[SearchMode, ...] = (SearchMode.VECTOR,)) 
     )
 
 
-def answers_of(kind: type[Exact], folder: Path, material: Material = MATERIAL) -> Answers:
+def answers_of(kind: type[Exact], folder: Path, corpus: Corpus = CORPUS) -> Answers:
     """Return what a toy answers; its scores are held against the contract's."""
 
     async def ask() -> Answers:
         system = kind(kind.__name__, folder)
-        await system.prepare(material.collection)
-        return await gather(system, material, plan_of(folder))
+        await system.prepare(corpus.collection)
+        return await gather(system, corpus, plan_of(folder))
 
     return asyncio.run(ask()).model_copy(update={"contract": True})
 
 
 def rows_of(kind: type[Exact], folder: Path) -> dict[tuple[str, int], FidelityRow]:
     """Return the rows against brute force by data set and k."""
-    rows = fidelity_rows(MATERIAL, [answers_of(kind, folder)])
+    rows = fidelity_rows(CORPUS, [answers_of(kind, folder)])
     return {(row.data_set, row.k): row for row in rows}
 
 
@@ -190,7 +190,7 @@ def test_a_missed_neighbor_is_no_defect(tmp_path: Path) -> None:
 def test_pairs_are_compared(tmp_path: Path) -> None:
     """Two systems have a row for each round that both answered; a defect of one is named."""
     systems = [answers_of(kind, tmp_path) for kind in (Exact, Approximate, Shuffled)]
-    pairs = [row for row in fidelity_rows(MATERIAL, systems) if row.reference != "exact"]
+    pairs = [row for row in fidelity_rows(CORPUS, systems) if row.reference != "exact"]
     assert {(row.backend, row.reference) for row in pairs} == {
         ("Exact", "Approximate"),
         ("Exact", "Shuffled"),

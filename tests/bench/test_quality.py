@@ -222,7 +222,7 @@ def test_the_report_is_there_after_every_cell(
 def test_the_budget_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of time, what is measured stays, the rest has a row; nothing measured is an error."""
     clock = [0.0]
-    monkeypatch.setattr("corral.bench.quality.run.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("corral.bench.run.time.monotonic", lambda: clock[0])
     plain = Exact.prepare
 
     async def slow(self: Exact, collection: Collection) -> None:

@@ -17,15 +17,16 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import find_backends
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import Report, read_report
+from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
 from corral.bench.speed import unit as speed_unit
 from corral.bench.speed.load import Timed
-from corral.bench.speed.load_data import StoredMaterial, synthetic_material, write_material
+from corral.bench.speed.load_data import StoredCorpus, synthetic_corpus, write_corpus
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
 from corral.bench.speed.results import Measured, build_row, speed_rows
 from corral.bench.speed.session import Ready, Session, folder_mib, memory_mib, spread
-from corral.bench.speed.worker import Contestant, OutOfTime, Worker, WorkerFailed
+from corral.bench.speed.worker import Entrant, Worker, WorkerFailed
 from corral.server.command_line.cli import main
 
 ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"
@@ -42,9 +43,9 @@ class Here:
 
     systems: ClassVar[dict[str, type[Exact]]] = {}
 
-    def __init__(self, contestant: Contestant, material: Path, scratch: Path) -> None:
-        kind = self.systems[contestant.label]
-        self._session = Session(kind(contestant.label, scratch), StoredMaterial(material))
+    def __init__(self, entrant: Entrant, corpus: Path, scratch: Path) -> None:
+        kind = self.systems[entrant.label]
+        self._session = Session(kind(entrant.label, scratch), StoredCorpus(corpus))
         self.alive = True
 
     async def call(self, what: str, *arguments: Any, ends: float = 0) -> Any:
@@ -173,16 +174,16 @@ def test_a_run_ends_when_its_time_is_up(tmp_path: Path) -> None:
 
 def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
     """Its exit code is told, and one that hangs is killed when the time is up."""
-    write_material(synthetic_material(20, 8, 2), tmp_path)
+    write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
     [backend] = find_backends(["exact"])
-    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+    worker = Worker(Entrant(backend), tmp_path, tmp_path)
     asyncio.run(worker.call("prepare"))
     with pytest.raises(WorkerFailed, match="AttributeError"):
         asyncio.run(worker.call("no such method"))
     worker.kill()
     with pytest.raises(WorkerFailed, match="process ended"):
         asyncio.run(worker.call("prepare"))
-    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+    worker = Worker(Entrant(backend), tmp_path, tmp_path)
     with pytest.raises(OutOfTime):
         asyncio.run(worker.call("ready", ends=time.monotonic() - 1))
     assert not worker.alive
@@ -190,9 +191,9 @@ def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
 
 def test_an_interrupted_worker_closes_its_system(tmp_path: Path) -> None:
     """`stop` waits for the call that was given up, then for the system's own end."""
-    write_material(synthetic_material(20, 8, 2), tmp_path)
+    write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
     [backend] = find_backends(["exact"])
-    worker = Worker(Contestant(backend), tmp_path, tmp_path)
+    worker = Worker(Entrant(backend), tmp_path, tmp_path)
 
     async def give_up() -> None:
         await asyncio.wait_for(worker.call("prepare"), 0.01)
@@ -211,7 +212,7 @@ def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
         (200, False),
         (5000, True),
     ]
-    labels = [c.label for c in plan.contestants(served=True)]
+    labels = [c.label for c in plan.entrants(served=True)]
     assert labels == ["sqlite index", "sqlite http"]
 
 
@@ -227,7 +228,7 @@ def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
         ({"max_seconds": 0.1}, "too small for one measurement"),
         (
             {"backends": ["faiss-flat"], "baseline": "faiss-flat", "modes": ["keyword"]},
-            "such a mode",
+            "has the mode",
         ),
         ({"backends": ["pgvector-direct"]}, "pgvector-direct=ADDRESS"),
     ],
@@ -246,17 +247,17 @@ def test_bad_input_is_refused_before_any_work(
 def test_ratios_are_medians_of_rounds() -> None:
     """Each round is compared with the baseline's own round, percentiles are of all answers."""
     cell = Cell(SearchMode.KEYWORD, None, 1)
-    backend, base = (Contestant(one) for one in find_backends(["sqlite", "exact"]))
+    backend, base = (Entrant(one) for one in find_backends(["sqlite", "exact"]))
     ours, theirs = Measured(backend, False), Measured(base, False)
     ours.rounds[cell] = [Timed((0.002,) * 3, 0.006), Timed((0.008,) * 3, 0.03), Timed((0.003,), 1)]
     theirs.rounds[cell] = [Timed((0.001,) * 3, 1), Timed((0.002,) * 3, 1), Timed((0.003,), 1)]
-    material = synthetic_material(20, 8, 2)
-    [row] = speed_rows(ours, theirs, material, 10, "exact")
+    corpus = synthetic_corpus(20, 8, 2)
+    [row] = speed_rows(ours, theirs, corpus, 10, "exact")
     assert row.ratio == pytest.approx(2)
     assert row.throughput_qps == pytest.approx(100)
     assert row.n_queries == 7
     assert row.p50_ms == pytest.approx(3)
-    [alone] = speed_rows(ours, None, material, 10, "")
+    [alone] = speed_rows(ours, None, corpus, 10, "")
     assert (alone.ratio, alone.baseline) == (None, None)
 
 
@@ -264,10 +265,10 @@ def test_the_rate_of_inserts_counts_what_was_put_off(tmp_path: Path) -> None:
     """txtai stores everything in `build`; a rate of its `add` alone would be of nothing."""
     [txtai, base] = find_backends(["txtai", "exact"])
     for backend, rate in ((txtai, 20 / 2.5), (base, 20 / 0.5)):
-        one = Measured(Contestant(backend), False, inserts=[(10, 0.2), (10, 0.3)])
+        one = Measured(Entrant(backend), False, inserts=[(10, 0.2), (10, 0.3)])
         one.ready = Ready(2.0, 2.1)
         assert one.rate == pytest.approx(rate)
-        row = build_row(one, None, synthetic_material(20, 8, 2))
+        row = build_row(one, None, synthetic_corpus(20, 8, 2))
         assert row.first_tenth_rate == (None if backend is txtai else pytest.approx(50))
 
 

@@ -11,13 +11,13 @@ from corral.api.errors import InvalidRequest
 from corral.api.filters import matches, parse_filter
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.speed.load_data import (
-    StoredMaterial,
+    StoredCorpus,
     parse_size,
     share_filter,
     short_size,
-    synthetic_material,
+    synthetic_corpus,
     without,
-    write_material,
+    write_corpus,
 )
 from corral.bench.speed.load_plan import parse_share
 
@@ -66,42 +66,42 @@ def test_every_fourth_question_is_of_common_words() -> None:
 @pytest.mark.parametrize("selectivity", [0.01, 0.1, 0.5])
 def test_a_filter_passes_exactly_its_share(selectivity: float) -> None:
     """`share_filter` on the chunks' metadata and `passing` are the same chunks."""
-    material = synthetic_material(400, dimension=8, questions=2)
+    corpus = synthetic_corpus(400, dimension=8, questions=2)
     parsed = parse_filter(share_filter(selectivity))
-    chunks = material.chunks(0, 400)
+    chunks = corpus.chunks()
     passed = [matches(parsed, chunk.metadata) for chunk in chunks]
-    assert passed == material.passing(selectivity).tolist()
+    assert passed == corpus.passing(selectivity).tolist()
     assert sum(passed) == round(400 * selectivity)
-    assert material.passing(None).all()
+    assert corpus.passing(None).all()
     assert share_filter(None) is None
 
 
 def test_stored_material_is_read_back_in_batches(tmp_path: Path) -> None:
     """A worker gets the chunks with their embeddings, from any row on."""
-    material = synthetic_material(25, dimension=8, questions=3)
-    write_material(material, tmp_path)
-    stored = StoredMaterial(tmp_path)
-    assert (stored.count, stored.collection) == (25, material.collection)
-    assert stored.questions == material.questions
-    assert np.array_equal(stored.asked, material.asked)
+    corpus = synthetic_corpus(25, dimension=8, questions=3)
+    write_corpus(corpus, tmp_path)
+    stored = StoredCorpus(tmp_path)
+    assert (stored.count, stored.collection) == (25, corpus.collection)
+    assert stored.questions == corpus.questions
+    assert np.array_equal(stored.asked, corpus.asked)
     batches = list(stored.batches(10, 5, 22))
     assert [len(chunks) for chunks, _ in batches] == [10, 7]
-    assert [c for chunks, _ in batches for c in chunks] == material.chunks(5, 22)
-    assert np.array_equal(np.concatenate([rows for _, rows in batches]), material.embeddings[5:22])
+    assert [c for chunks, _ in batches for c in chunks] == corpus.chunks()[5:22]
+    assert np.array_equal(np.concatenate([rows for _, rows in batches]), corpus.embeddings[5:22])
     chunk, row = stored.last()
-    assert chunk == material.chunks(24, 25)[0]
-    assert np.array_equal(row, material.embeddings[24])
+    assert chunk == corpus.chunks()[24]
+    assert np.array_equal(row, corpus.embeddings[24])
 
 
 def test_rows_can_be_taken_out() -> None:
     """What is left keeps ids, texts, embeddings and shares together."""
-    material = synthetic_material(20, dimension=8, questions=2)
-    left = without(material, [0, 7])
-    assert left.chunk_ids == [one for n, one in enumerate(material.chunk_ids) if n not in (0, 7)]
-    assert left.rows[material.chunk_ids[8]] == 6
-    assert np.array_equal(left.embeddings[6], material.embeddings[8])
-    assert left.shares[6] == material.shares[8]
-    assert left.fingerprint() != material.fingerprint()
+    corpus = synthetic_corpus(20, dimension=8, questions=2)
+    left = without(corpus, [0, 7])
+    assert left.chunk_ids == [one for n, one in enumerate(corpus.chunk_ids) if n not in (0, 7)]
+    assert left.rows[corpus.chunk_ids[8]] == 6
+    assert np.array_equal(left.embeddings[6], corpus.embeddings[8])
+    assert left.shares[6] == corpus.shares[8]
+    assert left.fingerprint() != corpus.fingerprint()
 
 
 def test_sizes_are_written_short() -> None:

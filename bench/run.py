@@ -1,0 +1,254 @@
+"""What all runs share: the plan and its checks, the clock, what is finished, one way to fail.
+
+A run measures backends on data in steps. Whatever a backend raises becomes a row of the report, and
+the others go on; the report is written after every step, so that a run that is killed can resume.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from corral.api.chunks import Chunk
+from corral.api.errors import Conflict, CorralError, InvalidRequest
+from corral.api.provider import Api
+from corral.api.vector_dbs import SearchMode
+from corral.bench.backends import Backend, Collection, System, prepared
+from corral.bench.report.environment import DISTRIBUTION, begin_report
+from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.rows import Failure, Row
+from corral.providers.config import RunConfig
+from corral.providers.registry import check_config
+
+Advance = Callable[[int, int], None]
+"""Called with how many things are finished, and with the work that was done."""
+Step = Callable[[str, int], None]
+"""Called before each step with its stage and its work; raises `OutOfTime` when time is up."""
+
+ADD_BATCH = 500
+"""Chunks that are stored in one call."""
+NO_TIME = "No time was left for all of it."
+_FOLDER = "cells"
+_M = TypeVar("_M", bound=BaseModel)
+_T = TypeVar("_T")
+
+
+class OutOfTime(Exception):
+    """The time of the run is up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What every run is told.
+
+    Attributes:
+        backends, modes: What is measured.
+        config: Whose providers are used.
+        out: Folder of the report, the run files and the finished parts.
+        home: Data folder, where embeddings are kept between runs.
+        seed: Of everything random.
+        model: Embedding model for judged sets; None takes the configuration's default.
+        max_seconds: After so many, nothing more is begun.
+        resume: Whether finished parts that `out` holds are taken as they are.
+        command: For the report.
+    """
+
+    backends: tuple[Backend, ...]
+    modes: tuple[SearchMode, ...]
+    config: RunConfig
+    out: Path
+    home: Path
+    seed: int = 0
+    model: str | None = None
+    max_seconds: float | None = None
+    resume: bool = False
+    command: str = ""
+
+    def requires(self) -> list[str]:
+        """Return the distributions of the foreign systems, whose versions count."""
+        return [n for backend in self.backends if backend.entry is None for n in backend.requires]
+
+    def check(self) -> None:
+        """Refuse a plan that cannot work.
+
+        Raises:
+            InvalidRequest, ConfigError: No backend has any of the modes, or its settings are wrong.
+            Conflict: `out` holds another run's report, and `resume` is not set.
+        """
+        for backend in self.backends:
+            if backend.entry is not None:
+                check_config(Api.VECTOR_IO, backend.entry)
+        if not any(mode in backend.modes for backend in self.backends for mode in self.modes):
+            raise InvalidRequest(
+                f"None of these backends has the mode {', '.join(self.modes)}.", field="modes"
+            )
+        if (self.out / REPORT_NAME).exists() and not self.resume:
+            raise Conflict(
+                f"{self.out} holds a report already.",
+                hint="Give --resume to go on with it, or another --out.",
+                field="out",
+            )
+
+
+class Run:
+    """A run under way: its report so far, its clock, and a row for whatever fails.
+
+    Args:
+        plan: What is measured.
+        advance: Told of the work that is done.
+        about: Fields of the report.
+    """
+
+    def __init__(self, plan: Plan, advance: Advance, **about: Any) -> None:
+        begun = begin_report(plan.command, plan.seed, plan.requires())
+        self.report = begun.model_copy(update=about)
+        self.advance = advance
+        self.stage = "start"
+        self.ends = time.monotonic() + (plan.max_seconds or float("inf"))
+        self._plan = plan
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time of the run is up."""
+        return time.monotonic() > self.ends
+
+    def add(self, *rows: Row) -> None:
+        """Add rows to the report."""
+        self.report = self.report.with_rows(*rows)
+
+    def save(self) -> None:
+        """Write the report."""
+        write_report(self.report, self._plan.out)
+
+    def step(self, stage: str, work: int = 0) -> None:
+        """Begin a step.
+
+        Raises:
+            OutOfTime: The time of the run is up.
+        """
+        self.stage = stage
+        if self.out_of_time:
+            raise OutOfTime
+        self.advance(0, work)
+
+    def fail(
+        self, backend: Backend, stage: str, message: str, data_set: str, mode: str | None = None
+    ) -> None:
+        """Add a row for what could not be measured."""
+        row = Failure(
+            backend=backend.name, stage=stage, message=message, data_set=data_set, mode=mode
+        )
+        self.add(row)
+
+    async def on(
+        self, backend: Backend, collection: Collection, work: Callable[[System], Awaitable[_T]]
+    ) -> _T | None:
+        """Return what work with a prepared backend returns; None where it failed, as a row says."""
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            try:
+                self.step("start")
+                async with prepared(backend, Path(folder), collection) as system:
+                    return await work(system)
+            except OutOfTime:
+                self.fail(backend, "budget", NO_TIME, collection.name)
+            except Exception as error:  # noqa: BLE001 - whatever a backend raises is its own row
+                self.fail(backend, self.stage, said(error), collection.name)
+        return None
+
+    def finish(self, measured: Sequence[Row], hint: str = "") -> Report:
+        """Write the report with the time of its end, and return it.
+
+        Raises:
+            InvalidRequest: The time was up before anything was measured.
+        """
+        if self._plan.max_seconds is not None and self.out_of_time and not measured:
+            raise InvalidRequest(
+                f"--max-seconds {self._plan.max_seconds:g} was too small for one measurement.",
+                hint=hint,
+                field="max_seconds",
+            )
+        self.report = self.report.done()
+        self.save()
+        return self.report
+
+
+class Finished(Generic[_M]):
+    """Finished parts of a run, in its folder by a hash of what decides them.
+
+    Args:
+        plan: Of the run.
+        kind: What a part is.
+    """
+
+    def __init__(self, plan: Plan, kind: type[_M]) -> None:
+        self._folder = plan.out / _FOLDER
+        self._kind = kind
+        self._resume = plan.resume
+
+    def find(self, key: str) -> _M | None:
+        """Return a finished part to resume with; None without one that this Corral can read."""
+        if not self._resume:
+            return None
+        try:
+            return self._kind.model_validate_json(self._path(key).read_text("utf-8"))
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def keep(self, key: str, part: _M) -> None:
+        """Write a finished part, whole or not at all."""
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(f".{os.getpid()}")
+        scratch.write_text(part.model_dump_json(), encoding="utf-8")
+        scratch.replace(path)
+
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{key}.json"
+
+
+async def fill(
+    system: System, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], step: Step
+) -> None:
+    """Store chunks in batches and have the system build what it needs."""
+    for start in range(0, len(chunks), ADD_BATCH):
+        part = slice(start, start + ADD_BATCH)
+        step("ingest", len(chunks[part]))
+        await system.add(chunks[part], embeddings[part])
+    await system.build()
+
+
+def key_of(*parts: object) -> str:
+    """Return a hash of JSON values."""
+    data = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(data.encode()).hexdigest()[:32]
+
+
+def backend_key(backend: Backend) -> list[object]:
+    """Return what decides a backend's answers: name, address, settings and versions."""
+    entry = backend.entry and backend.entry.model_dump(mode="json")
+    versions = {name: _version(name) for name in (DISTRIBUTION, *backend.requires)}
+    return [backend.name, backend.address, entry, versions]
+
+
+def said(error: Exception) -> str:
+    """Return what an error says to a reader of the report; foreign ones with their type."""
+    return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:  # its backend will fail to start, and say so
+        return ""
