@@ -46,13 +46,16 @@ _sources: dict[str, str] = {}  # site path -> path in the repository
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Fill in the parts of the navigation that follow from the tree."""
     pages: dict[str, list[str]] = {
-        "Providers": [site for _, site in _elsewhere() if site.startswith("providers/")],
+        "Providers": ["providers.md"]
+        + [site for _, site in _elsewhere() if site.startswith("providers/")],
         "RFCs": [site for _, site in _elsewhere() if site.startswith("rfcs/")],
     }
     for entry in config.nav or []:
         for name in entry.keys() & pages.keys():
             found = pages[name]
-            entry[name] = sorted(found, key=lambda page: (not page.endswith("index.md"), page))
+            entry[name] = sorted(
+                found, key=lambda page: ("/" in page and not page.endswith("index.md"), page)
+            )
     return config
 
 
@@ -92,7 +95,7 @@ def _elsewhere() -> Iterator[tuple[str, str]]:
     yield from ((path, site) for path, site in SINGLE.items() if (ROOT / path).exists())
     for readme in sorted(ROOT.glob("providers/*/*/README.md")):
         yield readme.relative_to(ROOT).as_posix(), f"providers/{readme.parent.name}.md"
-    for rfc in sorted(ROOT.glob("rfcs/*.md")):
+    for rfc in sorted({*ROOT.glob("rfcs/*.md")} - {ROOT / "rfcs/0000-template.md"}):
         name = "index.md" if rfc.name == "README.md" else rfc.name
         yield f"rfcs/{rfc.name}", f"rfcs/{name}"
 

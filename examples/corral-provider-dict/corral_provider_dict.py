@@ -1,4 +1,4 @@
-"""inline::dict: a complete provider on a dict and numpy, to begin one's own from."""
+"""inline::dict: a complete provider on a dict and numpy. Copy it to start your own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from corral.providers.ranking.text import analyzer
 
 
 class Entry(NamedTuple):
-    """What is kept of a chunk."""
+    """A stored chunk, its embedding and its terms."""
 
     chunk: Chunk
     row: NDArray[np.float32]
@@ -134,7 +134,7 @@ class DictProvider(VectorIOProvider):
         return self._indexes[key]
 
     async def health(self) -> Health:
-        """Say that it can serve."""
+        """Return that it can serve."""
         return Health("OK")
 
 

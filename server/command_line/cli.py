@@ -298,7 +298,7 @@ def copy(
 ) -> None:
     """Copy a vector DB with its embeddings and settings, to any provider.
 
-    Nothing is embedded anew. Interrupted, the same command goes on. At the end both sides are
+    Embeds nothing again. Interrupted, the same command goes on. At the end both sides are
     compared: their chunks, and their answers to a sample of queries.
     """
     _run(target_, "copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json)

@@ -1,0 +1,86 @@
+"""One voice: README, docs, RFCs and help texts say things in plain English."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from corral.server.command_line.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "rfcs/*.md",
+        "providers/**/*.md",
+        "bench/**/*.md",
+        "examples/**/*.md",
+        ".github/**/*.md",
+    )
+    for path in ROOT.glob(pattern)
+)
+BETTER = {
+    r"(?:is|are|was|were) to be": "must be, or say who does it",
+    r"(?:has|have|had) to be": "must be",
+    r"stands? (?:in|there|beside)": "is in, appears in",
+    r"(?:goes|go|went) (?:before|first)": "wins",
+    r"where there (?:is|are)": "if there is, if ... has",
+    r"there where": "where",
+    r"(?:of )?one's own": "your own",
+    r"who would rather": "to get ... instead, ask for it",
+    r"anew": "again; rebuild, recompute",
+    r"nobody can be": "say what is missing, then what to do",
+}
+"""What we do not write, as a regular expression, and what we write instead."""
+
+
+def faults(text: str) -> list[str]:
+    """Return each phrase of `BETTER` in a text, with what to write instead."""
+    flat = " ".join(text.split())
+    return [
+        f"...{flat[max(0, at.start() - 30) : at.end() + 30]}...: for {at[0]!r} write {better}"
+        for phrase, better in BETTER.items()
+        for at in re.finditer(rf"\b{phrase}\b", flat, re.IGNORECASE)
+    ]
+
+
+def helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the help of a command, its options and its subcommands, each with its name."""
+    yield name, command.help or ""
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield f"{name} {option.opts[-1]}", option.help or ""
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            if found is not None:
+                yield from helps(found, f"{name} {each}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_speaks_plainly(page: Path) -> None:
+    """No page holds a phrase that only a translation would.
+
+    If this fails: the message quotes the phrase and says what to write instead.
+    """
+    found = faults(page.read_text("utf-8"))
+    assert not found, "\n".join(found)
+
+
+def test_help_texts_speak_plainly() -> None:
+    """No help text of `corral`, its commands and their options holds such a phrase either."""
+    found = [f"{name}: {fault}" for name, text in helps(main, "corral") for fault in faults(text)]
+    assert not found, "\n".join(found)
+
+
+def test_the_phrases_are_found_over_line_breaks() -> None:
+    """A phrase counts in any case and over a line break; a stand-in and a longer word do not."""
+    assert len(faults("Such a value Stands\n in the file and has to be text.")) == 2
+    assert not faults("A stand-in answers; understand inner joins.")
