@@ -20,7 +20,9 @@ import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+
+from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
 from corral.api.chunks import strip_nul
 from corral.api.errors import InvalidFilter
@@ -67,6 +69,21 @@ class Compound:
 Filter: TypeAlias = Comparison | Compound
 
 
+class _Malformed(ValueError):
+    """What is wrong with a filter, and where in it."""
+
+    def __init__(self, path: str, found: str, hint: str) -> None:
+        super().__init__(f"malformed filter, {found}")
+        self.path, self.found, self.hint = path, found, hint
+
+    def refusal(self, field: str) -> InvalidFilter:
+        """Return the error of a filter that stands at `field`."""
+        path = field + self.path
+        return InvalidFilter(
+            f"Malformed filter at {path}: {self.found}.", hint=self.hint, field=path
+        )
+
+
 def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
     """Check a filter as it came over the wire and return its parsed form, None for none.
 
@@ -80,7 +97,42 @@ def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
     """
     if data is None or isinstance(data, Comparison | Compound):
         return data
-    return _Parser().node(data, field, depth=1)
+    try:
+        return _Parser().node(data, "", depth=1)
+    except _Malformed as error:
+        raise error.refusal(field) from None
+
+
+def refused_filter(finding: Mapping[str, Any], field: str) -> InvalidFilter | None:
+    """Return the error of one of pydantic's findings if it is about a `WireFilter`, else None.
+
+    Args:
+        finding: Of `ValidationError.errors()`, with its context.
+        field: The filter's field in the request.
+    """
+    error = finding.get("ctx", {}).get("error")
+    return error.refusal(field) if isinstance(error, _Malformed) else None
+
+
+def _validated(data: Any) -> Filter:
+    return data if isinstance(data, Comparison | Compound) else _Parser().node(data, "", depth=1)
+
+
+def as_json(filter_: Filter) -> dict[str, Any]:
+    """Return a filter as it goes over the wire; `parse_filter` reads it back."""
+    if isinstance(filter_, Compound):
+        return {"type": filter_.type, "filters": [as_json(part) for part in filter_.filters]}
+    value = list(filter_.value) if isinstance(filter_.value, tuple) else filter_.value
+    return {"type": filter_.type, "key": filter_.key, "value": value}
+
+
+WireFilter: TypeAlias = Annotated[
+    Comparison | Compound,
+    PlainValidator(_validated),
+    PlainSerializer(as_json),
+    WithJsonSchema({"type": "object", "additionalProperties": True}),
+]
+"""A filter as a field of a model: parsed once, with the model; JSON when it is dumped."""
 
 
 class _Parser:
@@ -211,9 +263,18 @@ def _only_keys(data: Mapping[str, Any], known: tuple[str, ...], path: str) -> No
             raise _bad(f"{path}.{key}", "unknown key", f"Known here: {', '.join(known)}.")
 
 
+_JSON_NAMES = {
+    dict: "an object", list: "an array", str: "a string",
+    bool: "a boolean", int: "a number", float: "a number",
+}  # fmt: skip
+
+
 def _name(value: Any) -> str:
-    return "nothing" if value is None else f"{type(value).__name__}"
+    """Return what a value is, in JSON's words."""
+    if value is None:
+        return "nothing"
+    return _JSON_NAMES.get(type(value), type(value).__name__)
 
 
-def _bad(path: str, found: str, hint: str) -> InvalidFilter:
-    return InvalidFilter(f"Malformed filter at {path}: {found}.", hint=hint, field=path)
+def _bad(path: str, found: str, hint: str) -> _Malformed:
+    return _Malformed(path, found, hint)

@@ -5,15 +5,20 @@ Each stands in a registration, as the vector DB's own way, or in a request, whic
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.chunks import Strict
+from corral.api.errors import InvalidRequest
+from corral.api.filters import WireFilter, refused_filter
 from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode
+
+M = TypeVar("M", bound=BaseModel)
 
 MAX_QUERIES = 8
 """Most further phrasings of one question."""
@@ -107,7 +112,7 @@ class RetrievalOptions(Strict):
         max_length=MAX_QUERIES,
         description="Further phrasings of the question: each is searched, the results are fused.",
     )
-    filters: dict[str, Any] | None = Field(
+    filters: WireFilter | None = Field(
         default=None,
         description="OpenAI-shaped: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
         "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
@@ -147,3 +152,19 @@ class RetrievalOptions(Strict):
             self.score_threshold = asked.score_threshold
         self.ranking_options = None
         return self
+
+
+def checked(model: type[M], fields: Mapping[str, Any]) -> M:
+    """Return a model of these fields.
+
+    Raises:
+        InvalidFilter: A filter is malformed.
+        InvalidRequest: Another field is; the message names it.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        refused = refused_filter(first, path)
+        raise refused or InvalidRequest(f"{path}: {first['msg']}.", field=path) from None

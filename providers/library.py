@@ -16,13 +16,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from anyio.from_thread import start_blocking_portal
-from pydantic import BaseModel, ValidationError
 
-from corral.api.errors import InvalidRequest
 from corral.api.hits import QueryChunksResponse
+from corral.api.options import checked
 from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig, data_home, load_config
@@ -31,8 +30,6 @@ from corral.providers.stack import Stack
 
 Documents = Mapping[str, str] | Iterable[RAGDocument]
 """Texts by document id, or whole documents."""
-
-_M = TypeVar("_M", bound=BaseModel)
 
 
 def open(home: str | Path | None = None, config: RunConfig | None = None) -> Corral:
@@ -89,7 +86,7 @@ class Corral:
         """
         fields = {"embedding_model": embedding_model or self._default_model, **settings}
         return await self._stack.register(
-            _checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
+            checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
         )
 
     async def unregister(self, vector_db_id: str) -> None:
@@ -107,7 +104,7 @@ class Corral:
         """
         if isinstance(documents, Mapping):
             documents = [
-                _checked(RAGDocument, {"document_id": name, "content": text})
+                checked(RAGDocument, {"document_id": name, "content": text})
                 for name, text in documents.items()
             ]
         return await self._tool.insert(list(documents), vector_db_id)
@@ -136,7 +133,7 @@ class Corral:
             max_tokens: Budget of the whole text, frame included.
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
         """
-        config = _checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
+        config = checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
         return await self._tool.query(question, list(vector_db_ids), config)
 
 
@@ -197,12 +194,3 @@ class SyncCorral:
         return self._portal.call(
             lambda: self._herd.ask(question, *vector_db_ids, max_tokens=max_tokens, **options)
         )
-
-
-def _checked(model: type[_M], fields: Mapping[str, Any]) -> _M:
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{path}: {first['msg']}.", field=path) from None

@@ -15,6 +15,7 @@ import pydantic_core
 from pydantic import BaseModel, ValidationError
 
 from corral.api.errors import InvalidRequest
+from corral.api.filters import refused_filter
 
 Location = tuple[str | int, ...]
 Json = dict[str, Any]
@@ -39,7 +40,7 @@ class InvalidBody(InvalidRequest):
 
 def from_pydantic(
     error: ValidationError, raw: bytes, model: type[BaseModel], *, first: int = 0
-) -> InvalidBody:
+) -> InvalidRequest:
     """Return the refusal of a body that `model` does not accept.
 
     Args:
@@ -51,13 +52,15 @@ def from_pydantic(
     if error.error_count() > MAX_FINDINGS:
         message = f"The body breaks its schema in {error.error_count()} places. See /docs."
         return InvalidBody(message, field=None, details=[])
-    findings = error.errors(include_url=False, include_context=False)
+    findings = error.errors(include_url=False)
     if findings[0]["type"] == "json_invalid":
         reason = findings[0]["msg"].removeprefix("Invalid JSON: ")
         if first:  # the place is one in the piece
             reason = f"{reason.partition(' at line')[0]}, behind item {first} of its list"
         return _invalid([_Finding((), f"The body is not valid JSON: {reason}.", "json_invalid")])
     data = pydantic_core.from_json(raw)
+    if refused := refused_filter(findings[0], _path(tuple(_sent_location(findings[0], data)))):
+        return refused
     meant = _meant(findings, data)
     told = [_finding(found, data, model, first) for found in meant[:MAX_DETAILS]]
     return _invalid(told, more=len(meant) - 1)

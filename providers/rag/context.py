@@ -74,7 +74,9 @@ async def make_context(
 
     async def joining(name: str) -> dict[str, Chunk]:
         chunks = [each.hit.chunk for each in selection.kept if each.vector_db_id == name]
-        return await adjacent(indexes[name], chunks, plan.searches[name].expand, plan.filters)
+        return await adjacent(
+            indexes[name], chunks, plan.searches[name].expand, plan.request.filters
+        )
 
     neighbors = dict(zip(wide, await run_all(map(joining, wide)), strict=True))
     return await asyncio.to_thread(

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
-from corral.api.filters import Filter, parse_filter
+from corral.api.filters import Filter
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
@@ -68,7 +68,6 @@ class Plan:
     Attributes:
         searches: By vector DB id, in the order of the request.
         k: How many hits are wanted, in the answer and in its context.
-        filters: The chunks that may be seen.
         request: For the options that no registration has, such as the budget.
         tokenizer_model: The embedding model whose tokenizer counts the budget; None where the
             request names a tokenizer.
@@ -76,7 +75,6 @@ class Plan:
 
     searches: Mapping[str, SearchPlan]
     k: int
-    filters: Filter | None
     request: RAGQueryConfig
     tokenizer_model: str | None
 
@@ -111,14 +109,11 @@ def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) 
                 hint=f"Weights are for the vector DBs of the request: {names}.",
                 field="query_config.vector_db_weights",
             )
-    filters = parse_filter(request.filters)
-    searches = {each.identifier: _search(each, request, k, filters) for each in registrations}
-    return Plan(searches, k, filters, request, _tokenizer_model(registrations, request))
+    searches = {each.identifier: _search(each, request, k) for each in registrations}
+    return Plan(searches, k, request, _tokenizer_model(registrations, request))
 
 
-def _search(
-    vector_db: VectorDB, request: RAGQueryConfig, k: int, filters: Filter | None
-) -> SearchPlan:
+def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
     rerank = _first(request.rerank, vector_db.rerank)
     return SearchPlan(
         vector_db=vector_db,
@@ -129,7 +124,7 @@ def _search(
         cutoff=_first(request.cutoff, vector_db.cutoff),
         query_syntax=_first(request.query_syntax, vector_db.query_syntax),
         fuzzy=_first(request.fuzzy, vector_db.fuzzy),
-        filters=filters,
+        filters=request.filters,
         score_threshold=request.score_threshold or 0.0,
         include_embeddings=request.include_embeddings,
         explain=request.explain,

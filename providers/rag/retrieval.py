@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
-from corral.api.filters import Filter
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.library import Library
-from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import SearchMode
@@ -73,13 +71,10 @@ class Retrieval:
         *,
         k: MaxChunks = 5,
         options: RetrievalOptions | None = None,
-        filters: Filter | dict[str, Any] | None = None,
         **given: Any,
     ) -> QueryChunksResponse:
         """Return the k best chunks of one vector DB, as `search_many` does."""
-        found = await self.search_many(
-            [vector_db_id], query, k=k, options=options, filters=filters, **given
-        )
+        found = await self.search_many([vector_db_id], query, k=k, options=options, **given)
         hits = [each.hit for each in found.hits]
         return QueryChunksResponse(hits, found.steps.get(vector_db_id, []), found.notes)
 
@@ -90,7 +85,6 @@ class Retrieval:
         *,
         k: MaxChunks = 5,
         options: RetrievalOptions | None = None,
-        filters: Filter | dict[str, Any] | None = None,
         weights: Mapping[str, float] | None = None,
         **given: Any,
     ) -> Retrieved:
@@ -109,7 +103,6 @@ class Retrieval:
             k: Most hits, 1 to 1000, of each vector DB and of the answer; `auto`: the root of the
                 number of chunks in all of them, rounded up.
             options: How to search.
-            filters: Instead of `options.filters`, which are JSON.
             weights: By vector DB id, how much it counts in the merging; 1 where it is not named.
             given: Single options by name, instead of `options`.
 
@@ -119,7 +112,7 @@ class Retrieval:
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
         indexes = await self.open(vector_db_ids)
-        request = _request(_chosen(options, given), filters, weights or {})
+        request = _request(_chosen(options, given), weights or {})
         plan = await self.plan(indexes, request, k)
         return await self.run(plan, indexes, await self.queries(plan, query))
 
@@ -242,12 +235,9 @@ def _merged(plan: Plan, found: Mapping[str, Sequence[Hit]]) -> list[ContextHit]:
     return [replace(hits[key], hit=replace(hits[key].hit, score=score)) for key, score in fused]
 
 
-def _request(
-    options: RetrievalOptions, filters: Filter | dict[str, Any] | None, weights: Mapping[str, float]
-) -> RAGQueryConfig:
+def _request(options: RetrievalOptions, weights: Mapping[str, float]) -> RAGQueryConfig:
     """Return options of a search alone as a request, whose context options are the defaults."""
     chosen = {name: getattr(options, name) for name in RetrievalOptions.model_fields}
-    chosen["filters"] = chosen["filters"] if filters is None else filters
     return RAGQueryConfig.model_construct(**chosen, vector_db_weights=dict(weights))
 
 
@@ -270,9 +260,4 @@ def options_of(
         InvalidRequest: An option is unknown or malformed.
     """
     chosen = None if mode is None else SearchMode.parse(mode)
-    try:
-        return RetrievalOptions(mode=chosen, ranker=check_ranker(ranker), **given)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"Malformed option {path}: {first['msg']}.", field=path) from None
+    return checked(RetrievalOptions, {"mode": chosen, "ranker": check_ranker(ranker), **given})

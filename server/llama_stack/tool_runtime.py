@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Query
 
-from corral.api.filters import parse_filter
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
 from corral.providers.config import Limits
 from corral.providers.rag.tool import RagTool
@@ -120,5 +119,4 @@ async def _ask(
     """Ask the RAG tool within the limits; `at` is where the request holds the fields."""
     config = config or RAGQueryConfig()
     check_max_chunks(config.max_chunks, limits, field=f"{at}query_config.max_chunks")
-    parse_filter(config.filters, field=f"{at}query_config.filters")
     return await rag_tool.query(question, vector_db_ids, config)

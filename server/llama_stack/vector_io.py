@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from corral.api.filters import parse_filter
 from corral.providers.ingestion.storing import store
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
@@ -55,10 +54,6 @@ async def query(
     params = request.params or QueryParams()
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
     found = await retrieval.search(
-        request.vector_db_id,
-        request.query,
-        k=params.max_chunks,
-        options=params,
-        filters=parse_filter(params.filters, field="params.filters"),
+        request.vector_db_id, request.query, k=params.max_chunks, options=params
     )
     return ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)
