@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +13,9 @@ from corral.api.errors import ContractViolation, InvalidRequest
 from .scripted_index import ScriptedIndex, candidates
 
 
-def listed(index: ScriptedIndex, *arguments: Any) -> list[str]:
+async def listed(index: ScriptedIndex, *arguments: Any) -> list[str]:
     """Return what chunk_ids answers."""
-    return asyncio.run(index.chunk_ids(*arguments))
+    return await index.chunk_ids(*arguments)
 
 
 class Answering(ScriptedIndex):
@@ -30,41 +29,41 @@ class Answering(ScriptedIndex):
         return self.ids
 
 
-def test_the_hook_gets_where_to_begin_and_how_many() -> None:
+async def test_the_hook_gets_where_to_begin_and_how_many() -> None:
     """Defaults: from the beginning, 1,000."""
     index = ScriptedIndex(candidates(b=1, a=1, c=1))
-    assert listed(index) == ["a", "b", "c"]
-    assert listed(index, "a", 1) == ["b"]
+    assert await listed(index) == ["a", "b", "c"]
+    assert await listed(index, "a", 1) == ["b"]
     assert index.asked("chunk_ids") == [("", 1000), ("a", 1)]
 
 
-def test_a_cursor_ends_before_nul() -> None:
+async def test_a_cursor_ends_before_nul() -> None:
     """No id holds NUL, so what follows "a" and NUL is what follows "a"; engines need not see it."""
     index = ScriptedIndex(candidates(a=1, aa=1))
-    assert listed(index, "a\0zz") == ["aa"]
+    assert await listed(index, "a\0zz") == ["aa"]
     assert index.asked("chunk_ids") == [("a", 1000)]
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, 1.5, "5", None, MAX_IDS + 1])
-def test_a_wrong_limit_is_refused(limit: Any) -> None:
+async def test_a_wrong_limit_is_refused(limit: Any) -> None:
     """1 to 100,000, an integer."""
     with pytest.raises(InvalidRequest, match="limit is") as raised:
-        listed(ScriptedIndex(), "", limit)
+        await listed(ScriptedIndex(), "", limit)
     assert raised.value.field == "limit"
 
 
 @pytest.mark.parametrize("after", [None, 1, b"a", "\ud800"])
-def test_a_wrong_cursor_is_refused(after: Any) -> None:
+async def test_a_wrong_cursor_is_refused(after: Any) -> None:
     """Valid text only: half a character cannot be compared in UTF-8."""
     with pytest.raises(InvalidRequest, match="no valid text") as raised:
-        listed(ScriptedIndex(), after)
+        await listed(ScriptedIndex(), after)
     assert raised.value.field == "after"
 
 
 @pytest.mark.parametrize(
     "ids", [("b", "a"), ("a", "a"), ("0", "a"), ("5",), tuple("abcd")], ids=" ".join
 )
-def test_a_wrong_answer_is_a_violation(ids: tuple[str, ...]) -> None:
+async def test_a_wrong_answer_is_a_violation(ids: tuple[str, ...]) -> None:
     """Out of order, twice, not above the cursor, or more than asked for: never passed on."""
     with pytest.raises(ContractViolation, match="chunk ids"):
-        listed(Answering(*ids), "5", 3)
+        await listed(Answering(*ids), "5", 3)

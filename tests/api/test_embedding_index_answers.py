@@ -20,10 +20,10 @@ from corral.api.hits import Candidate, QueryChunksResponse
 from .scripted_index import ScriptedIndex, candidates
 
 
-def ask(index: EmbeddingIndex, mode: str = "vector", **arguments: Any) -> QueryChunksResponse:
+async def ask(index: EmbeddingIndex, mode: str = "vector", **arguments: Any) -> QueryChunksResponse:
     """Query with an embedding and words."""
     arguments = {"embedding": [1.0, 0.0], "query_string": "words", **arguments}
-    return asyncio.run(index.query(mode=mode, **arguments))
+    return await index.query(mode=mode, **arguments)
 
 
 def ids(response: QueryChunksResponse) -> list[str]:
@@ -34,51 +34,53 @@ def ids(response: QueryChunksResponse) -> list[str]:
 # --- scores ---------------------------------------------------------------------------------------
 
 
-def test_raw_scores_become_scores() -> None:
+async def test_raw_scores_become_scores() -> None:
     """Cosines and BM25 arrive at the caller in [0, 1], by the one table."""
     index = ScriptedIndex(candidates(a=1.0, b=0.0, c=-1.0), candidates(a=3.0, b=1.0))
-    assert ask(index, "vector").scores == [1.0, 0.5, 0.0]
-    assert ask(index, "keyword").scores == [0.75, 0.5]
+    assert (await ask(index, "vector")).scores == [1.0, 0.5, 0.0]
+    assert (await ask(index, "keyword")).scores == [0.75, 0.5]
 
 
 @pytest.mark.parametrize(
     ("metric", "raws", "scores"),
     [("l2", (0.0, -1.0, -3.0), [1.0, 0.5, 0.25]), ("dot", (math.log(3), 0.0), [0.75, 0.5])],
 )
-def test_raw_scores_of_raw_embeddings(
+async def test_raw_scores_of_raw_embeddings(
     metric: str, raws: Sequence[float], scores: list[float]
 ) -> None:
     """With `normalize: false` the metric decides."""
     raw = [Candidate(f"c{n}", value) for n, value in enumerate(raws)]
     index = ScriptedIndex(raw, metric=metric, normalize=False)
-    assert ask(index).scores == pytest.approx(scores)
+    assert (await ask(index)).scores == pytest.approx(scores)
 
 
 @pytest.mark.parametrize(
     ("threshold", "kept"),
     [(None, "abc"), (0, "abc"), (0.5, "ab"), (0.500001, "a"), (1.0, "a")],
 )
-def test_a_threshold_keeps_scores_at_or_above_it(threshold: float | None, kept: str) -> None:
+async def test_a_threshold_keeps_scores_at_or_above_it(threshold: float | None, kept: str) -> None:
     """score >= threshold, the bound included; None and 0 keep all."""
     index = ScriptedIndex(candidates(a=1.0, b=0.0, c=-1.0))
-    assert ids(ask(index, score_threshold=threshold)) == list(kept)
+    assert ids(await ask(index, score_threshold=threshold)) == list(kept)
 
 
-def test_a_threshold_of_0_1_does_not_empty_hybrid_results() -> None:
+async def test_a_threshold_of_0_1_does_not_empty_hybrid_results() -> None:
     """The threshold meets the final score, once: not the legs' and not a raw RRF sum of 0.03.
 
     If this fails: it was applied to a leg, or before the fused score was brought to [0, 1].
     """
     index = ScriptedIndex(candidates(a=-0.9, b=-0.95), candidates(b=0.05, c=0.01))
-    assert ids(ask(index, "hybrid", score_threshold=0.1)) == ["b", "a", "c"]
-    assert ids(ask(index, "hybrid", score_threshold=0.6)) == ["b"]
+    assert ids(await ask(index, "hybrid", score_threshold=0.1)) == ["b", "a", "c"]
+    assert ids(await ask(index, "hybrid", score_threshold=0.6)) == ["b"]
 
 
-def test_hybrid_fuses_both_legs_and_explains() -> None:
+async def test_hybrid_fuses_both_legs_and_explains() -> None:
     """Each hit says which legs found it, where, and with what; terms come along."""
     keyword = [Candidate("b", 3.0, matched_terms=("word",)), Candidate("c", 1.0)]
-    [first, second, third] = ask(
-        ScriptedIndex(candidates(a=0.8, b=0.6), keyword, ranker={"type": "rrf"}), "hybrid"
+    [first, second, third] = (
+        await ask(
+            ScriptedIndex(candidates(a=0.8, b=0.6), keyword, ranker={"type": "rrf"}), "hybrid"
+        )
     ).hits
     assert [hit.chunk.chunk_id for hit in (first, second, third)] == ["b", "a", "c"]
     assert first.score == pytest.approx((1 / 62 + 1 / 61) / (2 / 61))
@@ -90,63 +92,63 @@ def test_hybrid_fuses_both_legs_and_explains() -> None:
     assert third.explanation.matched_terms == ()
 
 
-def test_ties_are_ordered_by_chunk_id_and_k_is_cut_after_fusion() -> None:
+async def test_ties_are_ordered_by_chunk_id_and_k_is_cut_after_fusion() -> None:
     """Whatever order a provider gives to equal scores, the answer's is by id."""
     rrf = {"type": "rrf"}
     index = ScriptedIndex(candidates(d=0.5, b=0.5, c=0.5, a=0.1), candidates(z=1.0), ranker=rrf)
-    assert ids(ask(index, k=4)) == ["b", "c", "d", "a"]
-    assert ids(ask(index, "hybrid", k=2)) == ["b", "c"]
-    assert ids(ask(index, "hybrid", k=1)) == ["b"]
+    assert ids(await ask(index, k=4)) == ["b", "c", "d", "a"]
+    assert ids(await ask(index, "hybrid", k=2)) == ["b", "c"]
+    assert ids(await ask(index, "hybrid", k=1)) == ["b"]
 
 
-def test_large_inner_products_keep_their_order() -> None:
+async def test_large_inner_products_keep_their_order() -> None:
     """Scores that saturate at 1.0 do not make the worse chunk first."""
     index = ScriptedIndex(candidates(b=200.0, a=100.0), metric="dot", normalize=False)
-    assert ids(ask(index)) == ["b", "a"]
+    assert ids(await ask(index)) == ["b", "a"]
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_nothing_found_is_an_empty_answer(mode: str) -> None:
+async def test_nothing_found_is_an_empty_answer(mode: str) -> None:
     """No hits, no error."""
-    response = ask(ScriptedIndex(), mode)
+    response = await ask(ScriptedIndex(), mode)
     assert (response.hits, response.chunks, response.scores) == ([], [], [])
 
 
 # --- chunks ---------------------------------------------------------------------------------------
 
 
-def test_only_missing_chunks_of_the_answer_are_fetched() -> None:
+async def test_only_missing_chunks_of_the_answer_are_fetched() -> None:
     """Chunks that came with the candidates are used; the rest is fetched once, for hits only."""
     ready = Chunk(content="at hand", chunk_id="a")
     index = ScriptedIndex([Candidate("a", 0.9, chunk=ready), *candidates(b=0.5, c=-1.0)])
-    response = ask(index, score_threshold=0.5)
+    response = await ask(index, score_threshold=0.5)
     assert [chunk.content for chunk in response.chunks] == ["at hand", "text of b"]
     assert index.asked("get") == [(["b"], False)]
 
 
-def test_no_fetch_when_all_chunks_are_at_hand() -> None:
+async def test_no_fetch_when_all_chunks_are_at_hand() -> None:
     """An engine that brings its chunks is asked once."""
     index = ScriptedIndex([Candidate("a", 0.9, chunk=Chunk(content="x", chunk_id="a"))])
-    ask(index)
+    await ask(index)
     assert index.asked("get") == []
 
 
-def test_a_chunk_deleted_between_search_and_fetch_is_left_out() -> None:
+async def test_a_chunk_deleted_between_search_and_fetch_is_left_out() -> None:
     """A hit without its chunk is no hit; the others stand."""
     index = ScriptedIndex(candidates(a=0.9, b=0.5))
     del index.chunks["a"]
-    response = ask(index)
+    response = await ask(index)
     assert ids(response) == ["b"]
     assert len(response.scores) == 1
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_embeddings_come_only_when_asked_for(mode: str) -> None:
+async def test_embeddings_come_only_when_asked_for(mode: str) -> None:
     """No embeddings unless include_embeddings says so; then every chunk has its own."""
     ready = Candidate("a", 0.9, chunk=Chunk(content="x", chunk_id="a"))
     index = ScriptedIndex([ready, *candidates(b=0.5)], [ready])
-    assert {chunk.embedding is None for chunk in ask(index, mode).chunks} == {True}
-    with_embeddings = ask(index, mode, include_embeddings=True)
+    assert {chunk.embedding is None for chunk in (await ask(index, mode)).chunks} == {True}
+    with_embeddings = await ask(index, mode, include_embeddings=True)
     assert all(chunk.embedding == [0.6, 0.8] for chunk in with_embeddings.chunks)
 
 
@@ -166,29 +168,29 @@ def test_embeddings_come_only_when_asked_for(mode: str) -> None:
     ],
 )
 @pytest.mark.parametrize("leg", ["vector", "keyword"])
-def test_an_answer_that_breaks_the_contract_is_refused(
+async def test_an_answer_that_breaks_the_contract_is_refused(
     leg: str, answer: list[Candidate], complaint: str
 ) -> None:
     """Unsorted, not finite, twice, too many: an error that names provider and leg, no answer."""
     index = ScriptedIndex(**{leg: answer}, cut=False)
     with pytest.raises(ContractViolation, match=complaint) as caught:
-        ask(index, leg, k=2)
+        await ask(index, leg, k=2)
     assert f"scripted, {leg} leg" in str(caught.value)
 
 
 @pytest.mark.parametrize("leg", ["vector", "keyword"])
-def test_hybrid_checks_both_legs(leg: str) -> None:
+async def test_hybrid_checks_both_legs(leg: str) -> None:
     """A broken leg is not hidden by fusion."""
     broken: dict[str, Any] = {leg: candidates(a=0.1, b=0.2)}
     with pytest.raises(ContractViolation, match=f"{leg} leg"):
-        ask(ScriptedIndex(**broken), "hybrid")
+        await ask(ScriptedIndex(**broken), "hybrid")
 
 
 @pytest.mark.parametrize("raw", [0.0, -0.5, -1e-300])
-def test_a_keyword_score_of_0_or_below_is_refused(raw: float) -> None:
+async def test_a_keyword_score_of_0_or_below_is_refused(raw: float) -> None:
     """A chunk without a word of the query is no hit; a negative BM25 is an engine's sign."""
     with pytest.raises(ContractViolation, match="not above 0"):
-        ask(ScriptedIndex(keyword=[Candidate("a", 1.0), Candidate("b", raw)]), "keyword")
+        await ask(ScriptedIndex(keyword=[Candidate("a", 1.0), Candidate("b", raw)]), "keyword")
 
 
 @pytest.mark.parametrize(
@@ -201,18 +203,20 @@ def test_a_keyword_score_of_0_or_below_is_refused(raw: float) -> None:
         (0.5, {"metric": "l2", "normalize": False}),
     ],
 )
-def test_a_raw_vector_score_out_of_range_is_refused(raw: float, settings: dict[str, Any]) -> None:
+async def test_a_raw_vector_score_out_of_range_is_refused(
+    raw: float, settings: dict[str, Any]
+) -> None:
     """A cosine beyond 1, or a positive "minus distance", is another quantity: refused, not clipped.
 
     If this fails: a provider that hands over raw distances scores 1.0 everywhere.
     """
     with pytest.raises(ContractViolation, match="range"):
-        ask(ScriptedIndex([Candidate("a", raw)], **settings))
+        await ask(ScriptedIndex([Candidate("a", raw)], **settings))
 
 
-def test_rounding_beyond_1_is_no_violation() -> None:
+async def test_rounding_beyond_1_is_no_violation() -> None:
     """Single precision gives cosines like 1.0000002: they are 1."""
-    assert ask(ScriptedIndex(candidates(a=1.0000002, b=-1.0000002))).scores == [1.0, 0.0]
+    assert (await ask(ScriptedIndex(candidates(a=1.0000002, b=-1.0000002)))).scores == [1.0, 0.0]
 
 
 # --- both legs at once ----------------------------------------------------------------------------
@@ -240,12 +244,12 @@ class Rendezvous(ScriptedIndex):
         return await super()._query_keyword(query_string, k, filters)
 
 
-def test_both_legs_run_at_once() -> None:
+async def test_both_legs_run_at_once() -> None:
     """The keyword leg begins before the vector leg has ended, and the other way round.
 
     If this fails: a hybrid query takes the sum of its legs instead of the slower one.
     """
-    assert sorted(ids(ask(Rendezvous(), "hybrid"))) == ["a", "b"]
+    assert sorted(ids(await ask(Rendezvous(), "hybrid"))) == ["a", "b"]
 
 
 class Failing(ScriptedIndex):
@@ -257,11 +261,11 @@ class Failing(ScriptedIndex):
         raise ProviderError("scripted: out of order.")
 
 
-def test_an_error_in_one_leg_is_the_answer() -> None:
+async def test_an_error_in_one_leg_is_the_answer() -> None:
     """Hybrid never degrades silently to the leg that still works."""
     with pytest.raises(ProviderError, match="out of order"):
-        ask(Failing(candidates(a=0.5)), "hybrid")
-    assert ids(ask(Failing(candidates(a=0.5)), "vector")) == ["a"]
+        await ask(Failing(candidates(a=0.5)), "hybrid")
+    assert ids(await ask(Failing(candidates(a=0.5)), "vector")) == ["a"]
 
 
 class OneRoundTrip(ScriptedIndex):
@@ -274,8 +278,8 @@ class OneRoundTrip(ScriptedIndex):
         return self.vector, self.keyword
 
 
-def test_a_provider_may_bring_both_legs_in_one_round_trip() -> None:
+async def test_a_provider_may_bring_both_legs_in_one_round_trip() -> None:
     """The override replaces the two hooks; fusion and checks stay ours."""
     index = OneRoundTrip(candidates(a=0.5, b=0.4), candidates(b=1.0))
-    assert ids(ask(index, "hybrid", k=2)) == ["b", "a"]
+    assert ids(await ask(index, "hybrid", k=2)) == ["b", "a"]
     assert [name for name, _ in index.calls] == ["hybrid", "get"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import Any
 
@@ -27,10 +26,10 @@ from .scripted_index import ScriptedIndex, candidates
 TWO: dict[str, Any] = {"vector": candidates(a=0.9, b=0.5), "keyword": candidates(b=2.0, c=1.0)}
 
 
-def ask(index: EmbeddingIndex, **arguments: Any) -> list[str]:
+async def ask(index: EmbeddingIndex, **arguments: Any) -> list[str]:
     """Query with defaults that are valid in every mode and return the chunk ids."""
     arguments = {"embedding": [3.0, 4.0], "query_string": "words", **arguments}
-    response = asyncio.run(index.query(**arguments))
+    response = await index.query(**arguments)
     return [chunk.chunk_id for chunk in response.chunks]
 
 
@@ -72,21 +71,21 @@ def ask(index: EmbeddingIndex, **arguments: Any) -> list[str]:
     ],
 )
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
-def test_a_bad_query_is_refused_before_the_provider_sees_it(
+async def test_a_bad_query_is_refused_before_the_provider_sees_it(
     mode: str, arguments: dict[str, Any], error: type[InvalidRequest], field: str
 ) -> None:
     """Each bad argument is refused by name, and no hook runs."""
     index = ScriptedIndex(**TWO)
     with pytest.raises(error) as caught:
-        ask(index, **{"mode": mode, **arguments})
+        await ask(index, **{"mode": mode, **arguments})
     assert caught.value.field == field
     assert index.calls == []
 
 
 @pytest.mark.parametrize("embedding", [None, [1.0], [math.nan, 0.0], "nonsense"])
-def test_keyword_mode_ignores_the_embedding(embedding: Any) -> None:
+async def test_keyword_mode_ignores_the_embedding(embedding: Any) -> None:
     """No embedding is needed there, and a wrong one does no harm."""
-    assert ask(ScriptedIndex(**TWO), mode="keyword", embedding=embedding) == ["b", "c"]
+    assert await ask(ScriptedIndex(**TWO), mode="keyword", embedding=embedding) == ["b", "c"]
 
 
 @pytest.mark.parametrize("k", [1, MAX_K, np.int64(3)])
@@ -110,18 +109,18 @@ def test_thresholds_in_range_are_accepted(threshold: Any, value: float) -> None:
 
 
 @pytest.mark.parametrize("document_ids", [["nul\0id"], ["good", "\0"], ["a\ud800"]])
-def test_ids_of_documents_to_replace_are_ids(document_ids: list[str]) -> None:
+async def test_ids_of_documents_to_replace_are_ids(document_ids: list[str]) -> None:
     """A NUL or a lone surrogate in one is refused before the provider sees the call."""
     index = ScriptedIndex()
     with pytest.raises(InvalidRequest, match="replace_documents"):
-        asyncio.run(index.add_chunks([], replace_documents=document_ids))
+        await index.add_chunks([], replace_documents=document_ids)
 
 
-def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
+async def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
     """200,000 characters are only text; NUL is stripped before the provider sees it."""
     assert check_query_text("x" * MAX_QUERY_CHARACTERS) == "x" * MAX_QUERY_CHARACTERS
     index = ScriptedIndex(**TWO)
-    ask(index, mode="keyword", query_string="a\0b")
+    await ask(index, mode="keyword", query_string="a\0b")
     assert index.asked("keyword")[0][0] == "ab"
 
 
@@ -129,28 +128,28 @@ def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_a_query_overrides_the_registration(mode: str) -> None:
+async def test_a_query_overrides_the_registration(mode: str) -> None:
     """Precedence: the request's mode, then the registration's, then hybrid."""
     for registered in ("vector", "keyword", "hybrid"):
         index = ScriptedIndex(**TWO, search_mode=registered)
-        ask(index, mode=mode)
+        await ask(index, mode=mode)
         legs = {name for name, _ in index.calls} - {"get"}
         assert legs == ({"vector", "keyword"} if mode == "hybrid" else {mode})
     index = ScriptedIndex(**TWO, search_mode=mode)
-    ask(index)
+    await ask(index)
     legs = {name for name, _ in index.calls} - {"get"}
     assert legs == ({"vector", "keyword"} if mode == "hybrid" else {mode})
 
 
-def test_a_query_overrides_the_registered_ranker() -> None:
+async def test_a_query_overrides_the_registered_ranker() -> None:
     """The request's ranker, then the registration's, then RRF 60."""
     keyword_only = {"type": "weighted", "alpha": 0, "normalization": "raw"}
     vector_only = WeightedRanker(alpha=1, normalization="raw")
-    assert ask(ScriptedIndex(**TWO), mode="hybrid", k=1) == ["b"]
-    assert ask(ScriptedIndex(**TWO, ranker=vector_only), mode="hybrid", k=1) == ["a"]
+    assert await ask(ScriptedIndex(**TWO), mode="hybrid", k=1) == ["b"]
+    assert await ask(ScriptedIndex(**TWO, ranker=vector_only), mode="hybrid", k=1) == ["a"]
     registered = ScriptedIndex(**TWO, ranker=vector_only)
-    assert ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c"]
-    assert ask(registered, mode="hybrid", k=1, ranker=RRFRanker()) == ["b"]
+    assert await ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c"]
+    assert await ask(registered, mode="hybrid", k=1, ranker=RRFRanker()) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -166,31 +165,31 @@ def test_a_query_overrides_the_registered_ranker() -> None:
         ("hybrid", 7, {"type": "rrf", "candidates": 5}, 7),
     ],
 )
-def test_legs_are_asked_for_enough_candidates(
+async def test_legs_are_asked_for_enough_candidates(
     mode: str, k: int, ranker: dict[str, Any] | None, size: int
 ) -> None:
     """k for one leg; for two max(2k, the ranker's least), or the number that the ranker names."""
     index = ScriptedIndex(**TWO)
-    ask(index, mode=mode, k=k, ranker=ranker)
+    await ask(index, mode=mode, k=k, ranker=ranker)
     for leg in ("vector", "keyword") if mode == "hybrid" else (mode,):
         assert [call[1] for call in index.asked(leg)] == [size]
 
 
-def test_hooks_get_a_unit_vector_and_a_parsed_filter() -> None:
+async def test_hooks_get_a_unit_vector_and_a_parsed_filter() -> None:
     """[3, 4] arrives as [0.6, 0.8] in float32; the filter arrives as its tree, in both legs."""
     index = ScriptedIndex(**TWO)
-    ask(index, mode="hybrid", filters={"type": "eq", "key": "x", "value": 1})
+    await ask(index, mode="hybrid", filters={"type": "eq", "key": "x", "value": 1})
     [(embedding, _, vector_filter)] = index.asked("vector")
     [(_, _, keyword_filter)] = index.asked("keyword")
     assert embedding == pytest.approx([0.6, 0.8], abs=1e-6)
     assert vector_filter == keyword_filter == Comparison("eq", "x", 1)
 
 
-def test_without_normalization_the_query_keeps_its_length() -> None:
+async def test_without_normalization_the_query_keeps_its_length() -> None:
     """`normalize: false` searches with what was sent, zero included."""
     index = ScriptedIndex(candidates(a=-1.0), metric="l2", normalize=False)
-    ask(index, mode="vector")
-    ask(index, mode="vector", embedding=[0, 0])
+    await ask(index, mode="vector")
+    await ask(index, mode="vector", embedding=[0, 0])
     assert [call[0] for call in index.asked("vector")] == [[3.0, 4.0], [0.0, 0.0]]
 
 
@@ -202,15 +201,15 @@ def chunks(*texts: str) -> list[Chunk]:
     return [Chunk(content=text, chunk_id=text[0]) for text in texts]
 
 
-def add(index: EmbeddingIndex, *arguments: Any, **options: Any) -> None:
+async def add(index: EmbeddingIndex, *arguments: Any, **options: Any) -> None:
     """Call add_chunks."""
-    asyncio.run(index.add_chunks(*arguments, **options))
+    await index.add_chunks(*arguments, **options)
 
 
-def test_adding_hands_over_checked_rows() -> None:
+async def test_adding_hands_over_checked_rows() -> None:
     """Chunks in their order, a normalized float32 matrix, and a set of documents to replace."""
     index = ScriptedIndex()
-    add(index, chunks("a1", "b1"), [[3, 4], [0, 2]], replace_documents=["d", "d"])
+    await add(index, chunks("a1", "b1"), [[3, 4], [0, 2]], replace_documents=["d", "d"])
     [(texts, matrix, replaced)] = index.asked("add")
     assert texts == ["a1", "b1"]
     assert matrix.dtype == np.float32
@@ -218,22 +217,22 @@ def test_adding_hands_over_checked_rows() -> None:
     assert replaced == frozenset({"d"})
 
 
-def test_of_chunks_with_one_id_the_last_counts() -> None:
+async def test_of_chunks_with_one_id_the_last_counts() -> None:
     """Duplicates in one call reach the provider as one chunk, with the last text and its row."""
     index = ScriptedIndex()
-    add(index, chunks("a1", "b1", "a2"), [[1, 0], [0, 1], [-1, 0]])
+    await add(index, chunks("a1", "b1", "a2"), [[1, 0], [0, 1], [-1, 0]])
     [(texts, matrix, _)] = index.asked("add")
     assert dict(zip(texts, matrix.tolist(), strict=True)) == {"a2": [-1.0, 0.0], "b1": [0.0, 1.0]}
 
 
-def test_without_embeddings_the_chunks_own_are_taken() -> None:
+async def test_without_embeddings_the_chunks_own_are_taken() -> None:
     """None reads each chunk's `embedding`; one chunk without is named."""
     index = ScriptedIndex()
     with_embedding = Chunk(content="x", chunk_id="x", embedding=[0.0, 5.0])
-    add(index, [with_embedding])
+    await add(index, [with_embedding])
     assert index.asked("add")[0][1].tolist() == [[0.0, 1.0]]
     with pytest.raises(InvalidRequest) as caught:
-        add(index, [with_embedding, *chunks("y")])
+        await add(index, [with_embedding, *chunks("y")])
     assert caught.value.field == "chunks[1].embedding"
 
 
@@ -248,48 +247,48 @@ def test_without_embeddings_the_chunks_own_are_taken() -> None:
         [[1, 0], [1]],
     ],
 )
-def test_embeddings_that_do_not_fit_the_chunks_are_refused(embeddings: Any) -> None:
+async def test_embeddings_that_do_not_fit_the_chunks_are_refused(embeddings: Any) -> None:
     """Too few, too many, of another dimension, zero: nothing reaches the provider."""
     index = ScriptedIndex()
     with pytest.raises(InvalidRequest):
-        add(index, chunks("a", "b"), embeddings)
+        await add(index, chunks("a", "b"), embeddings)
     assert index.calls == []
 
 
-def test_adding_nothing_asks_the_provider_nothing() -> None:
+async def test_adding_nothing_asks_the_provider_nothing() -> None:
     """An empty list is no call, unless documents are to be emptied by it."""
     index = ScriptedIndex()
-    add(index, [], [])
+    await add(index, [], [])
     assert index.calls == []
-    add(index, [], replace_documents={"d"})
+    await add(index, [], replace_documents={"d"})
     [(texts, matrix, replaced)] = index.asked("add")
     assert (texts, matrix.shape, replaced) == ([], (0, 2), frozenset({"d"}))
 
 
-def test_getting_keeps_the_order_of_the_ids() -> None:
+async def test_getting_keeps_the_order_of_the_ids() -> None:
     """Chunks come once each in the order asked for, unknown ids left out."""
     index = ScriptedIndex(candidates(a=1.0, b=0.5))
-    found = asyncio.run(index.get_chunks(["b", "nobody", "a", "b"]))
+    found = await index.get_chunks(["b", "nobody", "a", "b"])
     assert [chunk.chunk_id for chunk in found] == ["b", "a"]
     assert found[0].embedding is None
-    found = asyncio.run(index.get_chunks(["a"], include_embeddings=True))
+    found = await index.get_chunks(["a"], include_embeddings=True)
     assert found[0].embedding == [0.6, 0.8]
 
 
-def test_deleting_counting_and_dropping_reach_the_hooks() -> None:
+async def test_deleting_counting_and_dropping_reach_the_hooks() -> None:
     """Deleting nothing is no call; the rest is passed on."""
     index = ScriptedIndex(candidates(a=1.0, b=0.5))
-    asyncio.run(index.delete_chunks([]))
+    await index.delete_chunks([])
     assert index.calls == []
-    asyncio.run(index.delete_chunks(["a"]))
-    assert asyncio.run(index.count()) == 1
-    asyncio.run(index.delete())
-    asyncio.run(index.close())
+    await index.delete_chunks(["a"])
+    assert await index.count() == 1
+    await index.delete()
+    await index.close()
     assert index.calls == [("delete", ["a"]), ("drop", None)]
 
 
-def test_one_string_is_no_collection_of_document_ids() -> None:
+async def test_one_string_is_no_collection_of_document_ids() -> None:
     """`replace_documents="doc"` is refused: as a set of letters it would empty other documents."""
     index = ScriptedIndex()
     with pytest.raises(InvalidRequest, match="one string"):
-        asyncio.run(index.add_chunks([Chunk(content="x")], [[1.0, 0.0]], replace_documents="doc"))
+        await index.add_chunks([Chunk(content="x")], [[1.0, 0.0]], replace_documents="doc")

@@ -121,7 +121,7 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite", "faiss"])
-def test_a_backend_answers_in_every_mode(name: str, tmp_path: Path) -> None:
+async def test_a_backend_answers_in_every_mode(name: str, tmp_path: Path) -> None:
     """Stored chunks are found by embedding, by word and by both, with fusion and filter."""
 
     async def work() -> dict[str, Ranked]:
@@ -139,13 +139,13 @@ def test_a_backend_answers_in_every_mode(name: str, tmp_path: Path) -> None:
             few = await system.search(SearchMode.VECTOR, "word7", rows(600)[7], 9, filters=only)
         return {**found, "words": words, "few": few}
 
-    found = asyncio.run(work())
+    found = await work()
     assert [found[mode.value][0][0] for mode in SearchMode] == ["c007"] * 3
     assert found["words"][0][0] == "c008"
     assert sorted(one for one, _ in found["few"]) == [f"c{n:03d}" for n in range(5)]
 
 
-def test_queries_at_once_keep_their_embeddings(tmp_path: Path) -> None:
+async def test_queries_at_once_keep_their_embeddings(tmp_path: Path) -> None:
     """Fifty searches under way at once each find their own chunk.
 
     If this fails: the embedding of a query reached another query's search.
@@ -159,10 +159,10 @@ def test_queries_at_once_keep_their_embeddings(tmp_path: Path) -> None:
                 *(system.search(SearchMode.VECTOR, "same text", row, 1) for row in rows(50))
             )
 
-    assert [hits[0][0] for hits in asyncio.run(work())] == [f"c{n:03d}" for n in range(50)]
+    assert [hits[0][0] for hits in await work()] == [f"c{n:03d}" for n in range(50)]
 
 
-def test_what_was_stored_is_gone_in_the_end(tmp_path: Path) -> None:
+async def test_what_was_stored_is_gone_in_the_end(tmp_path: Path) -> None:
     """After a run, and after an error in it, the vector DB is deleted; ids never repeat."""
     seen = []
 
@@ -177,14 +177,14 @@ def test_what_was_stored_is_gone_in_the_end(tmp_path: Path) -> None:
             if fail:
                 raise KeyError
 
-    asyncio.run(work(fail=False))
+    await work(fail=False)
     with pytest.raises(KeyError):
-        asyncio.run(work(fail=True))
+        await work(fail=True)
     assert len(set(seen)) == 2
     assert not list(tmp_path.rglob(f"*{seen[0]}*"))
 
 
-def test_a_backend_that_cannot_start_is_closed(tmp_path: Path) -> None:
+async def test_a_backend_that_cannot_start_is_closed(tmp_path: Path) -> None:
     """A service that nobody runs raises what the provider says, and can be tried again."""
 
     async def work() -> None:
@@ -194,10 +194,10 @@ def test_a_backend_that_cannot_start_is_closed(tmp_path: Path) -> None:
 
     for _ in range(2):
         with pytest.raises(Exception, match="pg"):
-            asyncio.run(work())
+            await work()
 
 
-def test_a_backend_with_broken_settings(tmp_path: Path) -> None:
+async def test_a_backend_with_broken_settings(tmp_path: Path) -> None:
     """Settings that the provider does not know are an error of the configuration."""
     entry = CONFIG.providers.vector_io[0].model_copy(update={"config": {"indx": "flat"}})
 
@@ -206,7 +206,7 @@ def test_a_backend_with_broken_settings(tmp_path: Path) -> None:
             raise AssertionError
 
     with pytest.raises(ConfigError, match="indx"):
-        asyncio.run(work())
+        await work()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,52 +36,52 @@ class Counting(Embedder):
         return row
 
 
-def embed(
+async def embed(
     cache: EmbeddingCache, embedder: Embedder, texts: list[str], kind: str = "document"
 ) -> NDArray[np.float32]:
     """Return the embeddings of texts."""
-    return asyncio.run(cache.embed(embedder, "query" if kind == "query" else "document", texts))
+    return await cache.embed(embedder, "query" if kind == "query" else "document", texts)
 
 
-def test_texts_are_embedded_once(tmp_path: Path) -> None:
+async def test_texts_are_embedded_once(tmp_path: Path) -> None:
     """Equal texts are embedded once, now and by a later process; the rest is kept in order."""
     model = Counting()
     cache = EmbeddingCache(tmp_path / "bench" / "embeddings.db")
-    first = embed(cache, model, ["a", "bbb", "a"])
+    first = await embed(cache, model, ["a", "bbb", "a"])
     assert model.texts == ["a", "bbb"]
     cache.close()
     cache = EmbeddingCache(tmp_path / "bench" / "embeddings.db")
-    again = embed(cache, model, ["bbb", "cc", "a"])
+    again = await embed(cache, model, ["bbb", "cc", "a"])
     assert model.texts == ["a", "bbb", "cc"]
     assert np.array_equal(again[[2, 0, 2]], first)
     assert np.linalg.norm(again, axis=1) == pytest.approx(np.ones(3))
     assert again.dtype == np.float32
-    assert embed(cache, model, []).shape == (0, 4)
+    assert (await embed(cache, model, [])).shape == (0, 4)
     cache.close()
 
 
-def test_models_and_kinds_are_kept_apart(tmp_path: Path) -> None:
+async def test_models_and_kinds_are_kept_apart(tmp_path: Path) -> None:
     """Another model, another dimension, and the same text as a question are other embeddings."""
     cache = EmbeddingCache(tmp_path / "embeddings.db")
-    embed(cache, Counting(), ["a"])
+    await embed(cache, Counting(), ["a"])
     for model, kind in ((Counting("b"), "document"), (Counting(dimension=8), "document")):
-        assert embed(cache, model, ["a"], kind).shape[1] == model.info.dimension
+        assert (await embed(cache, model, ["a"], kind)).shape[1] == model.info.dimension
         assert model.texts == ["a"]
-    question = embed(cache, Counting(), ["a"], "query")
-    assert np.array_equal(question, -embed(cache, Counting(), ["a"]))
+    question = await embed(cache, Counting(), ["a"], "query")
+    assert np.array_equal(question, -await embed(cache, Counting(), ["a"]))
     cache.close()
 
 
-def test_an_interruption_loses_one_batch_at_most(tmp_path: Path) -> None:
+async def test_an_interruption_loses_one_batch_at_most(tmp_path: Path) -> None:
     """What was embedded before the model failed is there for the next run."""
     cache = EmbeddingCache(tmp_path / "embeddings.db")
     texts = ["x" * n for n in range(1, 3 * BATCH)]
     done: list[int] = []
     with pytest.raises(Unavailable):
-        asyncio.run(cache.embed(Counting(most=2 * BATCH), "document", texts, done.append))
+        await cache.embed(Counting(most=2 * BATCH), "document", texts, done.append)
     assert done == [BATCH, BATCH]
     assert cache.missing(Counting().info, "document", texts) == BATCH - 1
     model = Counting()
-    embed(cache, model, texts)
+    await embed(cache, model, texts)
     assert len(model.texts) == BATCH - 1
     cache.close()

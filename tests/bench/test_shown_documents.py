@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from corral.bench.data.judged import JudgedSet
@@ -28,7 +27,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
     return run
 
 
-def test_wins_and_losses_say_which_documents_decided(tmp_path: Path) -> None:
+async def test_wins_and_losses_say_which_documents_decided(tmp_path: Path) -> None:
     """At most ten queries of a system and three documents of each, and the texts of these only.
 
     If this fails: a report explains nothing, or holds a copy of the data.
@@ -41,7 +40,7 @@ def test_wins_and_losses_say_which_documents_decided(tmp_path: Path) -> None:
         out=tmp_path / "out",
         home=tmp_path,
     )
-    report = asyncio.run(run_quality(plan))
+    report = await run_quality(plan)
     assert read_report(tmp_path / "out") == report
     english = report.data_sets[0]
     row = next(row for row in report.quality if row.label == "memory:vector")

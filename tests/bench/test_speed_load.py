@@ -63,18 +63,18 @@ class _Blocking(_Counting, BlockingSystem):
         return []
 
 
-def ask(system: System, load: Load, first: int = 0) -> Timed:
+async def ask(system: System, load: Load, first: int = 0) -> Timed:
     """Run a round of questions."""
-    return asyncio.run(run_load(system, QUESTIONS, load, first))
+    return await run_load(system, QUESTIONS, load, first)
 
 
 @pytest.mark.parametrize("kind", [_Counting, _Blocking])
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_as_many_questions_are_under_way(kind: type[_Counting], concurrency: int) -> None:
+async def test_as_many_questions_are_under_way(kind: type[_Counting], concurrency: int) -> None:
     """Tasks for an asynchronous system, threads for one that blocks; every answer is timed."""
     system = kind()
     load = Load(SearchMode.VECTOR, concurrency=concurrency, most=24, seconds=60)
-    timed = ask(system, load, first=2)
+    timed = await ask(system, load, first=2)
     assert system.most == concurrency
     assert len(timed.latencies) == len(system.asked) == 24
     assert system.asked[0] == "question 2"
@@ -84,19 +84,19 @@ def test_as_many_questions_are_under_way(kind: type[_Counting], concurrency: int
 
 
 @pytest.mark.parametrize("kind", [_Counting, _Blocking])
-def test_a_slow_system_is_asked_a_few_questions_all_the_same(kind: type[_Counting]) -> None:
+async def test_a_slow_system_is_asked_a_few_questions_all_the_same(kind: type[_Counting]) -> None:
     """Three of them when time is up before, so that there is a median."""
-    timed = ask(kind(), Load(SearchMode.VECTOR, most=50, seconds=0))
+    timed = await ask(kind(), Load(SearchMode.VECTOR, most=50, seconds=0))
     assert len(timed.latencies) == 3
 
 
 @pytest.mark.parametrize("kind", [_Counting, _Blocking])
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_a_failure_ends_the_round(kind: type[_Counting], concurrency: int) -> None:
+async def test_a_failure_ends_the_round(kind: type[_Counting], concurrency: int) -> None:
     """The error comes out, and no further questions are asked."""
     system = kind()
     system.pause = -1
     load = Load(SearchMode.VECTOR, concurrency=concurrency, most=1000, seconds=60)
     with pytest.raises(RuntimeError, match="broken"):
-        ask(system, load)
+        await ask(system, load)
     assert len(system.asked) < 20

@@ -194,7 +194,7 @@ def test_a_body_within_the_limit_passes(small: InProcess) -> None:
 
 
 @pytest.mark.parametrize("chunked", [True, False])
-def test_ordinary_clients_get_to_see_the_413(tmp_path: Path, chunked: bool) -> None:
+async def test_ordinary_clients_get_to_see_the_413(tmp_path: Path, chunked: bool) -> None:
     """httpx, which looks for the answer when it has sent all, gets it, with a length and chunked.
 
     If this fails: the connection is reset under the client, which reports a network problem.
@@ -211,7 +211,7 @@ def test_ordinary_clients_get_to_see_the_413(tmp_path: Path, chunked: bool) -> N
             return await client.post("/v1/vector-dbs", content=body, headers=JSON)
 
     with live_server(run_config(limits=SMALL), tmp_path) as url:
-        answer = asyncio.run(post(url))
+        answer = await post(url)
     assert answer.status_code == 413
     assert "max_body_mib" in message_of(answer)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -39,37 +38,31 @@ def text_of(number: int) -> str:
     return " ".join(WORDS[(number * 7 + place * (1 + number % 5)) % 60] for place in range(24))
 
 
-def filled(home: Path, count: int = 60) -> None:
+async def filled(home: Path, count: int = 60) -> None:
     """Register a vector DB and store chunks in it."""
 
-    async def work() -> None:
-        stack = Stack(CONFIG, home)
-        await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
-        chunks = [
-            Chunk(chunk_id=f"c{n}", content=text_of(n), metadata={"document_id": f"d{n // 2}"})
-            for n in range(count)
-        ]
-        await store(stack, "db", chunks)
-        await stack.close()
-
-    asyncio.run(work())
+    stack = Stack(CONFIG, home)
+    await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+    chunks = [
+        Chunk(chunk_id=f"c{n}", content=text_of(n), metadata={"document_id": f"d{n // 2}"})
+        for n in range(count)
+    ]
+    await store(stack, "db", chunks)
+    await stack.close()
 
 
-def run(home: Path, **settings: Any) -> TuneSection:
+async def run(home: Path, **settings: Any) -> TuneSection:
     """Tune the vector DB."""
-    return asyncio.run(run_tune(TunePlan(CONFIG, home, db="db", **settings)))
+    return await run_tune(TunePlan(CONFIG, home, db="db", **settings))
 
 
-def stored(home: Path) -> Any:
+async def stored(home: Path) -> Any:
     """Return the registration as it is now."""
 
-    async def work() -> Any:
-        stack = Stack(CONFIG, home)
-        found = await stack.vector_db("db")
-        await stack.close()
-        return found
-
-    return asyncio.run(work())
+    stack = Stack(CONFIG, home)
+    found = await stack.vector_db("db")
+    await stack.close()
+    return found
 
 
 # --- questions ------------------------------------------------------------------------------------
@@ -118,9 +111,9 @@ def test_too_few_questions_are_refused(tmp_path: Path) -> None:
         read_questions(path)
 
 
-def test_generated_questions_are_words_of_their_chunk(tmp_path: Path) -> None:
+async def test_generated_questions_are_words_of_their_chunk(tmp_path: Path) -> None:
     """Equal seeds give equal questions; each names the chunk whose words it is made of."""
-    filled(tmp_path)
+    await filled(tmp_path)
 
     async def work(seed: int) -> Questions:
         stack = Stack(CONFIG, tmp_path)
@@ -128,9 +121,9 @@ def test_generated_questions_are_words_of_their_chunk(tmp_path: Path) -> None:
         await stack.close()
         return found
 
-    found = asyncio.run(work(1))
-    assert found == asyncio.run(work(1))
-    assert found.texts != asyncio.run(work(2)).texts
+    found = await work(1)
+    assert found == await work(1)
+    assert found.texts != (await work(2)).texts
     assert found.generated
     for key, text in found.texts.items():
         [chunk_id] = found.relevant[key]
@@ -181,10 +174,10 @@ def test_every_trial_is_another_registration() -> None:
 # --- a whole tuning -------------------------------------------------------------------------------
 
 
-def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> None:
+async def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> None:
     """Known items under a hashing embedder: keyword search, and the note on such questions."""
-    filled(tmp_path)
-    section = run(tmp_path, generate=40)
+    await filled(tmp_path)
+    section = await run(tmp_path, generate=40)
     assert (section.n_train, section.n_held_out, section.generated) == (20, 20, True)
     assert section.chosen in {trial.label for trial in section.trials}
     assert section.registration["search_mode"] == section.chosen.split()[0]
@@ -196,41 +189,41 @@ def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> 
     assert "held out" in section.statement
     assert "by Holm" in section.statement
     assert any("known items" in note for note in section.notes)
-    assert section == run(tmp_path, generate=40), "equal seeds, equal tunings"
-    assert stored(tmp_path).search_mode is SearchMode.HYBRID, "nothing changes unasked"
+    assert section == await run(tmp_path, generate=40), "equal seeds, equal tunings"
+    assert (await stored(tmp_path)).search_mode is SearchMode.HYBRID, "nothing changes unasked"
 
 
-def test_applying_changes_how_it_is_searched_and_nothing_else(tmp_path: Path) -> None:
+async def test_applying_changes_how_it_is_searched_and_nothing_else(tmp_path: Path) -> None:
     """The registration has the recommended mode; the chunks are as they were."""
-    filled(tmp_path)
-    before = stored(tmp_path)
-    section = run(tmp_path, generate=40, apply=True)
-    after = stored(tmp_path)
+    await filled(tmp_path)
+    before = await stored(tmp_path)
+    section = await run(tmp_path, generate=40, apply=True)
+    after = await stored(tmp_path)
     assert str(after.search_mode) == section.registration["search_mode"]
     keep = {"search_mode", "ranker", "rerank"}
     assert after.model_dump(exclude=keep) == before.model_dump(exclude=keep)
 
 
-def test_document_ids_are_judged_too(tmp_path: Path) -> None:
+async def test_document_ids_are_judged_too(tmp_path: Path) -> None:
     """A question may name the document instead of its chunks."""
-    filled(tmp_path)
+    await filled(tmp_path)
     rows = [{"query": text_of(n), "relevant": [f"d{n // 2}"]} for n in range(0, 40, 2)]
-    section = run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+    section = await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
     assert max(trial.train.mean for trial in section.trials) > 0.9
 
 
-def test_questions_about_other_data_are_refused(tmp_path: Path) -> None:
+async def test_questions_about_other_data_are_refused(tmp_path: Path) -> None:
     """Ids that no question ever finds: the file belongs to another vector DB."""
-    filled(tmp_path)
+    await filled(tmp_path)
     rows = [{"query": text_of(n), "relevant": ["elsewhere"]} for n in range(12)]
     with pytest.raises(InvalidRequest, match="'elsewhere'"):
-        run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+        await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
 
 
-def test_an_unknown_vector_db_is_named(tmp_path: Path) -> None:
+async def test_an_unknown_vector_db_is_named(tmp_path: Path) -> None:
     """Before any question is asked."""
     with pytest.raises(NotFound, match="'db'"):
-        run(tmp_path, generate=40)
+        await run(tmp_path, generate=40)
 
 
 @pytest.mark.parametrize(

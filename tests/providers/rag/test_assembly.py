@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Sequence
 from typing import Any
@@ -32,18 +31,18 @@ def library_of(*names: str, size: int = 8, overlap: int = 0, **settings: Any) ->
     return FakeLibrary(*names, chunking=sizes, search_mode="keyword", **settings)
 
 
-def insert(library: FakeLibrary, name: str = "db", /, **texts: str | URL) -> None:
+async def insert(library: FakeLibrary, name: str = "db", /, **texts: str | URL) -> None:
     """Insert a document for each id and text."""
     documents = [RAGDocument(document_id=i, content=text) for i, text in texts.items()]
-    asyncio.run(RagTool(library).insert(documents, name))
+    await RagTool(library).insert(documents, name)
 
 
-def ask(
+async def ask(
     library: FakeLibrary, question: str, *names: str, limits: Limits | None = None, **config: Any
 ) -> RAGQueryResult:
     """Ask vector DBs, `db` where none is named."""
     tool = RagTool(library, limits=limits)
-    return asyncio.run(tool.query(question, names or ("db",), RAGQueryConfig(**config)))
+    return await tool.query(question, names or ("db",), RAGQueryConfig(**config))
 
 
 def ids(library: FakeLibrary, name: str = "db") -> dict[str, str]:
@@ -56,11 +55,11 @@ def ids(library: FakeLibrary, name: str = "db") -> dict[str, str]:
 
 @pytest.mark.parametrize("overlap", [0, 4])
 @pytest.mark.parametrize(("steps", "start", "end"), [(0, 2, 3), (1, 1, 4), (2, 0, 5), (5, 0, 6)])
-def test_adjacent_chunks_join_a_hit(steps: int, start: int, end: int, overlap: int) -> None:
+async def test_adjacent_chunks_join_a_hit(steps: int, start: int, end: int, overlap: int) -> None:
     """So many on each side, as far as the document goes; the text is the document's."""
     library = library_of(overlap=overlap)
-    insert(library, guide=GUIDE, other="Nothing else.")
-    metadata = ask(library, "hay", expand=steps).metadata
+    await insert(library, guide=GUIDE, other="Nothing else.")
+    metadata = (await ask(library, "hay", expand=steps)).metadata
     assert metadata["chunks"] == [" ".join(FIELDS[start:end])]
     assert metadata["chunk_ids"] == [ids(library)[FIELDS[2]]]
     (included,) = metadata["included_chunks"]
@@ -69,11 +68,11 @@ def test_adjacent_chunks_join_a_hit(steps: int, start: int, end: int, overlap: i
     assert "merged" not in included
 
 
-def test_hits_that_reach_each_other_are_merged() -> None:
+async def test_hits_that_reach_each_other_are_merged() -> None:
     """One item, led by the better; the other is named with its rank and score, and not dropped."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    metadata = ask(library, "hay cut june eggs", expand=1).metadata
+    await insert(library, guide=GUIDE)
+    metadata = (await ask(library, "hay cut june eggs", expand=1)).metadata
     assert metadata["chunks"] == [" ".join(FIELDS[1:])]
     (included,) = metadata["included_chunks"]
     known = ids(library)
@@ -85,63 +84,68 @@ def test_hits_that_reach_each_other_are_merged() -> None:
     assert metadata["dropped"] == 0
 
 
-def test_neighbors_give_way_to_the_budget() -> None:
+async def test_neighbors_give_way_to_the_budget() -> None:
     """A passage that does not fit leaves its hits, without neighbors, in its place."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    alone = ask(library, "hay eggs").metadata
-    wide = ask(library, "hay eggs", expand=1, max_tokens_in_context=alone["token_count"]).metadata
+    await insert(library, guide=GUIDE)
+    alone = (await ask(library, "hay eggs")).metadata
+    wide = (
+        await ask(library, "hay eggs", expand=1, max_tokens_in_context=alone["token_count"])
+    ).metadata
     assert wide["chunks"] == alone["chunks"]
     assert sorted(wide["chunks"]) == [FIELDS[4], FIELDS[2]]
     tight = alone["token_count"] - 1
-    less = ask(library, "hay eggs", expand=1, max_tokens_in_context=tight).metadata
+    less = (await ask(library, "hay eggs", expand=1, max_tokens_in_context=tight)).metadata
     assert len(less["chunks"]) == 1
     assert less["dropped_by_reason"] == {"budget": 1}
 
 
 @pytest.mark.parametrize("missing", [1, 2, 4, 6])
-def test_a_hit_stays_where_its_neighbors_do_not_fit(missing: int) -> None:
+async def test_a_hit_stays_where_its_neighbors_do_not_fit(missing: int) -> None:
     """However few tokens are missing."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    cost = ask(library, "hay", expand=1).metadata["token_count"]
-    assert cost == ask(library, "hay", expand=1, max_tokens_in_context=cost).metadata["token_count"]
-    tight = ask(library, "hay", expand=1, max_tokens_in_context=cost - missing).metadata
+    await insert(library, guide=GUIDE)
+    cost = (await ask(library, "hay", expand=1)).metadata["token_count"]
+    assert (
+        cost
+        == (await ask(library, "hay", expand=1, max_tokens_in_context=cost)).metadata["token_count"]
+    )
+    tight = (await ask(library, "hay", expand=1, max_tokens_in_context=cost - missing)).metadata
     assert tight["chunks"] == [FIELDS[2]]
     assert "expanded" not in tight["included_chunks"][0]
 
 
-def test_a_filter_holds_for_neighbors() -> None:
+async def test_a_filter_holds_for_neighbors() -> None:
     """Where chunks of one document differ in who may see them, expanding shows nothing more.
 
     If this fails: `expand` is a hole in every filter that stands for access.
     """
     library = library_of()
-    insert(library, guide=GUIDE)
+    await insert(library, guide=GUIDE)
     index = library.indexes["db"]
     for chunk in index.chunks.values():
         chunk.metadata["public"] = chunk.content != FIELDS[1]
     allowed = {"type": "eq", "key": "public", "value": True}
-    metadata = ask(library, "hay", expand=2, filters=allowed).metadata
+    metadata = (await ask(library, "hay", expand=2, filters=allowed)).metadata
     assert metadata["chunks"] == [" ".join(FIELDS[2:5])]
 
 
-def test_chunks_without_a_record_have_no_neighbors() -> None:
+async def test_chunks_without_a_record_have_no_neighbors() -> None:
     """Nor do those whose neighbor is gone; they are shown as they are."""
     library = library_of()
-    insert(library, guide=GUIDE)
+    await insert(library, guide=GUIDE)
     index = library.indexes["db"]
     plain = Chunk(content="Hay here.", metadata={"document_id": "guide"}, embedding=[1.0] * 16)
-    asyncio.run(index.add_chunks([plain]))
-    asyncio.run(index.delete_chunks([ids(library)[FIELDS[3]]]))
-    metadata = ask(library, "hay", expand=2).metadata
+    await index.add_chunks([plain])
+    await index.delete_chunks([ids(library)[FIELDS[3]]])
+    metadata = (await ask(library, "hay", expand=2)).metadata
     assert sorted(metadata["chunks"]) == ["Hay here.", " ".join(FIELDS[:3])]
 
 
-def test_neighbors_are_fetched_once_a_step() -> None:
+async def test_neighbors_are_fetched_once_a_step() -> None:
     """After the hits, their neighbors, all together, then those of these; nothing comes twice."""
     library = library_of()
-    insert(library, guide=GUIDE)
+    await insert(library, guide=GUIDE)
     index = library.indexes["db"]
     asked: list[list[str]] = []
     get = index._get
@@ -151,7 +155,7 @@ def test_neighbors_are_fetched_once_a_step() -> None:
         return await get(chunk_ids, include_embeddings)
 
     index._get = watched  # type: ignore[method-assign]
-    ask(library, "hay eggs", expand=3)
+    await ask(library, "hay eggs", expand=3)
     texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
     assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [
         [2, 4],
@@ -160,27 +164,29 @@ def test_neighbors_are_fetched_once_a_step() -> None:
     ]
 
 
-def test_the_registration_expands_and_the_request_goes_before_it() -> None:
+async def test_the_registration_expands_and_the_request_goes_before_it() -> None:
     """Each vector DB in its own way; 0 in the request turns it off."""
     library = library_of(expand=1)
     library.register("plain", search_mode="keyword", chunking=library.vector_dbs["db"].chunking)
     for name in ("db", "plain"):
-        insert(library, name, **{f"{name} guide": GUIDE})
-    both = ask(library, "hay", "db", "plain", deduplicate=False).metadata
+        await insert(library, name, **{f"{name} guide": GUIDE})
+    both = (await ask(library, "hay", "db", "plain", deduplicate=False)).metadata
     shown = dict(zip(both["vector_db_ids"], both["chunks"], strict=True))
     assert shown == {"db": " ".join(FIELDS[1:4]), "plain": FIELDS[2]}
-    assert ask(library, "hay", expand=0).metadata["chunks"] == [FIELDS[2]]
-    assert ask(library, "hay", "plain", expand=1).metadata["chunks"] == [" ".join(FIELDS[1:4])]
+    assert (await ask(library, "hay", expand=0)).metadata["chunks"] == [FIELDS[2]]
+    assert (await ask(library, "hay", "plain", expand=1)).metadata["chunks"] == [
+        " ".join(FIELDS[1:4])
+    ]
 
 
 # --- duplicates and caps ---------------------------------------------------------------------
 
 
-def test_duplicates_are_reported() -> None:
+async def test_duplicates_are_reported() -> None:
     """How many, which, and of what."""
     library = library_of()
-    insert(library, a="hay is dry", b="hay is dry", c="hay")
-    metadata = ask(library, "dry hay").metadata
+    await insert(library, a="hay is dry", b="hay is dry", c="hay")
+    metadata = (await ask(library, "dry hay")).metadata
     assert metadata["document_ids"] == ["c", "a"] or metadata["document_ids"] == ["a", "c"]
     assert metadata["dropped"] == 1
     assert metadata["dropped_by_reason"] == {"duplicate": 1}
@@ -195,94 +201,98 @@ def test_duplicates_are_reported() -> None:
     }  # fmt: skip
 
 
-def test_passages_that_become_equal_are_one() -> None:
+async def test_passages_that_become_equal_are_one() -> None:
     """Two copies of a document, found in different places, become the same text."""
     library = library_of()
-    insert(library, a=" ".join(FIELDS[1:3]), b=" ".join(FIELDS[1:3]))
-    shown = ask(library, "hay cattle", expand=1).metadata
+    await insert(library, a=" ".join(FIELDS[1:3]), b=" ".join(FIELDS[1:3]))
+    shown = (await ask(library, "hay cattle", expand=1)).metadata
     assert shown["chunks"] == [" ".join(FIELDS[1:3])]
     assert shown["dropped"] == len(shown["dropped_chunks"]) > 0
     assert set(shown["dropped_by_reason"]) == {"duplicate"}
-    both = ask(library, "hay cattle", expand=1, deduplicate=False).metadata
+    both = (await ask(library, "hay cattle", expand=1, deduplicate=False)).metadata
     assert both["chunks"] == [" ".join(FIELDS[1:3])] * 2
 
 
-def test_others_take_the_place_of_a_capped_document() -> None:
+async def test_others_take_the_place_of_a_capped_document() -> None:
     """More is found than wanted, so that a cap does not empty the context.
 
     If this fails: five planted texts of one document still keep all others out.
     """
     library = library_of()
-    insert(library, planted=" ".join(f"Hay hay hay {n}." for n in range(5)), real="Some hay here.")
+    await insert(
+        library, planted=" ".join(f"Hay hay hay {n}." for n in range(5)), real="Some hay here."
+    )
     assert len(library.indexes["db"].chunks) == 6
-    assert set(ask(library, "hay", max_chunks=2).metadata["document_ids"]) == {"planted"}
-    capped = ask(library, "hay", max_chunks=2, max_chunks_per_document=1).metadata
+    assert set((await ask(library, "hay", max_chunks=2)).metadata["document_ids"]) == {"planted"}
+    capped = (await ask(library, "hay", max_chunks=2, max_chunks_per_document=1)).metadata
     assert sorted(capped["document_ids"]) == ["planted", "real"]
     assert capped["dropped_by_reason"] == {"document_cap": 4}
     few = Limits().model_copy(update={"max_k": 2})
-    narrow = ask(library, "hay", max_chunks=2, max_chunks_per_document=1, limits=few).metadata
+    narrow = (
+        await ask(library, "hay", max_chunks=2, max_chunks_per_document=1, limits=few)
+    ).metadata
     assert narrow["document_ids"] == ["planted"], "more was found than the operator allows"
 
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid", "vector"])
 @pytest.mark.parametrize("copies", [6, 60])
-def test_others_take_the_places_of_duplicates(mode: str, copies: int) -> None:
+async def test_others_take_the_places_of_duplicates(mode: str, copies: int) -> None:
     """Copies of one text and six others, five chunks wanted: five different texts come back.
 
     If this fails: a text that is stored often empties the context.
     """
     library = library_of()
-    insert(library, **{f"copy{n}": "Hay hay hay." for n in range(copies)})
-    insert(library, **{f"other{n}": f"Hay number {n}." for n in range(6)})
-    metadata = ask(library, "hay", mode=mode).metadata
+    await insert(library, **{f"copy{n}": "Hay hay hay." for n in range(copies)})
+    await insert(library, **{f"other{n}": f"Hay number {n}." for n in range(6)})
+    metadata = (await ask(library, "hay", mode=mode)).metadata
     assert len(set(metadata["chunks"])) == len(metadata["chunks"]) == 5
     assert set(metadata["dropped_by_reason"]) <= {"duplicate"}
-    few = ask(library, "hay", mode=mode, limits=Limits(max_k=5)).metadata
+    few = (await ask(library, "hay", mode=mode, limits=Limits(max_k=5))).metadata
     assert len(few["chunks"]) + few["dropped"] == 5, "more was found than the operator allows"
 
 
-def test_auto_and_several_vector_dbs_fill_the_places_too() -> None:
+async def test_auto_and_several_vector_dbs_fill_the_places_too() -> None:
     """`auto` of 25 chunks is five; the same texts in two vector DBs are there once."""
     library = library_of("a", "b")
     for name in "ab":
-        insert(library, name, **{f"copy{n}": "Hay hay hay." for n in range(15)})
-        insert(library, name, **{f"other{n}": f"Hay number {n}." for n in range(10)})
-    assert len(ask(library, "hay", "a", max_chunks="auto").metadata["chunks"]) == 5
-    both = ask(library, "hay", "a", "b", max_chunks=7).metadata["chunks"]
+        await insert(library, name, **{f"copy{n}": "Hay hay hay." for n in range(15)})
+        await insert(library, name, **{f"other{n}": f"Hay number {n}." for n in range(10)})
+    assert len((await ask(library, "hay", "a", max_chunks="auto")).metadata["chunks"]) == 5
+    both = (await ask(library, "hay", "a", "b", max_chunks=7)).metadata["chunks"]
     assert len(set(both)) == len(both) == 7
-    capped = ask(library, "hay", "a", max_chunks="auto", max_chunks_per_document=1).metadata
+    capped = (await ask(library, "hay", "a", max_chunks="auto", max_chunks_per_document=1)).metadata
     assert len(set(capped["document_ids"])) == 5
 
 
-def test_without_duplicates_one_search_is_enough() -> None:
+async def test_without_duplicates_one_search_is_enough() -> None:
     """Nothing is searched a second time, however few there are."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    ask(library, "hay in may", max_chunks=5)
-    insert(library, copy="Hay is cut in June.")
+    await insert(library, guide=GUIDE)
+    await ask(library, "hay in may", max_chunks=5)
+    await insert(library, copy="Hay is cut in June.")
     assert len(library.indexes["db"].queries) == 1
-    ask(library, "hay in may", max_chunks=20)
+    await ask(library, "hay in may", max_chunks=20)
     assert len(library.indexes["db"].queries) == 2
 
 
-def test_a_cap_can_be_registered() -> None:
+async def test_a_cap_can_be_registered() -> None:
     """The request goes before it."""
     library = library_of(max_chunks_per_document=1)
-    insert(library, guide=GUIDE)
-    assert len(ask(library, "in hay").metadata["chunks"]) == 1
-    assert len(ask(library, "in hay", max_chunks_per_document=3).metadata["chunks"]) == 3
+    await insert(library, guide=GUIDE)
+    assert len((await ask(library, "in hay")).metadata["chunks"]) == 1
+    assert len((await ask(library, "in hay", max_chunks_per_document=3)).metadata["chunks"]) == 3
 
 
 # --- citations -------------------------------------------------------------------------------
 
 
-def test_a_pdf_is_cited_by_page_and_characters() -> None:
+async def test_a_pdf_is_cited_by_page_and_characters() -> None:
     """What the marker stands for: the document, its source, the page, the very characters."""
     library = library_of()
     data = base64.b64encode(pdf("", "Hay is dry.", "Foxes steal eggs.")).decode()
-    insert(library, guide=URL(uri=f"data:application/pdf;base64,{data}"))
+    await insert(library, guide=URL(uri=f"data:application/pdf;base64,{data}"))
     (chunk_id,) = [c for text, c in ids(library).items() if "Foxes" in text]
-    result = ask(library, "foxes", citations=True)
+    result = await ask(library, "foxes", citations=True)
     assert result.content is not None
     assert result.content[1].text.startswith("[1] Source: guide, page 3\nResult 1\nContent: Foxes")
     assert result.content[-1].text.endswith("Cite them by their markers, such as [1].\n")
@@ -294,7 +304,7 @@ def test_a_pdf_is_cited_by_page_and_characters() -> None:
     ]  # fmt: skip
 
 
-def test_a_chunk_over_several_pages_is_cited_by_all_of_them() -> None:
+async def test_a_chunk_over_several_pages_is_cited_by_all_of_them() -> None:
     """From the page on which it begins to the one on which it ends, neighbors included.
 
     If this fails: a sentence of page 3 is looked for on page 1.
@@ -303,22 +313,22 @@ def test_a_chunk_over_several_pages_is_cited_by_all_of_them() -> None:
     uri = URL(uri=f"data:application/pdf;base64,{data}")
     whole, split = library_of(size=100), library_of()
     for library, expand in ((whole, 0), (split, 2)):
-        insert(library, guide=uri)
-        result = ask(library, "foxes", citations=True, expand=expand)
+        await insert(library, guide=uri)
+        result = await ask(library, "foxes", citations=True, expand=expand)
         assert result.content is not None
         assert result.content[1].text.startswith("[1] Source: guide, pages 1-3\n")
         (cited,) = result.metadata["citations"]
         assert (cited["page"], cited["page_end"]) == (1, 3)
-    only = ask(split, "foxes", citations=True).metadata["citations"][0]
+    only = (await ask(split, "foxes", citations=True)).metadata["citations"][0]
     assert only["page"] == 3
     assert "page_end" not in only
 
 
-def test_a_passage_is_cited_as_a_whole() -> None:
+async def test_a_passage_is_cited_as_a_whole() -> None:
     """Its chunks in their order and the characters from the first to the last."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    metadata = ask(library, "hay", expand=1, citations=True).metadata
+    await insert(library, guide=GUIDE)
+    metadata = (await ask(library, "hay", expand=1, citations=True)).metadata
     (cited,) = metadata["citations"]
     assert GUIDE[cited["char_start"] : cited["char_end"]] == metadata["chunks"][0]
     assert cited["chunk_ids"] == [ids(library)[FIELDS[n]] for n in (1, 2, 3)]
@@ -329,60 +339,60 @@ def test_a_passage_is_cited_as_a_whole() -> None:
 # --- tokenizer, weights, orders --------------------------------------------------------------
 
 
-def test_the_budget_can_be_counted_by_the_embedder() -> None:
+async def test_the_budget_can_be_counted_by_the_embedder() -> None:
     """To the token of its own tokenizer."""
     library = library_of()
     library.embedders["words"].tokenizer = Words()
-    insert(library, guide=GUIDE)
-    result = ask(library, "hay eggs", tokenizer="embedder")
+    await insert(library, guide=GUIDE)
+    result = await ask(library, "hay eggs", tokenizer="embedder")
     assert result.content is not None
     cost = sum(len(item.text.split()) for item in result.content)
     assert result.metadata["token_count"] == cost
-    tight = ask(library, "hay eggs", tokenizer="embedder", max_tokens_in_context=cost - 1)
+    tight = await ask(library, "hay eggs", tokenizer="embedder", max_tokens_in_context=cost - 1)
     assert len(tight.metadata["chunks"]) == 1
 
 
-def test_a_model_without_a_tokenizer_is_refused() -> None:
+async def test_a_model_without_a_tokenizer_is_refused() -> None:
     """The error names the model and what works; so it does where there are two models."""
     library = library_of()
     with pytest.raises(InvalidRequest, match=r"'words' has no tokenizer.*cl100k") as caught:
-        ask(library, "hay", tokenizer="embedder")
+        await ask(library, "hay", tokenizer="embedder")
     assert caught.value.field == "query_config.tokenizer"
     library.register("second", embedding_model="others")
     with pytest.raises(InvalidRequest, match="2 embedding models"):
-        ask(library, "hay", "db", "second", tokenizer="embedder")
+        await ask(library, "hay", "db", "second", tokenizer="embedder")
 
 
-def test_weights_decide_between_vector_dbs() -> None:
+async def test_weights_decide_between_vector_dbs() -> None:
     """The heavier one comes first; 1 where nothing is said."""
     library = library_of("a", "b")
-    insert(library, "a", x="hay one")
-    insert(library, "b", y="hay two")
+    await insert(library, "a", x="hay one")
+    await insert(library, "b", y="hay two")
     for name, first in (("a", "a"), ("b", "b")):
-        metadata = ask(library, "hay", "a", "b", vector_db_weights={name: 3.0}).metadata
+        metadata = (await ask(library, "hay", "a", "b", vector_db_weights={name: 3.0})).metadata
         assert metadata["vector_db_ids"][0] == first
 
 
-def test_weights_of_others_are_refused() -> None:
+async def test_weights_of_others_are_refused() -> None:
     """The error says which vector DBs are asked; nothing is searched."""
     library = library_of("a", "b")
     with pytest.raises(InvalidRequest, match=r"'c', which is not asked.*\['a', 'b'\]") as caught:
-        ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
+        await ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
     assert caught.value.field == "query_config.vector_db_weights"
     assert library.indexes["a"].queries == []
     with pytest.raises(NotFound):
-        ask(library, "hay", "nowhere")
+        await ask(library, "hay", "nowhere")
 
 
 @pytest.mark.parametrize(
     ("order", "expected"), [("score", [0, 1, 2]), ("edges", [0, 2, 1]), ("document", None)]
 )
-def test_the_order_is_the_requests(order: str, expected: list[int] | None) -> None:
+async def test_the_order_is_the_requests(order: str, expected: list[int] | None) -> None:
     """The lists in the metadata are in the order of the content, and so are the numbers."""
     library = library_of()
-    insert(library, guide=GUIDE)
-    best = ask(library, "in the hay june").metadata["chunks"][:3]
-    result = ask(library, "in the hay june", max_chunks=3, order=order)
+    await insert(library, guide=GUIDE)
+    best = (await ask(library, "in the hay june")).metadata["chunks"][:3]
+    result = await ask(library, "in the hay june", max_chunks=3, order=order)
     ordered = sorted(best, key=GUIDE.index) if expected is None else [best[n] for n in expected]
     assert result.metadata["chunks"] == ordered
     assert result.content is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from collections.abc import Sequence
 from typing import Any
@@ -42,16 +41,15 @@ class ChattyLibrary(FakeLibrary):
         return self.answer
 
 
-def ask(library: FakeLibrary, content: str | Sequence[str], **generator: Any) -> RAGQueryResult:
+async def ask(
+    library: FakeLibrary, content: str | Sequence[str], **generator: Any
+) -> RAGQueryResult:
     """Insert a document and ask with a query generator of type llm."""
     config = RAGQueryConfig.model_validate({"query_generator_config": GENERATOR | generator})
 
-    async def work() -> RAGQueryResult:
-        tool = RagTool(library)
-        await tool.insert([RAGDocument(document_id="a", content="grass and hay")], "db")
-        return await tool.query(content, ["db"], config)
-
-    return asyncio.run(work())
+    tool = RagTool(library)
+    await tool.insert([RAGDocument(document_id="a", content="grass and hay")], "db")
+    return await tool.query(content, ["db"], config)
 
 
 def searched(library: FakeLibrary) -> list[str]:
@@ -145,72 +143,72 @@ def test_a_long_answer_is_cut_between_words() -> None:
 # --- the RAG tool ----------------------------------------------------------------------------
 
 
-def test_the_generated_query_is_searched_and_shown() -> None:
+async def test_the_generated_query_is_searched_and_shown() -> None:
     """What the model says is embedded and searched, and the answer's metadata tells it."""
     library = ChattyLibrary("grass hay\n\nas you asked")
-    found = ask(library, ["What do cows eat?", "In winter?"])
+    found = await ask(library, ["What do cows eat?", "In winter?"])
     assert library.prompts == ["One query for:\nWhat do cows eat?\nIn winter?"]
     assert searched(library) == ["grass hay"]
     assert found.metadata["generated_query"] == "grass hay"
     assert found.metadata["document_ids"] == ["a"]
 
 
-def test_the_context_quotes_the_question_as_it_was_asked() -> None:
+async def test_the_context_quotes_the_question_as_it_was_asked() -> None:
     """The closing line names "the user's query": that is the question, not what a model made of it.
 
     If this fails: the reading model answers a question that nobody asked.
     """
-    found = ask(ChattyLibrary("grass hay"), ["What do cows eat?", "In winter?"])
+    found = await ask(ChattyLibrary("grass hay"), ["What do cows eat?", "In winter?"])
     assert found.content is not None
     assert 'user\'s query: "What do cows eat? In winter?".' in found.content[-1].text
     assert "grass hay" not in found.content[-1].text
 
 
-def test_an_unchanged_question_is_not_announced() -> None:
+async def test_an_unchanged_question_is_not_announced() -> None:
     """`generated_query` is there only where it differs from the question."""
-    assert "generated_query" not in ask(ChattyLibrary("hay"), "hay").metadata
-    assert "generated_query" not in ask(ChattyLibrary("hay"), " hay ").metadata
+    assert "generated_query" not in (await ask(ChattyLibrary("hay"), "hay")).metadata
+    assert "generated_query" not in (await ask(ChattyLibrary("hay"), " hay ")).metadata
 
 
 @pytest.mark.parametrize("answer", ["", "  \n", "\u200b", "<think>long thoughts", '""'])
-def test_an_empty_answer_is_an_error(answer: str) -> None:
+async def test_an_empty_answer_is_an_error(answer: str) -> None:
     """The old question is never searched in its place: nobody would see that the model fails."""
     library = ChattyLibrary(answer)
     with pytest.raises(ProviderError, match=r"llm: 'tiny' answered with no query") as caught:
-        ask(library, "hay")
+        await ask(library, "hay")
     assert type(caught.value) is ProviderError
     assert searched(library) == []
 
 
-def test_a_failing_model_fails_the_query() -> None:
+async def test_a_failing_model_fails_the_query() -> None:
     """An error of the service is the query's error; nothing was searched."""
     library = ChattyLibrary(Unavailable("llm is away"))
     with pytest.raises(Unavailable):
-        ask(library, "hay")
+        await ask(library, "hay")
     assert searched(library) == []
 
 
-def test_a_blank_question_asks_nobody() -> None:
+async def test_a_blank_question_asks_nobody() -> None:
     """There is nothing to rewrite, and a blank question is refused, as everywhere."""
     library = ChattyLibrary("hay")
     with pytest.raises(InvalidRequest, match="The question is empty"):
-        ask(library, " \n")
+        await ask(library, " \n")
     assert library.prompts == []
 
 
-def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
+async def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     """Only models of the operator's configuration can be named."""
     library = ChattyLibrary("hay")
     with pytest.raises(InvalidRequest, match=r"'gpt'.*tiny, large") as caught:
-        ask(library, "hay", model="gpt")
+        await ask(library, "hay", model="gpt")
     assert caught.value.field == "query_config.query_generator_config.model"
     assert library.prompts == []
 
 
-def test_without_a_model_it_is_refused() -> None:
+async def test_without_a_model_it_is_refused() -> None:
     """Off unless configured; the message says what works."""
     with pytest.raises(InvalidRequest, match=r"none is configured.*\"default\"") as caught:
-        ask(FakeLibrary(), "hay")
+        await ask(FakeLibrary(), "hay")
     assert caught.value.field == "query_config.query_generator_config"
 
 
@@ -218,7 +216,7 @@ def test_without_a_model_it_is_refused() -> None:
 @pytest.mark.parametrize(
     ("texts", "why"), [([""] * 20_001, "20001 texts"), (["x" * 999] * 300, "characters")]
 )
-def test_a_long_question_is_refused_before_it_is_made(
+async def test_a_long_question_is_refused_before_it_is_made(
     generator: dict[str, Any], texts: list[str], why: str
 ) -> None:
     """Counts and lengths are looked at first: 130 KB in must not become 1 GB.
@@ -230,7 +228,7 @@ def test_a_long_question_is_refused_before_it_is_made(
     tracemalloc.start()
     try:
         with pytest.raises(InvalidRequest, match=why) as caught:
-            asyncio.run(RagTool(library).query(texts, ["db"], config))
+            await RagTool(library).query(texts, ["db"], config)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -254,7 +252,9 @@ def test_a_request_cannot_name_an_endpoint() -> None:
             LLMQueryGenerator.model_validate(GENERATOR | {key: "http://evil.example"})
 
 
-def test_what_a_model_says_is_no_syntax_of_the_template() -> None:
+async def test_what_a_model_says_is_no_syntax_of_the_template() -> None:
     """An answer that looks like a template, a filter or a tag is the text of a query."""
     library = ChattyLibrary('{query} <|tool|> {"type": "eq"}')
-    assert ask(library, "hay").metadata["generated_query"] == '{query} <|tool|> {"type": "eq"}'
+    assert (await ask(library, "hay")).metadata[
+        "generated_query"
+    ] == '{query} <|tool|> {"type": "eq"}'

@@ -31,11 +31,11 @@ def chunk(content: str, **fields: Any) -> Chunk:
     return Chunk.model_validate({"content": content, "chunk_id": content, **fields})
 
 
-def stored(library: FakeLibrary, **texts: list[str]) -> Retrieval:
+async def stored(library: FakeLibrary, **texts: list[str]) -> Retrieval:
     """Store chunks of these texts in each vector DB and return the retrieval."""
     retrieval = Retrieval(library)
     for name, contents in texts.items():
-        asyncio.run(store(retrieval.library, name, [chunk(content) for content in contents]))
+        await store(retrieval.library, name, [chunk(content) for content in contents])
     return retrieval
 
 
@@ -47,12 +47,12 @@ def ids(hits: list[ContextHit]) -> list[tuple[str, str]]:
 # --- store -----------------------------------------------------------------------------------
 
 
-def test_only_chunks_without_an_embedding_are_embedded() -> None:
+async def test_only_chunks_without_an_embedding_are_embedded() -> None:
     """Each text once, and a mixture keeps its order."""
     library = FakeLibrary()
     own = [1.0] + [0.0] * (DIMENSION - 1)
     chunks = [chunk("grass"), chunk("hay", embedding=own), chunk("straw")]
-    asyncio.run(store(library, "db", chunks))
+    await store(library, "db", chunks)
     rows = library.indexes["db"].rows
     assert library.embedders["words"].documents == ["grass", "straw"]
     assert rows["hay"].tolist() == own
@@ -60,60 +60,60 @@ def test_only_chunks_without_an_embedding_are_embedded() -> None:
         assert rows[text] @ embedding_of(text) == pytest.approx(np.linalg.norm(embedding_of(text)))
 
 
-def test_chunks_that_bring_embeddings_need_no_embedder() -> None:
+async def test_chunks_that_bring_embeddings_need_no_embedder() -> None:
     """A vector DB whose model is away takes them."""
     library = FakeLibrary()
     library.embedders.clear()
-    asyncio.run(store(library, "db", [chunk("hay", embedding=[1.0] * DIMENSION)]))
+    await store(library, "db", [chunk("hay", embedding=[1.0] * DIMENSION)])
     assert library.indexes["db"].chunks.keys() == {"hay"}
 
 
-def test_texts_are_stored_and_embedded_clean() -> None:
+async def test_texts_are_stored_and_embedded_clean() -> None:
     """Invisible characters go before embedding; the chunk given is not changed."""
     library = FakeLibrary()
     given = chunk("gr\u200bass\u0007", chunk_id="c")
-    asyncio.run(store(library, "db", [given]))
+    await store(library, "db", [given])
     assert library.embedders["words"].documents == ["grass"]
     assert library.indexes["db"].chunks["c"].content == "grass"
     assert given.content == "gr\u200bass\u0007"
 
 
-def test_a_chunk_without_visible_text_is_refused() -> None:
+async def test_a_chunk_without_visible_text_is_refused() -> None:
     """The error names the chunk; nothing is stored."""
     library = FakeLibrary()
     with pytest.raises(InvalidRequest) as caught:
-        asyncio.run(store(library, "db", [chunk("hay"), chunk("\u200b ")]))
+        await store(library, "db", [chunk("hay"), chunk("\u200b ")])
     assert caught.value.field == "chunks[1].content"
     assert library.indexes["db"].writes == 0
 
 
-def test_an_embedding_of_another_dimension_is_refused() -> None:
+async def test_an_embedding_of_another_dimension_is_refused() -> None:
     """The error names the chunk and both dimensions, and no text was embedded for nothing."""
     library = FakeLibrary()
     with pytest.raises(InvalidEmbedding, match=r"3 dimensions.* 16") as caught:
-        asyncio.run(store(library, "db", [chunk("a"), chunk("b", embedding=[1, 2, 3])]))
+        await store(library, "db", [chunk("a"), chunk("b", embedding=[1, 2, 3])])
     assert caught.value.field == "chunks[1].embedding"
     assert library.embedders["words"].documents == []
 
 
-def test_many_texts_are_embedded_in_batches_and_written_at_once() -> None:
+async def test_many_texts_are_embedded_in_batches_and_written_at_once() -> None:
     """Batches let other requests have their turn; the write is one."""
     library = FakeLibrary()
-    asyncio.run(store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)]))
+    await store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)])
     assert library.embedders["words"].batches == [EMBED_BATCH, 1]
     assert library.indexes["db"].writes == 1
 
 
-def test_a_failing_embedder_leaves_nothing_stored() -> None:
+async def test_a_failing_embedder_leaves_nothing_stored() -> None:
     """Not even the batches before the failure."""
     library = FakeLibrary()
     library.embedders["words"].broken = 2
     with pytest.raises(Unavailable):
-        asyncio.run(store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)]))
+        await store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)])
     assert library.indexes["db"].writes == 0
 
 
-def test_an_embedder_that_returns_another_shape_is_a_defect() -> None:
+async def test_an_embedder_that_returns_another_shape_is_a_defect() -> None:
     """It is said so, and not taken for the caller's fault."""
 
     class Short(WordEmbedder):
@@ -123,65 +123,65 @@ def test_an_embedder_that_returns_another_shape_is_a_defect() -> None:
     library = FakeLibrary()
     library.embedders["words"] = Short("words")
     with pytest.raises(ContractViolation, match=r"\(1, 3\).*\(1, 16\)"):
-        asyncio.run(store(library, "db", [chunk("hay")]))
+        await store(library, "db", [chunk("hay")])
 
 
-def test_documents_are_replaced_in_the_same_write() -> None:
+async def test_documents_are_replaced_in_the_same_write() -> None:
     """Their other chunks are gone, those of other documents are not."""
     library = FakeLibrary()
     retrieval = Retrieval(library)
     old = [chunk("a", metadata={"document_id": "x"}), chunk("b", metadata={"document_id": "y"})]
-    asyncio.run(store(retrieval.library, "db", old))
+    await store(retrieval.library, "db", old)
     new = [chunk("c", metadata={"document_id": "x"})]
-    asyncio.run(store(retrieval.library, "db", new, replace_documents=["x"]))
+    await store(retrieval.library, "db", new, replace_documents=["x"])
     assert library.indexes["db"].chunks.keys() == {"b", "c"}
     assert library.indexes["db"].writes == 2
 
 
-def test_storing_in_an_unknown_vector_db_is_refused() -> None:
+async def test_storing_in_an_unknown_vector_db_is_refused() -> None:
     """By its name."""
     with pytest.raises(NotFound, match="nowhere"):
-        asyncio.run(store(FakeLibrary(), "nowhere", [chunk("a")]))
+        await store(FakeLibrary(), "nowhere", [chunk("a")])
 
 
 # --- search in one vector DB -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["vector", "hybrid", None])
-def test_a_query_is_embedded_once(mode: str | None) -> None:
+async def test_a_query_is_embedded_once(mode: str | None) -> None:
     """In vector and hybrid mode, by the request or by the registration."""
     library = FakeLibrary()
-    retrieval = stored(library, db=["grass grows", "hay is dry"])
-    found = asyncio.run(retrieval.search("db", "dry hay", k=1, mode=mode))
+    retrieval = await stored(library, db=["grass grows", "hay is dry"])
+    found = await retrieval.search("db", "dry hay", k=1, mode=mode)
     assert [hit.chunk.content for hit in found.hits] == ["hay is dry"]
     assert library.embedders["words"].queries == ["dry hay"]
 
 
-def test_a_keyword_search_embeds_nothing() -> None:
+async def test_a_keyword_search_embeds_nothing() -> None:
     """By the request's mode, or the registration's."""
     for settings, mode in (({}, "keyword"), ({"search_mode": "keyword"}, None)):
         library = FakeLibrary("db", **settings)
-        retrieval = stored(library, db=["grass grows", "hay is dry"])
-        found = asyncio.run(retrieval.search("db", "hay", k=5, mode=mode))
+        retrieval = await stored(library, db=["grass grows", "hay is dry"])
+        found = await retrieval.search("db", "hay", k=5, mode=mode)
         assert found.chunks == [library.indexes["db"].chunks["hay is dry"]]
         assert library.embedders["words"].queries == []
 
 
 @pytest.mark.parametrize("query", ["", " \n\t", "\u200b", "\0", "\u3000"])
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_a_blank_query_is_refused(query: str, mode: str) -> None:
+async def test_a_blank_query_is_refused(query: str, mode: str) -> None:
     """In every mode, before it is embedded or asked of the index; `queries` may say more.
 
     If this fails: a client that loses its question hears that nothing was found.
     """
     library = FakeLibrary()
-    retrieval = stored(library, db=["grass"])
+    retrieval = await stored(library, db=["grass"])
     with pytest.raises(InvalidRequest, match=r"The question is empty.*what to look for") as caught:
-        asyncio.run(retrieval.search("db", query, k=5, mode=mode))
+        await retrieval.search("db", query, k=5, mode=mode)
     assert caught.value.field == "query"
     assert library.embedders["words"].queries == []
     assert library.indexes["db"].queries == []
-    found = asyncio.run(retrieval.search("db", query, k=5, mode=mode, queries=["grass"]))
+    found = await retrieval.search("db", query, k=5, mode=mode, queries=["grass"])
     assert len(found.hits) == 1
 
 
@@ -198,91 +198,89 @@ def test_a_blank_query_is_refused(query: str, mode: str) -> None:
     ],
 )
 @pytest.mark.parametrize("query", ["grass", ""])
-def test_a_bad_argument_is_refused_before_anything_is_embedded(
+async def test_a_bad_argument_is_refused_before_anything_is_embedded(
     bad: dict[str, Any], error: type[Exception], query: str
 ) -> None:
     """Also with a blank query, so that a mistake is not hidden by it."""
     library = FakeLibrary()
     with pytest.raises(error):
-        asyncio.run(Retrieval(library).search("db", query, **{"k": 5, **bad}))
+        await Retrieval(library).search("db", query, **{"k": 5, **bad})
     assert library.embedders["words"].queries == []
 
 
-def test_arguments_reach_the_index() -> None:
+async def test_arguments_reach_the_index() -> None:
     """Threshold, filters and embeddings do what they say."""
     library = FakeLibrary()
     retrieval = Retrieval(library)
     chunks = [chunk("hay a", metadata={"farm": 1}), chunk("hay b", metadata={"farm": 2})]
-    asyncio.run(store(retrieval.library, "db", chunks))
-    found = asyncio.run(
-        retrieval.search(
-            "db",
-            "hay",
-            k=1,
-            filters={"type": "eq", "key": "farm", "value": 2},
-            include_embeddings=True,
-        )
+    await store(retrieval.library, "db", chunks)
+    found = await retrieval.search(
+        "db",
+        "hay",
+        k=1,
+        filters={"type": "eq", "key": "farm", "value": 2},
+        include_embeddings=True,
     )
     assert [c.content for c in found.chunks] == ["hay b"]
     assert len(found.chunks[0].embedding or []) == DIMENSION
-    exact = asyncio.run(retrieval.search("db", "hay a", k=5, score_threshold=0.9999, mode="vector"))
+    exact = await retrieval.search("db", "hay a", k=5, score_threshold=0.9999, mode="vector")
     assert [c.content for c in exact.chunks] == ["hay a"]
 
 
 # --- search in several -----------------------------------------------------------------------
 
 
-def test_one_vector_db_keeps_its_scores() -> None:
+async def test_one_vector_db_keeps_its_scores() -> None:
     """Also where it is named twice."""
     library = FakeLibrary()
-    retrieval = stored(library, db=["hay", "grass"])
-    alone = asyncio.run(retrieval.search("db", "hay", k=5)).scores
-    twice = asyncio.run(retrieval.search_many(["db", "db"], "hay", k=5)).hits
+    retrieval = await stored(library, db=["hay", "grass"])
+    alone = (await retrieval.search("db", "hay", k=5)).scores
+    twice = (await retrieval.search_many(["db", "db"], "hay", k=5)).hits
     assert [each.hit.score for each in twice] == alone
     assert len(library.indexes["db"].queries) == 4  # two legs each
 
 
-def test_several_vector_dbs_are_merged_by_rank() -> None:
+async def test_several_vector_dbs_are_merged_by_rank() -> None:
     """First of each, then second of each; ties by vector DB, then chunk; scores by RRF."""
     library = FakeLibrary("a", "b", search_mode="vector")
-    retrieval = stored(library, b=["hay", "grass grows"], a=["hay grass", "corn"])
-    found = asyncio.run(retrieval.search_many(["b", "a"], "hay", k=3)).hits
+    retrieval = await stored(library, b=["hay", "grass grows"], a=["hay grass", "corn"])
+    found = (await retrieval.search_many(["b", "a"], "hay", k=3)).hits
     assert ids(found) == [("a", "hay grass"), ("b", "hay"), ("a", "corn")]
     assert [each.hit.score for each in found] == pytest.approx([1 / 2, 1 / 2, 61 / 62 / 2])
     assert [each.rank for each in found] == [1, 1, 2]
-    own = asyncio.run(retrieval.search("a", "hay", k=1)).scores[0]
+    own = (await retrieval.search("a", "hay", k=1)).scores[0]
     assert found[0].vector_db_score == own
 
 
-def test_the_order_of_vector_dbs_does_not_matter() -> None:
+async def test_the_order_of_vector_dbs_does_not_matter() -> None:
     """Equal input, equal output, in whatever order they are named."""
     library = FakeLibrary("a", "b", "c")
-    retrieval = stored(library, a=["hay", "x"], b=["hay", "y"], c=["hay", "z"])
+    retrieval = await stored(library, a=["hay", "x"], b=["hay", "y"], c=["hay", "z"])
     orders = (["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a", "b"])
-    found = [ids(asyncio.run(retrieval.search_many(names, "hay", k=6)).hits) for names in orders]
+    found = [ids((await retrieval.search_many(names, "hay", k=6)).hits) for names in orders]
     assert found[0] == found[1] == found[2]
 
 
-def test_equal_chunk_ids_in_two_vector_dbs_stay_two_hits() -> None:
+async def test_equal_chunk_ids_in_two_vector_dbs_stay_two_hits() -> None:
     """A chunk is itself within its vector DB only."""
     library = FakeLibrary("a", "b")
-    retrieval = stored(library, a=["hay"], b=["hay"])
-    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5)).hits
+    retrieval = await stored(library, a=["hay"], b=["hay"])
+    found = (await retrieval.search_many(["a", "b"], "hay", k=5)).hits
     assert ids(found) == [("a", "hay"), ("b", "hay")]
 
 
-def test_the_threshold_applies_to_a_vector_dbs_own_score() -> None:
+async def test_the_threshold_applies_to_a_vector_dbs_own_score() -> None:
     """And not to the merged one, which is at most 1 / 2 for two vector DBs.
 
     If this fails: a threshold of 0.9 empties every answer from several vector DBs.
     """
     library = FakeLibrary("a", "b", search_mode="vector")
-    retrieval = stored(library, a=["hay", "corn"], b=["hay", "corn"])
-    found = asyncio.run(retrieval.search_many(["a", "b"], "hay", k=5, score_threshold=0.99)).hits
+    retrieval = await stored(library, a=["hay", "corn"], b=["hay", "corn"])
+    found = (await retrieval.search_many(["a", "b"], "hay", k=5, score_threshold=0.99)).hits
     assert ids(found) == [("a", "hay"), ("b", "hay")]
 
 
-def test_each_model_embeds_the_query_once() -> None:
+async def test_each_model_embeds_the_query_once() -> None:
     """Whatever the number of vector DBs; models of keyword searches not at all."""
     library = FakeLibrary("a", "b")
     for name, settings in (
@@ -291,33 +289,33 @@ def test_each_model_embeds_the_query_once() -> None:
     ):
         library.register(name, **settings)
     library.embedders["other"] = WordEmbedder("other")
-    asyncio.run(Retrieval(library).search_many(["a", "b", "c", "d"], "hay", k=5))
+    await Retrieval(library).search_many(["a", "b", "c", "d"], "hay", k=5)
     assert library.embedders["words"].queries == ["hay"]
     assert library.embedders["other"].queries == ["hay"]
 
 
-def test_each_vector_db_is_searched_in_its_own_way() -> None:
+async def test_each_vector_db_is_searched_in_its_own_way() -> None:
     """Mode and ranker of the registration hold where the request names none."""
     library = FakeLibrary("words_only", search_mode="keyword")
     library.register("meaning_only", search_mode="vector")
-    asyncio.run(Retrieval(library).search_many(["words_only", "meaning_only"], "hay", k=5))
+    await Retrieval(library).search_many(["words_only", "meaning_only"], "hay", k=5)
     assert library.indexes["words_only"].queries == [("keyword", "hay")]
     assert library.indexes["meaning_only"].queries == [("vector", "")]
 
 
-def test_an_unknown_vector_db_is_named_before_any_search() -> None:
+async def test_an_unknown_vector_db_is_named_before_any_search() -> None:
     """One wrong name among good ones: which one, and nothing was embedded or searched."""
     library = FakeLibrary("a", "b")
     with pytest.raises(NotFound, match="nowhere"):
-        asyncio.run(Retrieval(library).search_many(["a", "nowhere", "b"], "hay", k=5))
+        await Retrieval(library).search_many(["a", "nowhere", "b"], "hay", k=5)
     assert library.embedders["words"].queries == []
     assert library.indexes["a"].queries == []
 
 
-def test_no_vector_db_is_refused() -> None:
+async def test_no_vector_db_is_refused() -> None:
     """An empty list is a mistake and not an empty answer."""
     with pytest.raises(InvalidRequest) as caught:
-        asyncio.run(Retrieval(FakeLibrary()).search_many([], "hay", k=5))
+        await Retrieval(FakeLibrary()).search_many([], "hay", k=5)
     assert caught.value.field == "vector_db_ids"
 
 

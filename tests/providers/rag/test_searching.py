@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +31,9 @@ TEXTS = {
 }
 
 
-def filled(texts: dict[str, str] | None = None, **settings: Any) -> tuple[FakeLibrary, Retrieval]:
+async def filled(
+    texts: dict[str, str] | None = None, **settings: Any
+) -> tuple[FakeLibrary, Retrieval]:
     """Return a library with one vector DB of these texts, and its retrieval."""
     library = FakeLibrary(**settings)
     retrieval = Retrieval(library)
@@ -40,13 +41,13 @@ def filled(texts: dict[str, str] | None = None, **settings: Any) -> tuple[FakeLi
         Chunk(chunk_id=name, content=text, metadata={"even": number % 2 == 0})
         for number, (name, text) in enumerate((texts or TEXTS).items())
     ]
-    asyncio.run(store(retrieval.library, "db", chunks))
+    await store(retrieval.library, "db", chunks)
     return library, retrieval
 
 
-def ask(retrieval: Retrieval, query: str, **given: Any) -> QueryChunksResponse:
+async def ask(retrieval: Retrieval, query: str, **given: Any) -> QueryChunksResponse:
     """Search the one vector DB."""
-    return asyncio.run(retrieval.search("db", query, **given))
+    return await retrieval.search("db", query, **given)
 
 
 def ids(found: QueryChunksResponse) -> list[str]:
@@ -85,13 +86,13 @@ class Backwards(Reranker):
 # --- several queries ------------------------------------------------------------------------------
 
 
-def test_several_queries_are_fused_by_rank() -> None:
+async def test_several_queries_are_fused_by_rank() -> None:
     """Each is searched; a chunk that both find is before those that one finds.
 
     If this fails: the queries were joined to one string, as another server does.
     """
-    library, retrieval = filled()
-    found = ask(retrieval, "red barn", k=3, mode="keyword", queries=["red fence"])
+    library, retrieval = await filled()
+    found = await ask(retrieval, "red barn", k=3, mode="keyword", queries=["red fence"])
     assert [text for _, text in library.indexes["db"].queries] == ["red barn", "red fence"]
     assert ids(found) == ["b", "a"]
     assert found.hits[0].explanation.query_ranks == (1, 1)
@@ -100,10 +101,10 @@ def test_several_queries_are_fused_by_rank() -> None:
     assert step(found, "queries") == (2, 0)
 
 
-def test_blank_and_repeated_queries_are_left_out() -> None:
+async def test_blank_and_repeated_queries_are_left_out() -> None:
     """One question said twice is one; a blank one says nothing."""
-    library, retrieval = filled()
-    found = ask(retrieval, " ", k=3, queries=["red barn", "red barn", ""])
+    library, retrieval = await filled()
+    found = await ask(retrieval, " ", k=3, queries=["red barn", "red barn", ""])
     assert library.embedders["words"].queries == ["red barn"]
     assert found.hits[0].explanation.query_ranks == ()
 
@@ -111,110 +112,112 @@ def test_blank_and_repeated_queries_are_left_out() -> None:
 # --- query syntax ---------------------------------------------------------------------------------
 
 
-def test_excluded_words_and_phrases_decide_in_every_mode() -> None:
+async def test_excluded_words_and_phrases_decide_in_every_mode() -> None:
     """-money drops the lender; a phrase has to be there as it stands; signs are not embedded."""
     for mode in ("vector", "keyword", "hybrid"):
-        library, retrieval = filled()
-        found = ask(retrieval, "bank -money", k=2, mode=mode, query_syntax="web")
+        library, retrieval = await filled()
+        found = await ask(retrieval, "bank -money", k=2, mode=mode, query_syntax="web")
         assert "d" not in ids(found)
         assert ids(found)[0] == "c"
         assert set(library.embedders["words"].queries) <= {"bank"}
-        phrase = ask(retrieval, '"red barn"', k=5, mode=mode, query_syntax="web")
+        phrase = await ask(retrieval, '"red barn"', k=5, mode=mode, query_syntax="web")
         assert ids(phrase) == ["a"]
 
 
-def test_the_search_goes_deeper_until_enough_pass() -> None:
+async def test_the_search_goes_deeper_until_enough_pass() -> None:
     """Ninety better chunks that are excluded do not use up the answer."""
     texts = {f"x{n:02}": "hay hay hay wet" for n in range(90)} | {"y": "hay", "z": "hay straw"}
-    _, retrieval = filled(texts)
-    found = ask(retrieval, "hay -wet", k=2, mode="vector", query_syntax="web")
+    _, retrieval = await filled(texts)
+    found = await ask(retrieval, "hay -wet", k=2, mode="vector", query_syntax="web")
     assert sorted(ids(found)) == ["y", "z"]
     assert step(found, "query_syntax") == (2, 90)
     assert found.notes == []
 
 
-def test_plain_text_has_no_signs() -> None:
+async def test_plain_text_has_no_signs() -> None:
     """Without the syntax a minus and quotes are text."""
-    _, retrieval = filled()
-    assert "d" in ids(ask(retrieval, 'bank -money "red barn"', k=5, mode="vector"))
+    _, retrieval = await filled()
+    assert "d" in ids(await ask(retrieval, 'bank -money "red barn"', k=5, mode="vector"))
 
 
 # --- re-ranking -----------------------------------------------------------------------------------
 
 
-def test_a_re_ranker_orders_all_candidates_and_k_are_left() -> None:
+async def test_a_re_ranker_orders_all_candidates_and_k_are_left() -> None:
     """It gets `candidates` chunks, and its scores are the answer's."""
-    library, retrieval = filled()
+    library, retrieval = await filled()
     library.rerankers["judge"] = judge = Backwards()
     rerank = {"type": "model", "model": "judge", "candidates": 4}
-    before = ask(retrieval, "red barn on the hill", k=4, mode="vector")
-    found = ask(retrieval, "red barn on the hill", k=2, mode="vector", rerank=rerank)
+    before = await ask(retrieval, "red barn on the hill", k=4, mode="vector")
+    found = await ask(retrieval, "red barn on the hill", k=2, mode="vector", rerank=rerank)
     assert judge.asked == [("red barn on the hill", 4, 2)]
     assert ids(found) == list(reversed(ids(before)))[:2]
     assert found.scores == [1.0, 0.9]
     assert step(found, "rerank") == (2, 2)
 
 
-def test_the_threshold_meets_the_re_rankers_score() -> None:
+async def test_the_threshold_meets_the_re_rankers_score() -> None:
     """It is applied once, to the score that the caller sees."""
-    library, retrieval = filled()
+    library, retrieval = await filled()
     library.rerankers["judge"] = Backwards()
     rerank = {"type": "model", "model": "judge"}
-    found = ask(retrieval, "barn", k=5, mode="vector", rerank=rerank, score_threshold=0.85)
+    found = await ask(retrieval, "barn", k=5, mode="vector", rerank=rerank, score_threshold=0.85)
     assert found.scores == [1.0, 0.9]
     assert step(found, "score_threshold") == (2, 3)
 
 
-def test_a_failing_re_ranker_is_an_error_unless_told_otherwise() -> None:
+async def test_a_failing_re_ranker_is_an_error_unless_told_otherwise() -> None:
     """error: the failure; degrade: the order as it was, and a note that says so. Never silent."""
-    library, retrieval = filled()
+    library, retrieval = await filled()
     library.rerankers["judge"] = Backwards(broken=True)
     rerank = {"type": "model", "model": "judge"}
     with pytest.raises(Unavailable, match="judge"):
-        ask(retrieval, "barn", rerank=rerank)
-    plain = ask(retrieval, "barn", k=3)
-    found = ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
+        await ask(retrieval, "barn", rerank=rerank)
+    plain = await ask(retrieval, "barn", k=3)
+    found = await ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
     assert (ids(found), found.scores) == (ids(plain), plain.scores)
     assert found.notes == ["Not re-ranked: judge: cannot be reached."]
 
 
-def test_a_request_goes_before_the_registration() -> None:
+async def test_a_request_goes_before_the_registration() -> None:
     """A registered re-ranker works for every query, and `none` switches it off."""
-    library, retrieval = filled(rerank={"type": "model", "model": "judge"})
+    library, retrieval = await filled(rerank={"type": "model", "model": "judge"})
     library.rerankers["judge"] = judge = Backwards()
-    ask(retrieval, "barn")
-    ask(retrieval, "barn", rerank={"type": "none"})
-    ask(retrieval, "barn", options=RetrievalOptions(rerank=MMRRerank()))
+    await ask(retrieval, "barn")
+    await ask(retrieval, "barn", rerank={"type": "none"})
+    await ask(retrieval, "barn", options=RetrievalOptions(rerank=MMRRerank()))
     assert len(judge.asked) == 1
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
-def test_near_duplicates_leave_the_answer(mode: str) -> None:
+async def test_near_duplicates_leave_the_answer(mode: str) -> None:
     """MMR reads the stored embeddings in every mode; they are not in the answer unasked."""
     texts = {f"dup{n}": f"red barn hill {n}" for n in range(4)} | {"other": "red river"}
-    _, retrieval = filled(texts)
-    assert "other" not in ids(ask(retrieval, "red barn hill", k=2, mode=mode))
+    _, retrieval = await filled(texts)
+    assert "other" not in ids(await ask(retrieval, "red barn hill", k=2, mode=mode))
     rerank = {"type": "mmr", "lambda": 0.3}
-    found = ask(retrieval, "red barn hill", k=2, mode=mode, rerank=rerank)
+    found = await ask(retrieval, "red barn hill", k=2, mode=mode, rerank=rerank)
     assert "other" in ids(found)
     assert [hit.chunk.embedding for hit in found.hits] == [None, None]
-    kept = ask(retrieval, "red", k=1, mode=mode, rerank=rerank, include_embeddings=True)
+    kept = await ask(retrieval, "red", k=1, mode=mode, rerank=rerank, include_embeddings=True)
     assert kept.hits[0].chunk.embedding is not None
 
 
 # --- dynamic k ------------------------------------------------------------------------------------
 
 
-def test_auto_is_the_root_of_the_number_of_chunks() -> None:
+async def test_auto_is_the_root_of_the_number_of_chunks() -> None:
     """Five chunks: three hits. Of several vector DBs the chunks are counted together."""
-    _, retrieval = filled()
-    assert len(ask(retrieval, "the", k="auto", mode="vector").hits) == math.ceil(math.sqrt(5))
+    _, retrieval = await filled()
+    assert len((await ask(retrieval, "the", k="auto", mode="vector")).hits) == math.ceil(
+        math.sqrt(5)
+    )
     library = FakeLibrary("one", "two")
     both = Retrieval(library, max_k=4)
     for name in ("one", "two"):
         chunks = [Chunk(chunk_id=f"{name}{n}", content=f"hay {n}") for n in range(5)]
-        asyncio.run(store(both.library, name, chunks))
-    found: Retrieved = asyncio.run(both.search_many(["one", "two"], "hay", k="auto"))
+        await store(both.library, name, chunks)
+    found: Retrieved = await both.search_many(["one", "two"], "hay", k="auto")
     assert len(found.hits) == 4, "the operator's limit holds"
 
 
@@ -239,12 +242,12 @@ def test_the_cutoff_is_at_the_largest_gap(scores: list[float], kept: int) -> Non
     assert [hit.score for hit in before_gap(hits(*scores))] == scores[:kept]
 
 
-def test_the_gap_is_cut_when_asked_for_or_registered() -> None:
+async def test_the_gap_is_cut_when_asked_for_or_registered() -> None:
     """The step says where."""
     texts = {"a": "hay", "b": "hay straw", "c": "stone", "d": "stone wall"}
     for settings, given in (({}, {"cutoff": "gap"}), ({"cutoff": "gap"}, {})):
-        _, retrieval = filled(texts, **settings)
-        found = ask(retrieval, "hay", k=4, mode="vector", **given)
+        _, retrieval = await filled(texts, **settings)
+        found = await ask(retrieval, "hay", k=4, mode="vector", **given)
         assert step(found, "cutoff") == (len(found.hits), 4 - len(found.hits))
         assert "c" not in ids(found)
 
@@ -252,16 +255,16 @@ def test_the_gap_is_cut_when_asked_for_or_registered() -> None:
 # --- explanations ---------------------------------------------------------------------------------
 
 
-def test_the_effect_of_a_filter_is_told() -> None:
+async def test_the_effect_of_a_filter_is_told() -> None:
     """With explain: how many of the best chunks do not pass it; a filter costs no second search
     otherwise."""
-    library, retrieval = filled()
+    library, retrieval = await filled()
     even = {"type": "eq", "key": "even", "value": True}
-    found = ask(retrieval, "hill", k=5, mode="vector", filters=even, explain=True)
+    found = await ask(retrieval, "hill", k=5, mode="vector", filters=even, explain=True)
     assert step(found, "filter") == (3, 2)
     assert len(found.hits) == 3
     before = len(library.indexes["db"].queries)
-    ask(retrieval, "hill", k=5, mode="vector", filters=even)
+    await ask(retrieval, "hill", k=5, mode="vector", filters=even)
     assert len(library.indexes["db"].queries) == before + 1
 
 
@@ -297,11 +300,11 @@ def test_ranking_options_are_a_ranker(options: dict[str, Any], ranker: Any) -> N
     assert RankingOptions.model_validate(options).fusion() == ranker
 
 
-def test_options_are_said_in_one_way() -> None:
+async def test_options_are_said_in_one_way() -> None:
     """A whole value and single options at once are a mistake, and none of them is dropped."""
-    _, retrieval = filled()
+    _, retrieval = await filled()
     with pytest.raises(TypeError, match="mode"):
-        ask(retrieval, "hay", options=RetrievalOptions(), mode="vector")
+        await ask(retrieval, "hay", options=RetrievalOptions(), mode="vector")
 
 
 def test_the_ranker_none_switches_re_ranking_off() -> None:
@@ -332,10 +335,10 @@ def test_the_ranker_none_switches_re_ranking_off() -> None:
         {"surprise": 1},
     ],
 )
-def test_malformed_options_are_refused(bad: dict[str, Any]) -> None:
+async def test_malformed_options_are_refused(bad: dict[str, Any]) -> None:
     """As an invalid request that names the option; nothing is searched."""
-    library, retrieval = filled()
+    library, retrieval = await filled()
     with pytest.raises(InvalidRequest) as caught:
-        ask(retrieval, "hay", **bad)
+        await ask(retrieval, "hay", **bad)
     assert next(iter(bad)) in f"{caught.value.field} {caught.value.message}"
     assert library.indexes["db"].queries == []

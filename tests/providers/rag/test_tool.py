@@ -29,9 +29,9 @@ def document(document_id: str, content: str | URL, **fields: Any) -> RAGDocument
     return RAGDocument(document_id=document_id, content=content, **fields)
 
 
-def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
+async def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
     """Insert documents into the vector DB `db`."""
-    return asyncio.run(RagTool(library).insert(documents, "db", **options))
+    return await RagTool(library).insert(documents, "db", **options)
 
 
 def contents(library: FakeLibrary, name: str = "db") -> list[str]:
@@ -42,11 +42,11 @@ def contents(library: FakeLibrary, name: str = "db") -> list[str]:
 # --- insert ----------------------------------------------------------------------------------
 
 
-def test_a_document_becomes_chunks_with_their_origin() -> None:
+async def test_a_document_becomes_chunks_with_their_origin() -> None:
     """The user's metadata, ids and counts; and where the chunk is from, how and by what made."""
     library = FakeLibrary()
     given = document("guide", PROSE, metadata={"farm": "north", "source": "https://x/guide"})
-    report = insert(library, given, chunk_size_in_tokens=40, overlap=0)
+    report = await insert(library, given, chunk_size_in_tokens=40, overlap=0)
     chunks = list(library.indexes["db"].chunks.values())
     assert report == InsertReport({"guide": len(chunks)})
     assert len(chunks) > 5
@@ -77,18 +77,18 @@ def test_a_document_becomes_chunks_with_their_origin() -> None:
     assert given.metadata == {"farm": "north", "source": "https://x/guide"}, "mutated"
 
 
-def test_equal_input_gives_equal_ids() -> None:
+async def test_equal_input_gives_equal_ids() -> None:
     """So that inserting the same document again changes nothing."""
     one, two = FakeLibrary(), FakeLibrary()
     for library in (one, two):
-        insert(library, document("a", PROSE))
+        await insert(library, document("a", PROSE))
     assert one.indexes["db"].chunks.keys() == two.indexes["db"].chunks.keys()
 
 
-def test_equal_passages_of_one_document_stay_apart() -> None:
+async def test_equal_passages_of_one_document_stay_apart() -> None:
     """Their positions tell them apart."""
     library = FakeLibrary()
-    report = insert(
+    report = await insert(
         library, document("a", "hay hay hay\n\n" * 20), chunk_size_in_tokens=4, overlap=0
     )
     assert len(library.indexes["db"].chunks) == report.chunks["a"] == 20
@@ -98,12 +98,12 @@ def test_equal_passages_of_one_document_stay_apart() -> None:
     ("options", "most"),
     [({}, 64), ({"chunk_size_in_tokens": 16}, 16), ({"chunk_size_in_tokens": 200}, 200)],
 )
-def test_the_request_decides_on_the_size_or_the_registration(
+async def test_the_request_decides_on_the_size_or_the_registration(
     options: dict[str, int], most: int
 ) -> None:
     """Chunks reach the size and do not exceed it."""
     library = FakeLibrary("db", chunking={"chunk_size_in_tokens": 64, "overlap_in_tokens": 16})
-    insert(library, document("a", PROSE), **options)
+    await insert(library, document("a", PROSE), **options)
     sizes = [tokenizer().count(text) for text in contents(library)]
     assert most - 12 < max(sizes) <= most
 
@@ -118,13 +118,13 @@ def test_the_request_decides_on_the_size_or_the_registration(
         ({"chunk_size_in_tokens": 2}, False),
     ],
 )
-def test_the_overlap_is_the_requests_or_in_the_registrations_proportion(
+async def test_the_overlap_is_the_requests_or_in_the_registrations_proportion(
     options: dict[str, int], shared: bool
 ) -> None:
     """A quarter of the size here, unless the request says otherwise."""
     library = FakeLibrary("db", chunking={"chunk_size_in_tokens": 64, "overlap_in_tokens": 16})
     text = " ".join(f"Cow {n} grazes." for n in range(100))
-    insert(library, document("a", text), **options)
+    await insert(library, document("a", text), **options)
     assert (sum(map(len, contents(library))) > len(text)) == shared
 
 
@@ -137,18 +137,18 @@ def test_the_overlap_is_the_requests_or_in_the_registrations_proportion(
         ({"overlap": -1}, "overlap_in_tokens"),
     ],
 )
-def test_a_size_out_of_range_is_refused(options: dict[str, int], field: str) -> None:
+async def test_a_size_out_of_range_is_refused(options: dict[str, int], field: str) -> None:
     """The error names the field and the range."""
     with pytest.raises(InvalidRequest, match="8192") as caught:
-        insert(FakeLibrary(), document("a", PROSE), **options)
+        await insert(FakeLibrary(), document("a", PROSE), **options)
     assert caught.value.field == field
 
 
-def test_markdown_gets_its_title() -> None:
+async def test_markdown_gets_its_title() -> None:
     """The first heading of level 1, unless the user gave one; plain text has none."""
     text = "# Grazing plan\n\nCattle graze."
     library = FakeLibrary()
-    insert(
+    await insert(
         library,
         document("a", text, mime_type="text/markdown"),
         document("b", text, mime_type="text/markdown", metadata={"title": "Mine"}),
@@ -159,28 +159,28 @@ def test_markdown_gets_its_title() -> None:
 
 
 @pytest.mark.parametrize("mime_type", ["text/markdown", "text/plain"])
-def test_markdown_is_split_at_its_headings(mime_type: str) -> None:
+async def test_markdown_is_split_at_its_headings(mime_type: str) -> None:
     """A heading stays with its section, which the same lines as plain text do not know."""
     library = FakeLibrary()
     sections = ["# One\n\nfirst", "# Three\n\nthird", "# Two\n\nsecond"]
     text = "\n\n".join([sections[0], sections[2], sections[1]])
     given = document("a", text, mime_type=mime_type)
-    insert(library, given, chunk_size_in_tokens=8, overlap=0)
+    await insert(library, given, chunk_size_in_tokens=8, overlap=0)
     assert (contents(library) == sections) == (mime_type == "text/markdown")
 
 
-def test_the_text_is_embedded_as_it_is_stored() -> None:
+async def test_the_text_is_embedded_as_it_is_stored() -> None:
     """Content only: no title, no metadata."""
     library = FakeLibrary()
-    insert(library, document("a", "# T\n\nhay\u200b", mime_type="text/markdown"))
+    await insert(library, document("a", "# T\n\nhay\u200b", mime_type="text/markdown"))
     assert library.embedders["words"].documents == ["# T\n\nhay"] == contents(library)
 
 
-def test_a_data_uri_is_read() -> None:
+async def test_a_data_uri_is_read() -> None:
     """Nothing is fetched; the URI is no source, since it is the content itself."""
     library = FakeLibrary()
     uri = "data:text/markdown;base64," + base64.b64encode(b"# Hay\n\ndry").decode()
-    insert(library, document("a", URL(uri=uri)))
+    await insert(library, document("a", URL(uri=uri)))
     (chunk,) = library.indexes["db"].chunks.values()
     assert chunk.content == "# Hay\n\ndry"
     assert chunk.metadata["title"] == "Hay"
@@ -188,7 +188,7 @@ def test_a_data_uri_is_read() -> None:
     assert chunk.chunk_metadata.source is None
 
 
-def test_a_fetched_document_remembers_its_source() -> None:
+async def test_a_fetched_document_remembers_its_source() -> None:
     """The type is the server's, the source is the URI that was asked for."""
 
     class Canned(Fetcher):
@@ -198,7 +198,7 @@ def test_a_fetched_document_remembers_its_source() -> None:
     library = FakeLibrary()
     tool = RagTool(library, fetcher=Canned(RagSettings()))
     uri = "https://docs.example.org/a.md"
-    asyncio.run(tool.insert([document("a", URL(uri=uri))], "db"))
+    await tool.insert([document("a", URL(uri=uri))], "db")
     (chunk,) = library.indexes["db"].chunks.values()
     assert chunk.content == "# Käse"
     assert chunk.metadata["title"] == "Käse"
@@ -209,19 +209,21 @@ def test_a_fetched_document_remembers_its_source() -> None:
 @pytest.mark.parametrize(
     "uri", ["file:///etc/passwd", "http://127.0.0.1:8321/", "https://docs.example.org/x", "x"]
 )
-def test_no_address_is_fetched_by_default(uri: str) -> None:
+async def test_no_address_is_fetched_by_default(uri: str) -> None:
     """The error names the document and the setting; nothing is stored."""
     library = FakeLibrary()
     with pytest.raises(InvalidRequest, match=r"'b'.*rag\.allowed_url_hosts") as caught:
-        insert(library, document("a", "hay"), document("b", URL(uri=uri)))
+        await insert(library, document("a", "hay"), document("b", URL(uri=uri)))
     assert caught.value.field == "documents[1].content.uri"
     assert library.indexes["db"].writes == 0
 
 
-def test_a_string_that_looks_like_a_url_is_text() -> None:
+async def test_a_string_that_looks_like_a_url_is_text() -> None:
     """It is stored as it stands, unless it is one http(s) address and nothing else."""
     library = FakeLibrary()
-    insert(library, document("a", "file:///etc/passwd"), document("b", "see http://127.0.0.1/"))
+    await insert(
+        library, document("a", "file:///etc/passwd"), document("b", "see http://127.0.0.1/")
+    )
     assert contents(library) == ["file:///etc/passwd", "see http://127.0.0.1/"]
 
 
@@ -237,35 +239,35 @@ def test_a_string_that_looks_like_a_url_is_text() -> None:
         ({"content": URL(uri="data:text/plain,%FF")}, "documents[1].content"),
     ],
 )
-def test_an_unreadable_document_is_named_and_nothing_stored(
+async def test_an_unreadable_document_is_named_and_nothing_stored(
     bad: dict[str, Any], field: str
 ) -> None:
     """Empty, malformed, of a wrong type, broken or not UTF-8."""
     library = FakeLibrary()
     with pytest.raises(InvalidRequest, match="Document 'bad'") as caught:
-        insert(library, document("good", "hay"), document("bad", **bad))
+        await insert(library, document("good", "hay"), document("bad", **bad))
     assert caught.value.field == field
     assert library.indexes["db"].writes == 0
 
 
-def test_a_document_twice_in_a_request_is_refused() -> None:
+async def test_a_document_twice_in_a_request_is_refused() -> None:
     """Which of the two was meant nobody knows."""
     with pytest.raises(InvalidRequest, match="'a' is in the request twice") as caught:
-        insert(FakeLibrary(), document("a", "x"), document("b", "y"), document("a", "z"))
+        await insert(FakeLibrary(), document("a", "x"), document("b", "y"), document("a", "z"))
     assert caught.value.field == "documents[2].document_id"
 
 
-def test_no_document_is_refused() -> None:
+async def test_no_document_is_refused() -> None:
     """An empty list is a mistake."""
     with pytest.raises(InvalidRequest) as caught:
-        insert(FakeLibrary())
+        await insert(FakeLibrary())
     assert caught.value.field == "documents"
 
 
-def test_an_unknown_vector_db_is_refused_first() -> None:
+async def test_an_unknown_vector_db_is_refused_first() -> None:
     """Before anything is parsed."""
     with pytest.raises(NotFound, match="nowhere"):
-        asyncio.run(RagTool(FakeLibrary()).insert([document("a", "\u200b")], "nowhere"))
+        await RagTool(FakeLibrary()).insert([document("a", "\u200b")], "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -273,33 +275,33 @@ def test_an_unknown_vector_db_is_refused_first() -> None:
     [(Limits(max_documents_per_insert=1), "max_documents_per_insert"),
      (Limits(max_chunks_per_insert=3), "max_chunks_per_insert")],
 )  # fmt: skip
-def test_an_insert_is_bounded(limits: Limits, name: str) -> None:
+async def test_an_insert_is_bounded(limits: Limits, name: str) -> None:
     """Documents and chunks; the error names the setting, and nothing is stored or embedded."""
     library = FakeLibrary()
     tool = RagTool(library, limits=limits)
     with pytest.raises(InvalidRequest, match=f"server.limits.{name}"):
-        asyncio.run(tool.insert([document("a", PROSE), document("b", PROSE)], "db", 64))
+        await tool.insert([document("a", PROSE), document("b", PROSE)], "db", 64)
     assert library.indexes["db"].writes == 0
     assert library.embedders["words"].documents == []
 
 
-def test_several_documents_are_one_write() -> None:
+async def test_several_documents_are_one_write() -> None:
     """All or nothing, old versions replaced in it."""
     library = FakeLibrary()
-    insert(library, document("a", "old a"), document("b", "old b"), document("c", "old c"))
-    report = insert(library, document("a", "new a"), document("b", "new b"))
+    await insert(library, document("a", "old a"), document("b", "old b"), document("c", "old c"))
+    report = await insert(library, document("a", "new a"), document("b", "new b"))
     assert library.indexes["db"].writes == 2
     assert contents(library) == ["new a", "new b", "old c"]
     assert report.chunks == {"a": 1, "b": 1}
 
 
-def test_a_failed_insert_leaves_the_old_version() -> None:
+async def test_a_failed_insert_leaves_the_old_version() -> None:
     """The embedder fails in the middle: the old document is whole, the new one absent."""
     library = FakeLibrary()
-    insert(library, document("a", "old a"))
+    await insert(library, document("a", "old a"))
     library.embedders["words"].broken = 2
     with pytest.raises(Unavailable):
-        insert(library, document("a", "new a"), document("b", "new b"))
+        await insert(library, document("a", "new a"), document("b", "new b"))
     assert contents(library) == ["old a"]
 
 
@@ -319,7 +321,7 @@ def longest(library: FakeLibrary) -> int:
     return max(len(text.split()) for text in contents(library))
 
 
-def test_chunks_fit_the_model_unless_somebody_says_a_size() -> None:
+async def test_chunks_fit_the_model_unless_somebody_says_a_size() -> None:
     """The default size is also bounded by the model; one that is asked for is kept, with a note.
 
     If this fails: the end of a chunk is stored and never found by its meaning.
@@ -328,7 +330,7 @@ def test_chunks_fit_the_model_unless_somebody_says_a_size() -> None:
         sizes = {"chunk_size_in_tokens": registered, "overlap_in_tokens": 0}
         library = FakeLibrary(chunking=sizes)
         library.embedders["words"] = Reading()
-        report = insert(library, document("a", PROSE), chunk_size_in_tokens=size)
+        report = await insert(library, document("a", PROSE), chunk_size_in_tokens=size)
         assert (longest(library) <= 8) == fits
         if fits:
             assert report.notes == []
@@ -336,29 +338,27 @@ def test_chunks_fit_the_model_unless_somebody_says_a_size() -> None:
             count = len(contents(library))
             (note,) = report.notes
             assert note.startswith(f"{count} of {count} chunks are longer than the 8 tokens that")
-    small = insert(library, document("a", PROSE), chunk_size_in_tokens=8)
+    small = await insert(library, document("a", PROSE), chunk_size_in_tokens=8)
     assert small.notes == []
 
 
 # --- query -----------------------------------------------------------------------------------
 
 
-def ask(
+async def ask(
     library: FakeLibrary, content: str | list[str], *names: str, **config: Any
 ) -> tuple[list[str] | None, dict[str, Any]]:
     """Return the texts and the metadata of an answer."""
-    result = asyncio.run(
-        RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
-    )
+    result = await RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
     texts = None if result.content is None else [item.text for item in result.content]
     return texts, result.metadata
 
 
-def test_a_question_gets_a_context() -> None:
+async def test_a_question_gets_a_context() -> None:
     """The frame, the best chunk first, and metadata that says what is in it."""
     library = FakeLibrary()
-    insert(library, document("a", "grass grows"), document("b", "hay is dry"))
-    texts, metadata = ask(library, "dry hay", max_chunks=1)
+    await insert(library, document("a", "grass grows"), document("b", "hay is dry"))
+    texts, metadata = await ask(library, "dry hay", max_chunks=1)
     assert texts is not None
     assert texts[0].startswith("knowledge_search tool found 1 chunks:")
     assert texts[1] == 'Result 1\nContent: hay is dry\nMetadata: {"document_id":"b"}\n'
@@ -366,22 +366,22 @@ def test_a_question_gets_a_context() -> None:
     assert metadata["token_count"] == tokenizer().count("".join(texts))
 
 
-def test_nothing_found_is_null_and_empty() -> None:
+async def test_nothing_found_is_null_and_empty() -> None:
     """An empty vector DB, a threshold that nothing reaches."""
     library = FakeLibrary()
-    assert ask(library, "hay") == (None, {})
-    insert(library, document("a", "grass"))
-    assert ask(library, "hay", mode="vector", score_threshold=1.0) == (None, {})
+    assert await ask(library, "hay") == (None, {})
+    await insert(library, document("a", "grass"))
+    assert await ask(library, "hay", mode="vector", score_threshold=1.0) == (None, {})
 
 
-def test_the_default_configuration_will_do() -> None:
+async def test_the_default_configuration_will_do() -> None:
     """No configuration is the default one."""
     library = FakeLibrary()
-    insert(library, document("a", "grass"))
-    assert asyncio.run(RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
+    await insert(library, document("a", "grass"))
+    assert (await RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
 
 
-def test_a_registration_is_read_once_for_a_question() -> None:
+async def test_a_registration_is_read_once_for_a_question() -> None:
     """With every option that a registration can decide, of each vector DB.
 
     If this fails: a step below the plan asks the library for the registration again.
@@ -389,58 +389,58 @@ def test_a_registration_is_read_once_for_a_question() -> None:
     library = FakeLibrary("a", "b", expand=1, max_chunks_per_document=1)
     for name in ("a", "b"):
         texts = [document(f"{name}{n}", "hay") for n in range(9)]
-        asyncio.run(RagTool(library).insert(texts, name))
+        await RagTool(library).insert(texts, name)
     library.reads.clear()
-    ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
+    await ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
     assert sorted(library.reads) == ["a", "b"]
     assert library.embedders["words"].queries == ["hay"]
 
 
-def test_several_texts_are_joined_by_the_separator() -> None:
+async def test_several_texts_are_joined_by_the_separator() -> None:
     """As the default query generator says."""
     library = FakeLibrary()
-    insert(library, document("a", "grass"))
+    await insert(library, document("a", "grass"))
     generator = {"type": "default", "separator": " / "}
-    texts, _ = ask(library, ["dry", "hay"], query_generator_config=generator)
+    texts, _ = await ask(library, ["dry", "hay"], query_generator_config=generator)
     assert library.embedders["words"].queries == ["dry / hay"]
     assert texts is not None
     assert 'query: "dry / hay"' in texts[-1]
 
 
-def test_an_llm_query_generator_is_refused() -> None:
+async def test_an_llm_query_generator_is_refused() -> None:
     """The error says what works now; nothing was searched."""
     library = FakeLibrary()
     generator = LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
     with pytest.raises(InvalidRequest, match=r'none is configured.*"default"') as caught:
-        ask(library, "hay", query_generator_config=generator)
+        await ask(library, "hay", query_generator_config=generator)
     assert caught.value.field == "query_config.query_generator_config"
     assert library.embedders["words"].queries == []
 
 
-def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
+async def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
     """A mistake in the configuration costs no embedding."""
     library = FakeLibrary()
     with pytest.raises(InvalidRequest, match="cl100k, o200k, bytes"):
-        ask(library, "hay", tokenizer="gpt2")
+        await ask(library, "hay", tokenizer="gpt2")
     assert library.embedders["words"].queries == []
 
 
-def test_too_many_vector_dbs_are_refused() -> None:
+async def test_too_many_vector_dbs_are_refused() -> None:
     """The error names the setting."""
     names = [f"db{n}" for n in range(33)]
     with pytest.raises(InvalidRequest, match="max_vector_dbs_per_query"):
-        ask(FakeLibrary(*names), "hay", *names)
+        await ask(FakeLibrary(*names), "hay", *names)
 
 
-def test_the_configuration_reaches_the_search_and_the_context() -> None:
+async def test_the_configuration_reaches_the_search_and_the_context() -> None:
     """Mode, filters, explanations, embeddings, tokenizer and budget."""
     library = FakeLibrary()
-    insert(
+    await insert(
         library,
         document("a", "hay one", metadata={"farm": 1}),
         document("b", "hay two", metadata={"farm": 2}),
     )
-    _, metadata = ask(
+    _, metadata = await ask(
         library,
         "hay",
         mode="keyword",
@@ -478,7 +478,7 @@ class Watched(MemoryIndex):
     versions: list[set[str]]
 
 
-def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None:
+async def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None:
     """16 at once: at every moment one version is stored whole, in the end the last acknowledged.
 
     If this fails: a document is written in more than one call, and versions mix.
@@ -498,7 +498,7 @@ def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None:
     async def run() -> None:
         await asyncio.gather(*(write(version) for version in range(16)))
 
-    asyncio.run(run())
+    await run()
     assert len(index.versions) == 16
     assert all(len(stored) == 1 for stored in index.versions)
     version, count = acknowledged[-1]

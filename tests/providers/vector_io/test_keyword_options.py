@@ -5,7 +5,6 @@ What a weight and a stem are worth by hand is in the conformance suite (`api/tes
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,19 @@ from .inline_backends import MAKERS, add, opened
 BACKENDS = pytest.mark.parametrize("backend", sorted(MAKERS))
 
 
-def found(
+async def found(
     backend: str, folder: Path, chunks: list[Chunk], queries: list[str], **settings: Any
 ) -> list[list[str]]:
     """Return the ids that each query finds by its words."""
 
-    async def scenario() -> list[list[str]]:
-        async with opened(backend, folder, create=True, **settings) as index:
-            await add(index, chunks)
-            answers = [await index.query(None, query, mode="keyword") for query in queries]
-            return [[chunk.chunk_id for chunk in answer.chunks] for answer in answers]
-
-    return asyncio.run(scenario())
+    async with opened(backend, folder, create=True, **settings) as index:
+        await add(index, chunks)
+        answers = [await index.query(None, query, mode="keyword") for query in queries]
+        return [[chunk.chunk_id for chunk in answer.chunks] for answer in answers]
 
 
 @BACKENDS
-def test_a_title_outranks_content_by_default(backend: str, tmp_path: Path) -> None:
+async def test_a_title_outranks_content_by_default(backend: str, tmp_path: Path) -> None:
     """Two chunks of the same words, once in the title and once in the text, without any setting;
     other metadata is not searched."""
     chunks = [
@@ -42,11 +38,11 @@ def test_a_title_outranks_content_by_default(backend: str, tmp_path: Path) -> No
         Chunk(chunk_id="note", content="okapi", metadata={"note": "zebra", "title": "lion"}),
     ]
     queries = ["zebra", "quagga"]
-    assert found(backend, tmp_path, chunks, queries) == [["title", "text"], ["text", "title"]]
+    assert await found(backend, tmp_path, chunks, queries) == [["title", "text"], ["text", "title"]]
 
 
 @BACKENDS
-def test_a_metadata_field_counts_by_its_weight(backend: str, tmp_path: Path) -> None:
+async def test_a_metadata_field_counts_by_its_weight(backend: str, tmp_path: Path) -> None:
     """A field that is registered is searched, its lists too, and outranks one that weighs less."""
     chunks = [
         Chunk(chunk_id="text", content="zebra lion"),
@@ -54,7 +50,7 @@ def test_a_metadata_field_counts_by_its_weight(backend: str, tmp_path: Path) -> 
         Chunk(chunk_id="title", content="okapi", metadata={"title": "zebra"}),
     ]
     weights = {"content": 1.0, "title": 2.0, "tags": 8.0}
-    answers = found(backend, tmp_path, chunks, ["zebra"], field_weights=weights)
+    answers = await found(backend, tmp_path, chunks, ["zebra"], field_weights=weights)
     assert answers == [["tags", "title", "text"]]
 
 
@@ -69,7 +65,7 @@ def test_a_metadata_field_counts_by_its_weight(backend: str, tmp_path: Path) -> 
         ("ja", {"a": "東京の天気", "b": "京都の寺"}, {"天気": "a", "寺": "b"}),
     ],
 )  # fmt: skip
-def test_a_language_decides_stems_in_every_field(
+async def test_a_language_decides_stems_in_every_field(
     backend: str, language: str, texts: dict[str, str], queries: dict[str, str], tmp_path: Path
 ) -> None:
     """Inflected words find each other in the title as in the text; what the stemmer does not know
@@ -81,5 +77,5 @@ def test_a_language_decides_stems_in_every_field(
     bodies = [Chunk(chunk_id=chunk_id, content=text) for chunk_id, text in texts.items()]
     expected = [list(chunk_id) for chunk_id in queries.values()]
     for name, chunks in (("titles", titles), ("bodies", bodies)):
-        answers = found(backend, tmp_path / name, chunks, list(queries), language=language)
+        answers = await found(backend, tmp_path / name, chunks, list(queries), language=language)
         assert answers == expected, name

@@ -9,7 +9,6 @@ below is computed, first by FAISS alone, then by every backend of this process.
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,7 @@ async def kept(index: EmbeddingIndex, mode: str, threshold: float | None) -> dic
 Answers = dict[tuple[str, str, float], dict[str, float]]
 
 
-def answers(backend: str, folder: Path, lengths: tuple[float, ...] = (1, 1, 1, 1)) -> Answers:
+async def answers(backend: str, folder: Path, lengths: tuple[float, ...] = (1, 1, 1, 1)) -> Answers:
     """Return what each metric, mode and threshold keeps; among the thresholds are all scores."""
 
     async def of(metric: str) -> Answers:
@@ -125,11 +124,11 @@ def answers(backend: str, folder: Path, lengths: tuple[float, ...] = (1, 1, 1, 1
                     found[metric, mode, threshold] = await kept(index, mode, threshold)
         return found
 
-    return {key: hits for metric in METRICS for key, hits in asyncio.run(of(metric)).items()}
+    return {key: hits for metric in METRICS for key, hits in (await of(metric)).items()}
 
 
 @pytest.mark.parametrize("backend", sorted(MAKERS))
-def test_a_threshold_means_the_same_everywhere(backend: str, tmp_path: Path) -> None:
+async def test_a_threshold_means_the_same_everywhere(backend: str, tmp_path: Path) -> None:
     """The table holds under every metric; in every mode raising a threshold only ever removes hits,
     the worst first, keeps a hit whose score it equals, and keeps the same hits under every metric,
     whatever the lengths of the embeddings that were sent.
@@ -137,8 +136,8 @@ def test_a_threshold_means_the_same_everywhere(backend: str, tmp_path: Path) -> 
     If this fails for one metric: a distance went out as a score, or the engine's own threshold was
     used. If at equal scores: a comparison with > or a score that is rounded on its way.
     """
-    found = answers(backend, tmp_path / "unit")
-    long = answers(backend, tmp_path / "long", (1, 50, 0.02, 3))
+    found = await answers(backend, tmp_path / "unit")
+    long = await answers(backend, tmp_path / "long", (1, 50, 0.02, 3))
     for metric, threshold in product(METRICS, CORRAL_KEEPS):
         assert " ".join(found[metric, "vector", threshold]) == CORRAL_KEEPS[threshold], metric
     for metric, mode in product(METRICS, MODES):
@@ -158,7 +157,7 @@ def test_a_threshold_means_the_same_everywhere(backend: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("metric", ["l2", "dot"])
 @pytest.mark.parametrize("backend", sorted(MAKERS))
-def test_without_normalization_thresholds_still_run_one_way(
+async def test_without_normalization_thresholds_still_run_one_way(
     backend: str, metric: str, tmp_path: Path
 ) -> None:
     """Registered with `normalize: false`, scores of L2 and of the inner product differ, as they
@@ -170,7 +169,7 @@ def test_without_normalization_thresholds_still_run_one_way(
             await filled(index, (1, 50, 0.02, 3))
             return [await kept(index, "vector", threshold) for threshold in THRESHOLDS]
 
-    steps = asyncio.run(scenario())
+    steps = await scenario()
     assert len(steps[0]) == 4
     assert next(iter(steps[0])) == {"l2": "near", "dot": "close"}[metric]
     for threshold, hits in zip(THRESHOLDS, steps, strict=True):

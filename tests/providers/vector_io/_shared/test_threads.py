@@ -21,27 +21,24 @@ def test_answers_and_errors_come_back() -> None:
             asyncio.run(threads.run(divmod, 1, 0))
 
 
-def test_a_turn_is_waited_for_so_long_only() -> None:
+async def test_a_turn_is_waited_for_so_long_only() -> None:
     """With all threads taken for good, others get Unavailable with the provider's name in time.
 
     Work that has a thread is never cut off, and what was given up is not done later.
     """
     threads, end, done = Threads("farm", 0.1, most=2), threading.Event(), list[int]()
 
-    async def run() -> None:
-        held = [asyncio.create_task(threads.run(end.wait, 30)) for _ in range(2)]
-        await asyncio.sleep(0.05)
-        began = time.monotonic()
-        late = [threads.run(done.append, n) for n in range(20)]
-        for error in await asyncio.gather(*late, return_exceptions=True):
-            assert isinstance(error, Unavailable)
-            assert "farm" in error.message
-        assert 0.1 <= time.monotonic() - began < 20
-        end.set()
-        assert await asyncio.gather(*held) == [True, True]
-        await threads.run(done.append, 99)
-
-    asyncio.run(run())
+    held = [asyncio.create_task(threads.run(end.wait, 30)) for _ in range(2)]
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    late = [threads.run(done.append, n) for n in range(20)]
+    for error in await asyncio.gather(*late, return_exceptions=True):
+        assert isinstance(error, Unavailable)
+        assert "farm" in error.message
+    assert 0.1 <= time.monotonic() - began < 20
+    end.set()
+    assert await asyncio.gather(*held) == [True, True]
+    await threads.run(done.append, 99)
     assert done == [99]
 
 
@@ -56,20 +53,17 @@ async def test_asyncios_own_threads_stay_free() -> None:
     assert all(await asyncio.gather(*held))
 
 
-def test_a_caller_that_goes_away_takes_its_turn_along() -> None:
+async def test_a_caller_that_goes_away_takes_its_turn_along() -> None:
     """Work that had not begun when its caller was canceled is not done."""
     threads, end, done = Threads("farm", None, most=1), threading.Event(), list[int]()
 
-    async def run() -> None:
-        held = asyncio.create_task(threads.run(end.wait, 30))
-        gone = asyncio.create_task(threads.run(done.append, 1))
-        await asyncio.sleep(0.05)
-        gone.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-        end.set()
-        await held
-        await threads.run(done.append, 2)
-
-    asyncio.run(run())
+    held = asyncio.create_task(threads.run(end.wait, 30))
+    gone = asyncio.create_task(threads.run(done.append, 1))
+    await asyncio.sleep(0.05)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    end.set()
+    await held
+    await threads.run(done.append, 2)
     assert done == [2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -39,21 +38,20 @@ def provider(**config: Any) -> MemoryProvider:
     return create("memory", MemoryConfig(**config), Path())
 
 
-def filled(texts: dict[str, str], *, keyword: str = "fuzzy", **settings: Any) -> EmbeddingIndex:
+async def filled(
+    texts: dict[str, str], *, keyword: str = "fuzzy", **settings: Any
+) -> EmbeddingIndex:
     """Return an index with a chunk for each id and text."""
 
-    async def fill() -> EmbeddingIndex:
-        index = await provider(keyword=keyword).open_index(vector_db(**settings), create=True)
-        chunks = [Chunk(chunk_id=i, content=t, metadata={"id": i}) for i, t in texts.items()]
-        await index.add_chunks(chunks, [[1, 0]] * len(chunks))
-        return index
-
-    return asyncio.run(fill())
+    index = await provider(keyword=keyword).open_index(vector_db(**settings), create=True)
+    chunks = [Chunk(chunk_id=i, content=t, metadata={"id": i}) for i, t in texts.items()]
+    await index.add_chunks(chunks, [[1, 0]] * len(chunks))
+    return index
 
 
-def asked(index: EmbeddingIndex, query: str, k: int = 10, **options: Any) -> dict[str, float]:
+async def asked(index: EmbeddingIndex, query: str, k: int = 10, **options: Any) -> dict[str, float]:
     """Return ids and scores of a keyword query, best first."""
-    response = asyncio.run(index.query(None, query, k, mode="keyword", **options))
+    response = await index.query(None, query, k, mode="keyword", **options)
     return {hit.chunk.chunk_id: hit.score for hit in response.hits}
 
 
@@ -89,9 +87,9 @@ async def test_a_dropped_index_is_gone_and_its_id_is_free() -> None:
     assert await holder.open_index(vector_db(created_at=2.0)) is new
 
 
-def test_a_write_that_fails_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_fails_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error in the analysis of the second chunk leaves the index as it was."""
-    index = filled({"a": "zebra"})
+    index = await filled({"a": "zebra"})
     analyze = KeywordIndex.analyze
 
     def explode(self: KeywordIndex, chunk: Chunk) -> Any:
@@ -102,14 +100,14 @@ def test_a_write_that_fails_stores_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(KeywordIndex, "analyze", explode)
     chunks = [Chunk(chunk_id=i, content="zebra") for i in "abc"]
     with pytest.raises(RuntimeError, match="in the middle"):
-        asyncio.run(index.add_chunks(chunks, [[0, 1]] * 3))
-    assert asyncio.run(index.count()) == 1
-    assert list(asked(index, "zebra")) == ["a"]
+        await index.add_chunks(chunks, [[0, 1]] * 3)
+    assert await index.count() == 1
+    assert list(await asked(index, "zebra")) == ["a"]
 
 
-def test_it_is_always_healthy() -> None:
+async def test_it_is_always_healthy() -> None:
     """There is nothing that could be down."""
-    assert asyncio.run(provider().health()).status == "OK"
+    assert (await provider().health()).status == "OK"
 
 
 # --- fuzzy keywords ---------------------------------------------------------------------------
@@ -129,82 +127,86 @@ def test_it_is_always_healthy() -> None:
         ("ответ", "отвект"),
     ],
 )
-def test_a_typo_finds_the_word_that_was_meant(spelled: str, meant: str) -> None:
+async def test_a_typo_finds_the_word_that_was_meant(spelled: str, meant: str) -> None:
     """Wherever the word stands in the text; BM25 does not find it.
 
     If this fails only for a pair of letters swapped: the distance counts a swap as two edits.
     """
     texts = {"a": f"one two {'filler ' * 50} {meant} end", "b": "nothing of that kind"}
-    assert list(asked(filled(texts), spelled)) == ["a"]
-    assert asked(filled(texts, keyword="bm25"), spelled) == {}
+    assert list(await asked(await filled(texts), spelled)) == ["a"]
+    assert await asked(await filled(texts, keyword="bm25"), spelled) == {}
 
 
 @pytest.mark.parametrize(
     ("spelled", "other"),
     [("ox", "on"), ("cat", "dog"), ("house", "mouth"), ("zebra", "quagga"), ("7", "9")],
 )
-def test_other_words_are_not_found(spelled: str, other: str) -> None:
+async def test_other_words_are_not_found(spelled: str, other: str) -> None:
     """One edit in two letters, two in five and more are another word."""
-    assert asked(filled({"a": other}), spelled) == {}
+    assert await asked(await filled({"a": other}), spelled) == {}
 
 
-def test_a_typo_in_the_text_is_found_too() -> None:
+async def test_a_typo_in_the_text_is_found_too() -> None:
     """The word as it is spelled comes first, then the misspelled one."""
-    index = filled({"right": "receive", "wrong": "recieve", "other": "deceit"})
-    assert list(asked(index, "receive")) == ["right", "wrong"]
-    assert list(asked(index, "recieve")) == ["wrong", "right"]
+    index = await filled({"right": "receive", "wrong": "recieve", "other": "deceit"})
+    assert list(await asked(index, "receive")) == ["right", "wrong"]
+    assert list(await asked(index, "recieve")) == ["wrong", "right"]
 
 
-def test_words_without_similar_ones_score_as_by_bm25() -> None:
+async def test_words_without_similar_ones_score_as_by_bm25() -> None:
     """Fuzzy adds hits; it does not change the score of a hit by the exact words.
 
     If this fails: scores of the two kinds of keyword search cannot be compared.
     """
     texts = {"a": "alpha omega omega", "b": "omega quicksilver", "c": "7 8 9", "d": "saddlebag"}
     for query in ("omega", "alpha saddlebag", "quicksilver omega omega", "7"):
-        assert asked(filled(texts), query) == asked(filled(texts, keyword="bm25"), query)
+        assert await asked(await filled(texts), query) == await asked(
+            await filled(texts, keyword="bm25"), query
+        )
 
 
-def test_an_exact_hit_scores_no_less_than_by_bm25() -> None:
+async def test_an_exact_hit_scores_no_less_than_by_bm25() -> None:
     """Similar words in other chunks take nothing from a chunk with the word itself."""
     texts = {"a": "saddle", "b": "paddle", "c": "paddle saddles", "d": "saddlery", "e": "hay"}
-    exact = asked(filled(texts, keyword="bm25"), "saddle")
-    fuzzy = asked(filled(texts), "saddle")
+    exact = await asked(await filled(texts, keyword="bm25"), "saddle")
+    fuzzy = await asked(await filled(texts), "saddle")
     assert set(fuzzy) == {"a", "b", "c", "d"}
     assert all(fuzzy[chunk_id] >= score for chunk_id, score in exact.items())
 
 
-def test_a_similar_word_scores_its_share_by_hand() -> None:
+async def test_a_similar_word_scores_its_share_by_hand() -> None:
     """N = 2, one chunk holds `recieve`, alone in its text: ln 2 x 1.0 x (1 - 1/7).
 
     Both texts have one term, so the saturated weight is 1; one swap in 7 letters is 6/7.
     """
-    [score] = asked(filled({"a": "recieve", "b": "hay"}), "receive").values()
+    [score] = (await asked(await filled({"a": "recieve", "b": "hay"}), "receive")).values()
     raw = np.log(2) * 6 / 7
     assert score == pytest.approx(raw / (1 + raw), abs=1e-12)
 
 
-def test_similar_words_of_one_chunk_count_once_and_ties_come_by_id() -> None:
+async def test_similar_words_of_one_chunk_count_once_and_ties_come_by_id() -> None:
     """A text with three misspellings is no better than the best of them says."""
-    index = filled({"c": "recieve hay", "b": "recieve hay", "a": "recieve receve receeve hay"})
-    hits = asked(index, "receive")
+    index = await filled(
+        {"c": "recieve hay", "b": "recieve hay", "a": "recieve receve receeve hay"}
+    )
+    hits = await asked(index, "receive")
     assert list(hits)[:2] in (["b", "c"], ["a", "b"])
     assert hits["b"] == hits["c"]
     assert hits["a"] < 1.5 * hits["b"]
 
 
-def test_scores_are_in_range_and_filters_apply() -> None:
+async def test_scores_are_in_range_and_filters_apply() -> None:
     """Scores are in (0, 1), best first, and only chunks that pass the filter are found."""
-    index = filled({f"c{n}": f"saddle{'x' * (n % 2)} {'hay ' * n}" for n in range(9)})
-    hits = asked(index, "sadle")
+    index = await filled({f"c{n}": f"saddle{'x' * (n % 2)} {'hay ' * n}" for n in range(9)})
+    hits = await asked(index, "sadle")
     assert len(hits) == 9
     assert list(hits.values()) == sorted(hits.values(), reverse=True)
     assert all(0 < score < 1 for score in hits.values())
     passing = {"type": "in", "key": "id", "value": ["c3", "c8"]}
-    assert set(asked(index, "sadle", k=1, filters=passing)) < {"c3", "c8"}
+    assert set(await asked(index, "sadle", k=1, filters=passing)) < {"c3", "c8"}
 
 
-def test_field_weights_count_for_similar_words() -> None:
+async def test_field_weights_count_for_similar_words() -> None:
     """A misspelled word in a heavier field outranks it in a lighter one."""
 
     async def scenario() -> list[str]:
@@ -219,22 +221,22 @@ def test_field_weights_count_for_similar_words() -> None:
         await index.add_chunks(chunks, [[1, 0]] * 2)
         return [c.chunk_id for c in (await index.query(None, "sadle", mode="keyword")).chunks]
 
-    assert asyncio.run(scenario()) == ["b", "a"]
+    assert await scenario() == ["b", "a"]
 
 
-def test_matched_terms_are_the_terms_of_the_query() -> None:
+async def test_matched_terms_are_the_terms_of_the_query() -> None:
     """The explanation names the query's term, found as it is or by a similar one."""
-    index = filled({"a": "receive hay"})
-    [hit] = asyncio.run(index.query(None, "recieve hay corn", mode="keyword")).hits
+    index = await filled({"a": "receive hay"})
+    [hit] = (await index.query(None, "recieve hay corn", mode="keyword")).hits
     assert hit.explanation.matched_terms == ("hay", "recieve")
 
 
-def test_a_long_query_is_fuzzy_in_its_first_words() -> None:
+async def test_a_long_query_is_fuzzy_in_its_first_words() -> None:
     """The first terms find similar ones, the rest are found as spelled, in bounded time."""
-    index = filled({"a": "saddle", "b": "quicksilver"})
+    index = await filled({"a": "saddle", "b": "quicksilver"})
     filler = " ".join(f"{n}{n}{n}{n}" for n in range(1000, 1000 + MAX_FUZZY_TERMS))
-    assert set(asked(index, f"sadle {filler} quicksilver")) == {"a", "b"}
-    assert set(asked(index, f"{filler} sadle quicksilver")) == {"b"}
+    assert set(await asked(index, f"sadle {filler} quicksilver")) == {"a", "b"}
+    assert set(await asked(index, f"{filler} sadle quicksilver")) == {"b"}
 
 
 def test_similar_words_are_the_most_similar_in_a_fixed_order() -> None:

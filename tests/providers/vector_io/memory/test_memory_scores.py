@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from pathlib import Path
@@ -25,7 +24,7 @@ STEPS = 6
 NO_VECTOR = np.ones(DIMENSION, dtype=np.float32)
 
 
-def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
+async def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
     """Return an empty index that takes embeddings as they are."""
     vector_db = VectorDB(
         identifier="db",
@@ -38,7 +37,7 @@ def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
         normalize=False,
     )
     provider = create("memory", MemoryConfig(), Path())
-    return asyncio.run(provider.open_index(vector_db, create=True))
+    return await provider.open_index(vector_db, create=True)
 
 
 def best(scores: dict[str, float], k: int) -> list[tuple[str, float]]:
@@ -65,69 +64,69 @@ def plain_bm25(texts: dict[str, str], query: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("length", [1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("metric", list(Metric))
-def test_vector_hits_are_the_best_by_double_precision(metric: Metric, length: float) -> None:
+async def test_vector_hits_are_the_best_by_double_precision(metric: Metric, length: float) -> None:
     """Of embeddings that single precision cannot tell apart the best come first, ties by id.
 
     If this fails: a row that only rounding puts below the k-th is dropped before it is scored anew,
     or a row was moved into a removed one's place without what belongs to it.
     """
     rng = np.random.default_rng(7)
-    index, stored = opened(metric), dict[str, NDArray[np.float32]]()
+    index, stored = await opened(metric), dict[str, NDArray[np.float32]]()
     base = rng.standard_normal((3, DIMENSION))
     for step in range(STEPS):
         ids = [f"c{n}" for n in rng.permutation(150)[:60]]
         noise = rng.integers(-2, 3, (60, DIMENSION)) * 1e-7
         rows = (length * (base[rng.integers(3, size=60)] + noise)).astype(np.float32)
-        asyncio.run(index.add_chunks([Chunk(chunk_id=i, content="hay") for i in ids], rows))
+        await index.add_chunks([Chunk(chunk_id=i, content="hay") for i in ids], rows)
         stored |= dict(zip(ids, rows, strict=True))
         gone = [f"c{n}" for n in rng.permutation(150)[:20]]
-        asyncio.run(index.delete_chunks(gone))
+        await index.delete_chunks(gone)
         stored = {chunk_id: row for chunk_id, row in stored.items() if chunk_id not in gone}
         query = (length * base[step % 3]).astype(np.float32)
         exact = exact_scores(np.stack(list(stored.values())), query, metric)
         expected = best(dict(zip(stored, exact.tolist(), strict=True)), 10)
-        hits = asyncio.run(index.query(query, k=10, mode="vector")).hits
+        hits = (await index.query(query, k=10, mode="vector")).hits
         assert [
             (h.chunk.chunk_id, h.explanation.legs["vector"].raw_score) for h in hits
         ] == expected
 
 
-def check_keywords(index: EmbeddingIndex, texts: dict[str, str]) -> None:
+async def check_keywords(index: EmbeddingIndex, texts: dict[str, str]) -> None:
     """Check all hits of some queries, and the best of them, against the plain loops."""
     for query in ("w1", "w3 w2 w3", "w11 absent w0"):
-        hits = asyncio.run(index.query(None, query, 1000, mode="keyword")).hits
+        hits = (await index.query(None, query, 1000, mode="keyword")).hits
         scores = {h.chunk.chunk_id: h.explanation.legs["keyword"].raw_score for h in hits}
         assert scores == pytest.approx(plain_bm25(texts, query))
         assert list(scores.items()) == best(scores, 1000)
-        few = asyncio.run(index.query(None, query, 7, mode="keyword")).hits
+        few = (await index.query(None, query, 7, mode="keyword")).hits
         assert [hit.chunk.chunk_id for hit in few] == list(scores)[:7]
         for hit in few:
             held = set(query.split()) & set(texts[hit.chunk.chunk_id].split())
             assert hit.explanation.matched_terms == tuple(sorted(held))
 
 
-def test_keyword_hits_are_bm25_of_the_chunks_that_are_there() -> None:
+async def test_keyword_hits_are_bm25_of_the_chunks_that_are_there() -> None:
     """After every write all weights are those of the new state: counts, lengths and average.
 
     If this fails: weights of an earlier state are kept, or a chunk took a removed one's place and
     something of the old one stayed.
     """
     rng = np.random.default_rng(3)
-    index, texts = opened(), dict[str, str]()
+    index, texts = await opened(), dict[str, str]()
     words = [f"w{n}" for n in range(12)]
     for step in range(STEPS):
         for n in rng.permutation(150)[: 60 if step < 2 else 10]:
             texts[f"c{n}"] = " ".join(rng.choice(words, rng.integers(1, 9)))
         chunks = [Chunk(chunk_id=i, content=text) for i, text in texts.items()]
-        asyncio.run(index.add_chunks(chunks, [NO_VECTOR] * len(chunks)))
-        check_keywords(index, texts)
+        await index.add_chunks(chunks, [NO_VECTOR] * len(chunks))
+        await check_keywords(index, texts)
         texts[f"new{step}"] = "w1 w2"
-        asyncio.run(index.add_chunks([Chunk(chunk_id=f"new{step}", content="w1 w2")], [NO_VECTOR]))
-        check_keywords(index, texts)
+        await index.add_chunks([Chunk(chunk_id=f"new{step}", content="w1 w2")], [NO_VECTOR])
+        await check_keywords(index, texts)
         gone = sorted({f"c{n}" for n in rng.permutation(150)[:20]} & set(texts))
-        asyncio.run(index.delete_chunks(gone))
+        await index.delete_chunks(gone)
         texts = {i: text for i, text in texts.items() if i not in gone}
-        check_keywords(index, texts)
+        await check_keywords(index, texts)
 
 
 def test_the_words_of_removed_chunks_leave_no_space_taken() -> None:
