@@ -158,7 +158,7 @@ def fidelity(target: Target, /, **options: Any) -> None:
 )
 @click.pass_obj
 def bounds(target: Target, /, count: int, server_count: int, only: str | None) -> None:
-    """Hold SQLite's and the server's speed against the bounds that the README states.
+    """Hold SQLite's and the server's speed against the bounds in docs/benchmarks.md.
 
     The exit code is 1 where one of them is missed.
     """

@@ -84,3 +84,15 @@ def test_the_phrases_are_found_over_line_breaks() -> None:
     """A phrase counts in any case and over a line break; a stand-in and a longer word do not."""
     assert len(faults("Such a value Stands\n in the file and has to be text.")) == 2
     assert not faults("A stand-in answers; understand inner joins.")
+
+
+def test_the_changelog_says_each_change_once() -> None:
+    """Under a version each heading appears once, in the usual order, and no entry twice.
+
+    If this fails: a merge kept both sides of a rewritten section; keep the newer one.
+    """
+    for version in (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]:
+        headings = re.findall(r"^### (\w+)$", version, re.MULTILINE)
+        assert headings == sorted(set(headings)), headings  # Added, Changed, Fixed, Removed
+        entries = [" ".join(entry.split()) for entry in re.split(r"\n- |\n\n", version)]
+        assert len(entries) == len(set(entries))
