@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from corral.api.embedder import Embedder, ModelInfo
 from corral.bench.data.embeddings import CACHE_NAME, Advance, EmbeddingCache
 from corral.bench.data.judged import JudgedSet
-from corral.bench.quality.checks import Oracle
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ranking.text import clean_text
 from corral.providers.stack import Stack
@@ -32,14 +31,12 @@ class EmbeddedSet:
         contents: What is stored for each document, in their order.
         documents: Their embeddings, shape (n, dimension), float32, length 1.
         queries: Those of the queries, in their order.
-        oracle: What is known of right answers.
     """
 
     judged: JudgedSet
     contents: list[str]
     documents: NDArray[np.float32]
     queries: NDArray[np.float32]
-    oracle: Oracle
 
 
 class Embedding:
@@ -83,8 +80,7 @@ class Embedding:
         contents = contents_of(judged)
         documents = await self._cache.embed(self._embedder, "document", contents, advance)
         queries = await self._cache.embed(self._embedder, "query", queries_of(judged), advance)
-        oracle = Oracle(judged, documents, queries)
-        return EmbeddedSet(judged, contents, documents, queries, oracle)
+        return EmbeddedSet(judged, contents, documents, queries)
 
 
 def _with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:

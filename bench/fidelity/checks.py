@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -19,7 +18,6 @@ from numpy.typing import NDArray
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
-from corral.bench.fidelity.words import Words
 from corral.bench.speed.load_data import Corpus
 
 Verdict = Literal["agrees", "approximate", "mapping"]
@@ -104,43 +102,6 @@ class Findings:
         ]
 
 
-class Truth:
-    """The truth about some corpus, by brute force in double precision.
-
-    Args:
-        corpus: What is stored and asked.
-        number: How many of its questions are asked.
-    """
-
-    def __init__(self, corpus: Corpus, number: int) -> None:
-        self.corpus = corpus
-        self.number = min(number, len(corpus.questions))
-
-    def truth(self, mode: SearchMode, question: int) -> NDArray[np.float64]:
-        """Return the cosine (vector) or the BM25 score (keyword) of every chunk, shape (n,)."""
-        if mode is SearchMode.VECTOR:
-            row: NDArray[np.float64] = self._cosines[question]
-            return row
-        return self._words[question]
-
-    @cached_property
-    def _cosines(self) -> NDArray[np.float64]:
-        return cosines(self.corpus, self.corpus.asked[: self.number])
-
-    @cached_property
-    def _words(self) -> list[NDArray[np.float64]]:
-        words = Words.of(self.corpus.texts, self.corpus.language)
-        return [words.scores(text) for text in self.corpus.questions[: self.number]]
-
-
-def cosines(corpus: Corpus, asked: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return the cosine of each row of `asked` with each chunk, shape (len(asked), n)."""
-    wide = asked.astype(np.float64).T
-    parts = np.array_split(corpus.embeddings, max(1, len(corpus.embeddings) // 10_000))
-    found = np.concatenate([part.astype(np.float64) @ wide for part in parts])
-    return found.T
-
-
 def best(truth: NDArray[np.float64], passing: NDArray[np.bool_], k: int) -> tuple[int, float]:
     """Return how many chunks can be found, at most k, and the truth of the worst of them."""
     found = np.sort(truth[passing])[::-1][:k]
@@ -189,7 +150,7 @@ def examine(
         ranked: The answer.
         k: Hits asked for.
         corpus: What is stored now.
-        truth: As `Truth.truth`; None where the answer's scores follow another formula.
+        truth: As `Truth.of`; None where the answer's scores follow another formula.
         mode: Decides how a truth becomes a score.
         passing: Which chunks pass the filter.
         contract: Whether scores are those of Corral's contract, so that they can be computed.

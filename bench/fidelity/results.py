@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,8 @@ from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import (
     AGREES,
     Findings,
-    Truth,
     Verdict,
     best,
-    cosines,
     examine,
     examine_own,
     recall,
@@ -30,6 +28,7 @@ from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Corpus, without
 from corral.bench.speed.session import percent
+from corral.bench.truth import Truth, cosines
 
 EXACT = "exact"
 OTHER_FORMULA = "another formula for words, or for fusing"
@@ -38,18 +37,25 @@ ALIKE = 0.99
 SAME_SCORE = 1e-3
 
 
+class Known(NamedTuple):
+    """A corpus with the truth about it."""
+
+    corpus: Corpus
+    truth: Truth
+
+
 def fidelity_rows(corpus: Corpus, systems: Sequence[Answers]) -> list[FidelityRow]:
     """Return a row for each system against brute force, and for each pair of systems."""
     most = max((len(a.found) for s in systems for a in s.answers), default=0)
-    truths = Truth(corpus, most)
+    known = Known(corpus, corpus.truth(most))
     verdicts: dict[tuple[str, str], Findings] = {}
     rows = []
     for system in systems:
-        found = {mode: _findings(system, mode, truths) for mode in _modes(system)}
+        found = {mode: _findings(system, mode, known) for mode in _modes(system)}
         verdicts |= {(system.system, mode): findings for mode, findings in found.items()}
         for asked in system.answers:
             if not asked.after_deletion:
-                rows.append(_against_exact(system, asked, truths, found[asked.mode]))
+                rows.append(_against_exact(system, asked, known, found[asked.mode]))
     for one, other in combinations(systems, 2):
         rows += _pair(one, other, corpus, verdicts)
     return rows
@@ -59,31 +65,31 @@ def _modes(system: Answers) -> list[str]:
     return list(dict.fromkeys(asked.mode for asked in system.answers))
 
 
-def _findings(system: Answers, mode: str, truths: Truth) -> Findings:
+def _findings(system: Answers, mode: str, known: Known) -> Findings:
     """Return what all answers of a mode show together."""
     total = Findings()
-    corpus = truths.corpus
+    corpus = known.corpus
     for asked in (asked for asked in system.answers if asked.mode == mode):
         if asked.after_deletion:
             left = without(corpus, [corpus.rows[one] for one in system.deleted])
-            after = Truth(left, len(asked.found))
+            after = Known(left, left.truth(len(asked.found)))
             total += _examine_all(system, asked, after, system.deleted)
         else:
-            total += _examine_all(system, asked, truths, ())
+            total += _examine_all(system, asked, known, ())
     if mode == SearchMode.VECTOR.value and system.own:
         own = [corpus.rows[one] for one in system.own]
-        near = cosines(corpus, corpus.embeddings[own])
+        near = cosines(corpus.embeddings, corpus.embeddings[own])
         for row, truth, ranked in zip(own, near, system.own.values(), strict=True):
             total += examine_own(ranked, row, corpus, truth)
     return total
 
 
-def _examine_all(system: Answers, asked: Round, truths: Truth, deleted: Sequence[str]) -> Findings:
-    mode, corpus = SearchMode(asked.mode), truths.corpus
+def _examine_all(system: Answers, asked: Round, known: Known, deleted: Sequence[str]) -> Findings:
+    mode, corpus = SearchMode(asked.mode), known.corpus
     passing = corpus.passing(asked.selectivity)
     total = Findings()
     for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, truths, number)
+        truth = _comparable(system, mode, known, number)
         found = examine(
             ranked,
             asked.k,
@@ -94,40 +100,40 @@ def _examine_all(system: Answers, asked: Round, truths: Truth, deleted: Sequence
             contract=system.contract,
             deleted=deleted,
         )
-        if asked.selectivity is not None and _is_short(system, asked, number, truths):
+        if asked.selectivity is not None and _is_short(system, asked, number, known):
             found.short, found.missing = 1, 0
         total += found
     return total
 
 
 def _comparable(
-    system: Answers, mode: SearchMode, truths: Truth, number: int
+    system: Answers, mode: SearchMode, known: Known, number: int
 ) -> NDArray[np.float64] | None:
     """Return the truth that an answer's scores follow; None where they follow another formula."""
     if mode is SearchMode.VECTOR or (mode is SearchMode.KEYWORD and system.contract):
-        return truths.truth(mode, number)
+        return known.truth.of(mode, number)
     return None
 
 
-def _is_short(system: Answers, asked: Round, number: int, truths: Truth) -> bool:
+def _is_short(system: Answers, asked: Round, number: int, known: Known) -> bool:
     """Say whether a filtered answer has too few hits, where an unfiltered one has enough."""
     plain = system.by_key().get((asked.mode, None, asked.k, False))
     if plain is None or len(plain.found[number]) < asked.k:
         return False
-    passing = truths.corpus.passing(asked.selectivity)
+    passing = known.corpus.passing(asked.selectivity)
     if asked.mode == SearchMode.VECTOR.value:
         reachable = int(passing.sum())
     elif asked.mode == SearchMode.KEYWORD.value and system.contract:
-        reachable = int((passing & (truths.truth(SearchMode.KEYWORD, number) > 0)).sum())
+        reachable = int((passing & (known.truth.of(SearchMode.KEYWORD, number) > 0)).sum())
     else:
         return False
     return len(asked.found[number]) < min(asked.k, reachable)
 
 
-def _against_exact(system: Answers, asked: Round, truths: Truth, findings: Findings) -> FidelityRow:
-    mode, corpus = SearchMode(asked.mode), truths.corpus
-    exact = [_exact(truths, mode, n, asked) for n in range(len(asked.found))]
-    shares = list(_recalls(system, asked, truths))
+def _against_exact(system: Answers, asked: Round, known: Known, findings: Findings) -> FidelityRow:
+    mode, corpus = SearchMode(asked.mode), known.corpus
+    exact = [_exact(known, mode, n, asked) for n in range(len(asked.found))]
+    shares = list(_recalls(system, asked, known))
     own_scores = mode is SearchMode.VECTOR or system.contract
     compared = _compared(asked, exact, scores=own_scores)
     verdict: Verdict = findings.verdict
@@ -150,11 +156,11 @@ def _against_exact(system: Answers, asked: Round, truths: Truth, findings: Findi
     )
 
 
-def _recalls(system: Answers, asked: Round, truths: Truth) -> Iterator[float]:
-    mode, rows = SearchMode(asked.mode), truths.corpus.rows
-    passing = truths.corpus.passing(asked.selectivity)
+def _recalls(system: Answers, asked: Round, known: Known) -> Iterator[float]:
+    mode, rows = SearchMode(asked.mode), known.corpus.rows
+    passing = known.corpus.passing(asked.selectivity)
     for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, truths, number)
+        truth = _comparable(system, mode, known, number)
         if truth is not None:
             reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
             yield recall(reachable, passing, ranked, asked.k, rows)
@@ -177,22 +183,22 @@ def _compared(asked: Round, other: Sequence[Ranked], *, scores: bool) -> dict[st
     return found
 
 
-def _exact(truths: Truth, mode: SearchMode, number: int, asked: Round) -> Ranked:
+def _exact(known: Known, mode: SearchMode, number: int, asked: Round) -> Ranked:
     """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
-    passing = truths.corpus.passing(asked.selectivity)
+    passing = known.corpus.passing(asked.selectivity)
     if mode is not SearchMode.HYBRID:
-        return [(i, s) for i, s, _ in _leg(truths, mode, number, passing, asked.k)]
+        return [(i, s) for i, s, _ in _leg(known, mode, number, passing, asked.k)]
     size = DEFAULT_RANKER.leg_size(asked.k)
-    vector = _leg(truths, SearchMode.VECTOR, number, passing, size)
-    keyword = _leg(truths, SearchMode.KEYWORD, number, passing, size)
+    vector = _leg(known, SearchMode.VECTOR, number, passing, size)
+    keyword = _leg(known, SearchMode.KEYWORD, number, passing, size)
     fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, asked.k)
     return [(hit.chunk_id, hit.score) for hit in fused]
 
 
 def _leg(
-    truths: Truth, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
+    known: Known, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
 ) -> list[tuple[str, float, float]]:
-    truth, ids = truths.truth(mode, number), truths.corpus.chunk_ids
+    truth, ids = known.truth.of(mode, number), known.corpus.chunk_ids
     able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
     _, least = best(truth, able, k)
     rows = np.flatnonzero(able & (truth >= least))

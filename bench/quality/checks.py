@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ from corral.api.errors import ContractViolation
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Ranked
 from corral.bench.data.judged import JudgedSet
-from corral.providers.ranking.bm25 import idf
-from corral.providers.ranking.text import analyzer
+from corral.bench.truth import Truth
 
 SAMPLE = 50
 """Queries that are looked at; they are the first ones."""
@@ -50,8 +48,8 @@ def check_answer(ranked: Ranked, k: int, known: Collection[str]) -> None:
         raise ContractViolation(f"The chunk id {unknown[0]!r} was never stored.")
 
 
-class Oracle:
-    """What is known without any backend: true cosines, and how many rare words are shared.
+class OrderChecks:
+    """Holds answers against the truth about the first `SAMPLE` queries of a set.
 
     Args:
         judged: The set.
@@ -62,24 +60,24 @@ class Oracle:
     def __init__(
         self, judged: JudgedSet, documents: NDArray[np.float32], queries: NDArray[np.float32]
     ) -> None:
-        self._judged = judged
         self._rows = {key: row for row, key in enumerate(judged.documents)}
-        self._documents = documents
-        self._queries = dict(zip(judged.queries, queries, strict=True))
-        self._analyzer = analyzer(judged.language)
+        self._numbers = {key: number for number, key in enumerate(islice(judged.queries, SAMPLE))}
+        questions = [judged.queries[key] for key in self._numbers]
+        texts = list(judged.documents.values())
+        self._truth = Truth(texts, documents, judged.language, questions, queries[:SAMPLE])
 
     def check_order(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> None:
         """Refuse the answers of a mode that are the wrong way round, or point to wrong chunks.
 
         The hits of a query should get worse from the first half to the second, and the first ones
-        fit better than documents do in the mean: by true cosine, by shared words, or in hybrid mode
-        by the sum of both. A single query may differ; most may not. In vector mode the true
+        fit better than documents do in the mean: by true cosine, by BM25, or in hybrid mode by the
+        sum of both. A single query may differ; most may not. In vector mode the true
         nearest have to be there as well.
 
         Raises:
             ContractViolation: They are.
         """
-        sample = {key: answers[key] for key in list(answers)[:SAMPLE]}
+        sample = {key: answers[key] for key in self._numbers if key in answers}
         if mode is SearchMode.VECTOR:
             self._check_recall(sample)
         votes = [self._vote(mode, key, [one for one, _ in hits]) for key, hits in sample.items()]
@@ -94,7 +92,7 @@ class Oracle:
     def _check_recall(self, sample: Mapping[str, Ranked]) -> None:
         shares = []
         for key, hits in sample.items():
-            cosines = self._documents @ self._queries[key]
+            cosines = self._truth.of(SearchMode.VECTOR, self._numbers[key])
             near = min(_NEAR, len(cosines))
             least = float(np.partition(cosines, -near)[-near]) - _SLACK
             found = sum(float(cosines[self._rows[one]]) >= least for one, _ in hits[:near])
@@ -111,45 +109,16 @@ class Oracle:
         """Return 1 where the hits are the right way round, -1 where they are not, else 0."""
         if not ids:
             return 0
-        parts = []
-        if mode is not SearchMode.KEYWORD:
-            query, rows = self._queries[query_id], [self._rows[one] for one in ids]
-            parts.append((self._documents[rows] @ query, float(self._center @ query)))
-        if mode is not SearchMode.VECTOR:
-            parts.append(self._shared_words(query_id, ids))
+        rows, number = [self._rows[one] for one in ids], self._numbers[query_id]
+        modes = (SearchMode.VECTOR, SearchMode.KEYWORD) if mode is SearchMode.HYBRID else (mode,)
+        truths = [self._truth.of(one, number) for one in modes]
+        parts = [(truth[rows], float(truth.mean())) for truth in truths]
         if all(fit[:_NEAR].mean() < mean - _SLACK for fit, mean in parts):
             return -1
         half = len(ids) // 2
         fits = sum(_stretched(fit) for fit, _ in parts) + np.zeros(len(ids))
         gap = float(fits[:half].mean() - fits[-half:].mean()) if half else 0.0
         return int(np.sign(round(gap, 6)))
-
-    def _shared_words(self, query_id: str, ids: Sequence[str]) -> tuple[NDArray[np.float64], float]:
-        """Return the idf of the words that hits share with the query, and the documents' mean."""
-        asked = set(self._analyzer.terms(self._judged.queries[query_id]))
-        count = len(self._judged.documents)
-        found = {term: self._frequencies.get(term, 0) for term in asked}
-        weights = {term: idf(number, count) for term, number in found.items()}
-        mean = sum(weights[term] * number for term, number in found.items()) / count
-        return np.array([sum(weights[t] for t in asked & self._terms[one]) for one in ids]), mean
-
-    @cached_property
-    def _center(self) -> NDArray[np.float64]:
-        center: NDArray[np.float64] = self._documents.mean(axis=0, dtype=np.float64)
-        return center
-
-    @cached_property
-    def _terms(self) -> dict[str, frozenset[str]]:
-        texts = self._judged.documents
-        return {key: frozenset(self._analyzer.terms(text)) for key, text in texts.items()}
-
-    @cached_property
-    def _frequencies(self) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for terms in self._terms.values():
-            for term in terms:
-                counts[term] = counts.get(term, 0) + 1
-        return counts
 
 
 def _stretched(values: NDArray[np.floating]) -> NDArray[np.float64]:

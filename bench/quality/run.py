@@ -18,7 +18,7 @@ from corral.bench.backends import Backend, Collection, Ranked, System
 from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.trec import write_run
-from corral.bench.quality.checks import check_answer
+from corral.bench.quality.checks import OrderChecks, check_answer
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
 from corral.bench.quality.results import FinishedCell, with_comparisons, with_documents
@@ -117,11 +117,14 @@ class _QualityRun(Run):
             for key, text in zip(embedded.judged.documents, embedded.contents, strict=True)
         ]
         await fill(system, chunks, embedded.documents, self.step)
+        checks = OrderChecks(embedded.judged, embedded.documents, embedded.queries)
         for cell in cells:
-            await self._measure_cell(system, cell, embedded)
+            await self._measure_cell(system, cell, embedded, checks)
         self.stage = "close"
 
-    async def _measure_cell(self, system: System, cell: Cell, embedded: EmbeddedSet) -> None:
+    async def _measure_cell(
+        self, system: System, cell: Cell, embedded: EmbeddedSet, checks: OrderChecks
+    ) -> None:
         """Ask all queries in one mode, and keep what was found as a row."""
         judged, mode = embedded.judged, cell.label.partition(":")[2]
         try:
@@ -135,7 +138,7 @@ class _QualityRun(Run):
             return
         row, before = self._row(cell, judged, answers, seconds), len(self.report.failures)
         try:
-            embedded.oracle.check_order(cell.mode, answers)
+            checks.check_order(cell.mode, answers)
         except ContractViolation as error:
             self.fail(cell.backend, "check", said(error), judged.name, mode)
         self.add(row)

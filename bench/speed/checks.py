@@ -13,13 +13,11 @@ speed does not compare. Which kind of wrong it is, `corral bench fidelity` tells
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.fidelity.words import Words
 from corral.bench.speed.load_data import Corpus
 
 LEAST = 0.9
@@ -42,6 +40,7 @@ class SpeedChecks:
         self._corpus = corpus
         self._k = k
         self.number = min(CHECKED, len(corpus.questions))
+        self._truth = corpus.truth(self.number)
 
     def right(
         self, mode: SearchMode, selectivity: float | None, answers: Sequence[Sequence[str]]
@@ -74,29 +73,19 @@ class SpeedChecks:
         if mode is SearchMode.VECTOR:
             return self._near(number, passing)
         if mode is SearchMode.KEYWORD:
-            return np.where(passing, self._scores[number], 0.0)
-        words = self._scores[number]
-        near = _best(np.where(passing, self._cosines[number], -np.inf))
+            return np.where(passing, self._truth.of(SearchMode.KEYWORD, number), 0.0)
+        words = self._truth.of(SearchMode.KEYWORD, number)
+        near = _best(np.where(passing, self._truth.of(SearchMode.VECTOR, number), -np.inf))
         return (near | _best(np.where(passing & (words > 0), words, -np.inf))).astype(np.float64)
 
     def _near(self, number: int, passing: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Return 1 for the k nearest; those that tie with the last share what is left."""
-        cosines = np.where(passing, self._cosines[number], -np.inf)
+        cosines = np.where(passing, self._truth.of(SearchMode.VECTOR, number), -np.inf)
         wanted = min(self._k, int(passing.sum()))
         if wanted == 0:
             return np.zeros(len(cosines))
         least = float(np.partition(cosines, -wanted)[-wanted])
         return (cosines >= least - TIE).astype(np.float64)
-
-    @cached_property
-    def _cosines(self) -> NDArray[np.float64]:
-        asked = self._corpus.asked[: self.number]
-        return np.asarray(asked @ self._corpus.embeddings.T, np.float64)
-
-    @cached_property
-    def _scores(self) -> list[NDArray[np.float64]]:
-        words = Words.of(self._corpus.texts, self._corpus.language)
-        return [words.scores(text) for text in self._corpus.questions[: self.number]]
 
 
 def _best(values: NDArray[np.float64]) -> NDArray[np.bool_]:

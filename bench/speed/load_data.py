@@ -24,6 +24,7 @@ from corral.bench.backends import Collection
 from corral.bench.data.embedded import EmbeddedSet
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.report.rows import DataSet
+from corral.bench.truth import Truth
 
 SHARES = 10_000
 """`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""
@@ -87,6 +88,11 @@ class Corpus:
         """Return all chunks."""
         lines = zip(self.chunk_ids, self.texts, self.shares.tolist(), strict=True)
         return [_chunk(*line) for line in lines]
+
+    def truth(self, number: int) -> Truth:
+        """Return the truth about the first questions."""
+        questions, asked = self.questions[:number], self.asked[:number]
+        return Truth(self.texts, self.embeddings, self.language, questions, asked)
 
     def row(self) -> DataSet:
         """Return it as a report names it."""

@@ -1,4 +1,6 @@
-"""BM25 by brute force, without any engine: the truth of keyword search, and a floor for its speed.
+"""The right answer, by brute force and without any engine: exact cosines, and BM25.
+
+Quality, fidelity and speed hold what a backend answers against it.
 
     score(q, d) = sum over the terms t of q:  idf(t) * f (k1 + 1) / (f + k1 (1 - b + b len / avg))
 
@@ -12,14 +14,65 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.vector_dbs import SearchMode
 from corral.providers.ranking.text import analyzer
 
 K1, B = 1.2, 0.75
+
+
+class Truth:
+    """The truth about some questions, in double precision; computed when it is asked for.
+
+    Args:
+        texts: Of all chunks.
+        embeddings: Theirs, shape (n, dimension), length 1.
+        language: English name.
+        questions: Their texts.
+        asked: Their embeddings.
+    """
+
+    def __init__(
+        self,
+        texts: Sequence[str],
+        embeddings: NDArray[np.float32],
+        language: str,
+        questions: Sequence[str],
+        asked: NDArray[np.float32],
+    ) -> None:
+        self._texts = texts
+        self._embeddings = embeddings
+        self._language = language
+        self._questions = questions
+        self._asked = asked
+
+    def of(self, mode: SearchMode, question: int) -> NDArray[np.float64]:
+        """Return the cosine (vector) or the BM25 score (keyword) of every chunk, shape (n,)."""
+        if mode is SearchMode.VECTOR:
+            row: NDArray[np.float64] = self._cosines[question]
+            return row
+        return self._scores[question]
+
+    @cached_property
+    def _cosines(self) -> NDArray[np.float64]:
+        return cosines(self._embeddings, self._asked)
+
+    @cached_property
+    def _scores(self) -> list[NDArray[np.float64]]:
+        words = Words.of(self._texts, self._language)
+        return [words.scores(text) for text in self._questions]
+
+
+def cosines(embeddings: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the cosine of each row of `asked` with each embedding, shape (len(asked), n)."""
+    wide = asked.astype(np.float64).T
+    parts = np.array_split(embeddings, max(1, len(embeddings) // 10_000))
+    return np.concatenate([part.astype(np.float64) @ wide for part in parts]).T
 
 
 class Words:
