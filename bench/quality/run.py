@@ -33,7 +33,7 @@ from corral.bench.run import (
     fill,
     said,
 )
-from corral.bench.speed.load import clocked
+from corral.bench.stopwatch import clocked
 
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 """About a millisecond each, for the estimate of the time that is left."""

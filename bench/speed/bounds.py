@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import click
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +23,9 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
-from corral.bench.speed.load import clocked
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
+from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
 
@@ -36,21 +33,6 @@ K = 10
 QUERIES = 100
 WARM_UP = 20
 BATCH = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One measured figure beside its bound."""
-
-    what: str
-    figure: str
-    bound: str
-    holds: bool
-
-
-def percentile(seconds: Sequence[float], share: float) -> float:
-    """Return a percentile of some times, in milliseconds."""
-    return float(np.quantile(seconds, share)) * 1000
 
 
 def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
@@ -64,7 +46,7 @@ def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
     return asked
 
 
-async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.float32]) -> Line:
+async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.float32]) -> Bound:
     """Store the chunks in batches and compare the first tenth's rate with the last's."""
     rates = []
     for start in range(0, len(chunks), BATCH):
@@ -75,58 +57,54 @@ async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.f
     first, last = float(np.median(rates[:tenth])), float(np.median(rates[-tenth:]))
     overall = float(len(rates) / np.sum(1 / np.array(rates)))
     figure = f"{overall:,.0f}/s; first tenth {first:,.0f}/s, last tenth {last:,.0f}/s"
-    return Line("insert, 60 words, given embeddings", figure, ">= 5,000/s", overall >= 5000)
+    return Bound("insert, 60 words, given embeddings", figure, ">= 5,000/s", overall >= 5000)
 
 
 async def compare_vector(
     index: EmbeddingIndex, vectors: NDArray[np.float32], asked: NDArray[np.float32]
-) -> list[Line]:
+) -> list[Bound]:
     """Ask the index and a flat faiss index the same questions in turn."""
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(vectors.shape[1])
     flat.add(vectors)
-    ours, theirs, common = [], [], 0
+    ours, theirs, common = Stopwatch(WARM_UP), Stopwatch(WARM_UP), 0
     for number, query in enumerate(asked):
-        seconds, answer = await clocked(index.query, query, k=K, mode=SearchMode.VECTOR)
-        start = time.perf_counter()
-        _, rows = flat.search(query[None], K)
+        answer = await ours.call(index.query, query, k=K, mode=SearchMode.VECTOR)
+        with theirs.running():
+            _, rows = flat.search(query[None], K)
         if number >= WARM_UP:
-            ours.append(seconds)
-            theirs.append(time.perf_counter() - start)
             common += len({c.chunk_id for c in answer.chunks} & {name(r) for r in rows[0]})
-    recall = common / (K * len(ours))
-    a, b = percentile(ours, 0.5), percentile(theirs, 0.5)
+    recall = common / (K * len(ours.seconds))
+    a, b = ours.ms(), theirs.ms()
     figure = f"{a:.2f} ms against {b:.2f} ms: {a / b:.2f}x"
     return [
-        Line("vector p50 against flat faiss, one thread", figure, "<= 3x", a / b <= 3),
-        Line("recall_vs_exact@10", f"{recall:.4f}", ">= 0.99", recall >= 0.99),
+        Bound("vector p50 against flat faiss, one thread", figure, "<= 3x", a / b <= 3),
+        Bound("recall_vs_exact@10", f"{recall:.4f}", ">= 0.99", recall >= 0.99),
     ]
 
 
 async def compare_modes(
     index: EmbeddingIndex, asked: NDArray[np.float32], texts: list[str]
-) -> list[Line]:
+) -> list[Bound]:
     """Ask every question in all three modes in turn."""
-    times: dict[SearchMode, list[float]] = {mode: [] for mode in SearchMode}
+    watches = {mode: Stopwatch(WARM_UP) for mode in SearchMode}
     for number in range(WARM_UP + QUERIES):
         query, text = asked[number % len(asked)], texts[number % len(texts)]
-        for mode in SearchMode:
-            seconds, _ = await clocked(index.query, query, text, k=K, mode=mode)
-            if number >= WARM_UP:
-                times[mode].append(seconds)
-    p50 = {mode: percentile(seconds, 0.5) for mode, seconds in times.items()}
-    p95 = percentile(times[SearchMode.KEYWORD], 0.95)
+        for mode, watch in watches.items():
+            await watch.call(index.query, query, text, k=K, mode=mode)
+    p50 = {mode: watch.ms() for mode, watch in watches.items()}
+    p95 = watches[SearchMode.KEYWORD].ms(0.95)
     keyword, slower = p50[SearchMode.KEYWORD], max(p50[SearchMode.VECTOR], p50[SearchMode.KEYWORD])
     hybrid = p50[SearchMode.HYBRID]
     legs = f"vector {p50[SearchMode.VECTOR]:.2f}, keyword {keyword:.2f}, hybrid {hybrid:.2f} ms"
     return [
-        Line(
+        Bound(
             "hybrid p50 against its slower leg",
             f"{legs}: {hybrid / slower:.2f}x",
             "<= 1.3x",
             hybrid / slower <= 1.3,
         ),
-        Line(
+        Bound(
             "keyword p95 against its p50, common words included",
             f"{p95:.2f} ms against {keyword:.2f} ms: {p95 / keyword:.1f}x",
             "<= 10x",
@@ -135,14 +113,14 @@ async def compare_modes(
     ]
 
 
-async def cold_keywords(index: EmbeddingIndex, texts: list[str]) -> Line:
+async def cold_keywords(index: EmbeddingIndex, texts: list[str]) -> Bound:
     """Ask each question once, with no postings in memory: what a write costs the next queries."""
-    seconds = [
-        (await clocked(index.query, None, text, k=K, mode=SearchMode.KEYWORD))[0] for text in texts
-    ]
-    p50, p95 = percentile(seconds, 0.5), percentile(seconds, 0.95)
+    watch = Stopwatch()
+    for text in texts:
+        await watch.call(index.query, None, text, k=K, mode=SearchMode.KEYWORD)
+    p50, p95 = watch.ms(), watch.ms(0.95)
     figure = f"p50 {p50:.1f} ms, p95 {p95:.1f} ms: {p95 / p50:.1f}x"
-    return Line(
+    return Bound(
         "keyword right after a write, each question once", figure, "<= 10x", p95 / p50 <= 10
     )
 
@@ -152,7 +130,7 @@ def name(row: int) -> str:
     return f"c{row:07d}"
 
 
-async def measure_index(count: int) -> list[Line]:
+async def measure_index(count: int) -> list[Bound]:
     """Measure one SQLite index of `count` chunks, without a server."""
     vectors = synthetic_embeddings(count)
     asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
@@ -180,7 +158,7 @@ async def measure_index(count: int) -> list[Line]:
     return lines
 
 
-def show(title: str, lines: Sequence[Line], console: Console) -> None:
+def show(title: str, lines: Sequence[Bound], console: Console) -> None:
     """Print the figures beside their bounds."""
     table = Table("measured", "figure", "bound", "", title=title)
     for line in lines:
@@ -197,31 +175,16 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
         only: `index`, `server` or `options`; None for all.
     """
     console = Console(width=140)
-    lines: list[Line] = []
+    lines: list[Bound] = []
     if only in (None, "options"):
-        lines = [Line(*line) for line in measure_options()]
+        lines = measure_options()
         show("what options of a query add to it", lines, console)
     if only in (None, "index"):
         found = asyncio.run(measure_index(count))
         show(f"inline::sqlite, {count:,} chunks x 384, k={K}", found, console)
         lines += found
     if only in (None, "server"):
-        served = [Line(*line) for line in measure_server(server_count)]
+        served = measure_server(server_count)
         show(f"over HTTP, {server_count:,} chunks", served, console)
         lines += served
     return all(line.holds for line in lines)
-
-
-@click.command(context_settings={"show_default": True})
-@click.option("--count", default=100_000, help="Chunks in the index.")
-@click.option("--server-count", default=5_000, help="Chunks behind the server.")
-@click.option(
-    "--only", type=click.Choice(["index", "server", "options"]), help="Measure one part only."
-)
-def main(count: int, server_count: int, only: str | None) -> None:
-    """Print SQLite's and the server's speed beside the bounds that the project set itself."""
-    raise SystemExit(0 if run_bounds(count, server_count, only) else 1)
-
-
-if __name__ == "__main__":
-    main()

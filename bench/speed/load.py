@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -202,12 +202,3 @@ async def _all_or_stop(budget: _Budget, tasks: Sequence[Awaitable[None]]) -> Non
         budget.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-async def clocked(
-    work: Callable[..., Awaitable[Any]], *arguments: Any, **named: Any
-) -> tuple[float, Any]:
-    """Return how many seconds a call took, and its result."""
-    start = time.perf_counter()
-    result = await work(*arguments, **named)
-    return time.perf_counter() - start, result

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.stopwatch import Stopwatch
 from corral.providers.config import RunConfig
 from corral.providers.copying import copy_vector_db
 from corral.providers.stack import Stack
@@ -64,14 +64,11 @@ async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:
     rng = np.random.default_rng(3)
     asked = synthetic_embeddings(count)[rng.integers(0, count, WARM_UP + QUERIES)]
     texts = [" ".join(word(int(n)) for n in rng.integers(20, 2000, 6)) for _ in asked]
-    times: dict[str, list[float]] = {"vector": [], "keyword": [], "hybrid": []}
-    for number, (row, text) in enumerate(zip(asked, texts, strict=True)):
-        for mode, spent in times.items():
-            start = time.perf_counter()
-            await index.query(row, text, 10, mode=mode)
-            if number >= WARM_UP:
-                spent.append(1000 * (time.perf_counter() - start))
-    return {mode: float(np.median(spent)) for mode, spent in times.items()}
+    watches = {mode: Stopwatch(WARM_UP) for mode in ("vector", "keyword", "hybrid")}
+    for row, text in zip(asked, texts, strict=True):
+        for mode, watch in watches.items():
+            await watch.call(index.query, row, text, 10, mode=mode)
+    return {mode: watch.ms() for mode, watch in watches.items()}
 
 
 async def measure(types: Sequence[str], count: int, table: Table) -> None:

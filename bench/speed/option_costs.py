@@ -15,7 +15,7 @@ from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank
 from corral.api.vector_dbs import VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
-from corral.bench.speed.load import clocked
+from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.rag.context import assemble
 from corral.providers.rag.selection import ContextHit, select
 from corral.providers.rag.tokens import tokenizer
@@ -25,16 +25,13 @@ ROUNDS = 60
 WARM_UP = 10
 K = 10
 
-Cost = tuple[str, str, str, bool]
-"""What, figure, bound, whether it holds."""
 
-
-def measure_options() -> list[Cost]:
+def measure_options() -> list[Bound]:
     """Return what each costs, medians of `ROUNDS`: chunks seen before, and for the first time."""
     return asyncio.run(_measure())
 
 
-async def _measure() -> list[Cost]:
+async def _measure() -> list[Bound]:
     found = hits(100, words=200)
     embedding = np.asarray(synthetic_embeddings(101)[100])
     question = " ".join(found[7].chunk.content.split()[:8])
@@ -92,10 +89,10 @@ def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any
     return work
 
 
-async def _cost(what: str, bound: float, work: Callable[[], Awaitable[Any]]) -> Cost:
+async def _cost(what: str, bound: float, work: Callable[[], Awaitable[Any]]) -> Bound:
     first = (await clocked(work))[0] * 1000
-    for _ in range(WARM_UP):
-        await work()
-    median = float(np.median([(await clocked(work))[0] for _ in range(ROUNDS)])) * 1000
-    figure = f"{median:.2f} ms; the first time {first:.1f} ms"
-    return what, figure, f"<= {bound:g} ms", median <= bound
+    watch = Stopwatch(WARM_UP)
+    for _ in range(WARM_UP + ROUNDS):
+        await watch.call(work)
+    figure = f"{watch.ms():.2f} ms; the first time {first:.1f} ms"
+    return Bound(what, figure, f"<= {bound:g} ms", watch.ms() <= bound)

@@ -32,6 +32,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Collection, Ranked, System
 from corral.bench.corral_system import CorralSystem
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.config import ProviderEntry, RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
@@ -47,8 +48,6 @@ REPEATS = 60
 WARM_UP = 10
 BATCH = 250
 START_TIMEOUT_SECONDS = 60.0
-
-Measured = tuple[str, str, str, bool]
 
 
 class BareIndex(CorralSystem):
@@ -195,7 +194,7 @@ def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str
     }
 
 
-def measure_server(count: int) -> list[Measured]:
+def measure_server(count: int) -> list[Bound]:
     """Measure insert rate, overhead, query time and start time of a server with `count` chunks."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -209,7 +208,7 @@ def measure_server(count: int) -> list[Measured]:
     return lines
 
 
-def _insert(client: httpx.Client, count: int) -> Measured:
+def _insert(client: httpx.Client, count: int) -> Bound:
     vectors = synthetic_embeddings(count)
     texts = synthetic_texts(count)
     for name, model in (("real", "all-MiniLM-L6-v2"), ("hashed", "hashing")):
@@ -222,54 +221,52 @@ def _insert(client: httpx.Client, count: int) -> Measured:
                 {"content": texts[n], "embedding": vectors[n].tolist(), "metadata": {"n": n}}
                 for n in range(start, min(start + BATCH, count))
             ]
-            begin = time.perf_counter()
             inserted = {"vector_db_id": name, "chunks": chunks}
-            client.post("/v1/vector-io/insert", json=inserted).raise_for_status()
-            rates.append(len(chunks) / (time.perf_counter() - begin))
+            watch = Stopwatch()
+            with watch.running():
+                client.post("/v1/vector-io/insert", json=inserted).raise_for_status()
+            rates.append(len(chunks) / watch.seconds[0])
     rate = float(len(rates) / np.sum(1 / np.array(rates)))
-    return ("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
+    return Bound("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
 
 
-def _hybrid(client: httpx.Client) -> Measured:
+def _hybrid(client: httpx.Client) -> Bound:
     """Time hybrid queries whose text differs each time, embedding of the query included."""
-    seconds = []
+    watch = Stopwatch(WARM_UP)
     for number in range(WARM_UP + REPEATS):
         body = query_body("real", QUESTION.format(number), "hybrid")
-        begin = time.perf_counter()
-        client.post("/v1/vector-io/query", json=body).raise_for_status()
-        seconds.append(time.perf_counter() - begin)
-    p50 = float(np.median(seconds[WARM_UP:])) * 1000
-    return ("hybrid query with its embedding, p50", f"{p50:.1f} ms", "<= 25 ms", p50 <= 25)
+        with watch.running():
+            client.post("/v1/vector-io/query", json=body).raise_for_status()
+    p50 = watch.ms()
+    return Bound("hybrid query with its embedding, p50", f"{p50:.1f} ms", "<= 25 ms", p50 <= 25)
 
 
-def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Measured:
+def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
     """Time the same query over HTTP and on the index directly, in turn."""
-    served, direct = [], []
+    served, direct = Stopwatch(WARM_UP), Stopwatch(WARM_UP)
     with asyncio.Runner() as runner:
         stack = Stack(config, home)
         search = Retrieval(stack).search
         for number in range(WARM_UP + REPEATS):
             text = QUESTION.format(number)
-            begin = time.perf_counter()
-            client.post("/v1/vector-io/query", json=query_body("hashed", text, "hybrid"))
-            served.append(time.perf_counter() - begin)
-            begin = time.perf_counter()
-            runner.run(search("hashed", text, k=10, mode="hybrid"))
-            direct.append(time.perf_counter() - begin)
+            with served.running():
+                client.post("/v1/vector-io/query", json=query_body("hashed", text, "hybrid"))
+            with direct.running():
+                runner.run(search("hashed", text, k=10, mode="hybrid"))
         runner.run(stack.close())
-    a, b = (float(np.median(times[WARM_UP:])) * 1000 for times in (served, direct))
+    a, b = served.ms(), direct.ms()
     figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms"
-    return ("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
+    return Bound("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
 
 
-def _start(home: Path) -> Measured:
+def _start(home: Path) -> Bound:
     """Time from starting the process to the first answer of a hybrid query, model included."""
-    seconds = []
+    watch = Stopwatch()
     for _ in range(3):
-        begin = time.perf_counter()
-        with running_server(home) as url, httpx.Client(base_url=url, timeout=60) as client:
-            body = query_body("real", QUESTION.format("lost"), "hybrid")
+        body = query_body("real", QUESTION.format("lost"), "hybrid")
+        with ExitStack() as running, watch.running():
+            url = running.enter_context(running_server(home))
+            client = running.enter_context(httpx.Client(base_url=url, timeout=60))
             wait_until(partial(client.post, "/v1/vector-io/query", json=body))
-            seconds.append(time.perf_counter() - begin)
-    median = float(np.median(seconds))
-    return ("process start to first answer", f"{median:.2f} s", "< 2 s", median < 2)
+    median = watch.ms() / 1000
+    return Bound("process start to first answer", f"{median:.2f} s", "< 2 s", median < 2)

@@ -1,0 +1,62 @@
+"""The one stopwatch, and a figure beside its bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class Stopwatch:
+    """Collects how many seconds things take.
+
+    Args:
+        warm_up: So many are not counted.
+    """
+
+    def __init__(self, warm_up: int = 0) -> None:
+        self.seconds: list[float] = []
+        self._warm_up = warm_up
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure what is done in the context."""
+        start = time.perf_counter()
+        yield
+        spent = time.perf_counter() - start
+        if self._warm_up:
+            self._warm_up -= 1
+        else:
+            self.seconds.append(spent)
+
+    async def call(self, work: Callable[..., Awaitable[Any]], *given: Any, **named: Any) -> Any:
+        """Measure a call, and return its result."""
+        with self.running():
+            return await work(*given, **named)
+
+    def ms(self, share: float = 0.5) -> float:
+        """Return a percentile in milliseconds: the median, or that of a share."""
+        return float(np.quantile(self.seconds, share)) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One measured figure beside its bound."""
+
+    what: str
+    figure: str
+    bound: str
+    holds: bool
+
+
+async def clocked(
+    work: Callable[..., Awaitable[Any]], *given: Any, **named: Any
+) -> tuple[float, Any]:
+    """Return how many seconds a call took, and its result."""
+    watch = Stopwatch()
+    result = await watch.call(work, *given, **named)
+    return watch.seconds[0], result
