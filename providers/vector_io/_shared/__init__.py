@@ -1,1 +1,1 @@
-"""What engines share to store: threads, names, clients, undo."""
+"""What engines share to store: names, clients, retries, records, tokens, undo, threads."""

@@ -48,12 +48,8 @@ def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
 
 def value_token(key: str, value: Scalar) -> str:
     """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
-    if isinstance(value, bool):
-        return _token("b", key, str(value))
-    if isinstance(value, str):
-        return _token("s", key, value)
-    whole = isinstance(value, int) or value.is_integer()
-    return _token("n", key, str(int(value)) if whole else repr(value))
+    kind, text = canonical(value)
+    return _token(kind, key, text)
 
 
 def document_token(document_id: str) -> str:
@@ -77,7 +73,7 @@ def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
         key: The metadata key.
         value: A string or a number.
     """
-    letter, code = _code(value)
+    letter, code = _digits(value)
     above = kind.startswith("g")
     found = [
         _token(letter, key, code[:place] + other)
@@ -85,36 +81,57 @@ def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
         for other in _DIGITS
         if (other > digit if above else other < digit)
     ]
-    if kind.endswith("e") or not _is_exact(value):
+    if kind.endswith("e") or not is_exact(value, TEXT_BYTES):
         found.append(_token(letter, key, code))
     return found or [_token("nothing", "", "")]
+
+
+def canonical(value: Scalar) -> tuple[str, str]:
+    """Return a kind, b, s or n, and the one text of all equal values of this kind: 1 is 1.0."""
+    if isinstance(value, bool):
+        return "b", str(value)
+    if isinstance(value, str):
+        return "s", value
+    whole = isinstance(value, int) or value.is_integer()
+    return "n", str(int(value)) if whole else repr(value)
+
+
+def sortable(value: Scalar, text_bytes: int) -> tuple[str, bytes]:
+    """Return a kind, t or o, and bytes in the order of the values of that kind.
+
+    Of a string `text_bytes` bytes of UTF-8 at most, whose order is that of code points. One that is
+    not cut ends with a NUL, which none holds: so "a" comes before "ab".
+    """
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass")[:text_bytes]
+        return "t", data + b"\0" if len(data) < text_bytes else data
+    return "o", sortable_bits(float(value)).to_bytes(8, "big")
+
+
+def sortable_bits(number: float) -> int:
+    """Return 64 bits in the order of doubles: theirs, turned around for negative numbers."""
+    [bits] = struct.unpack(">Q", struct.pack(">d", number + 0.0))  # -0.0 becomes 0.0
+    return int(bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN)
+
+
+def is_exact(value: Scalar, text_bytes: int) -> bool:
+    """Return True if no other value of its kind has the same `sortable` bytes."""
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "surrogatepass")) < text_bytes
+    return abs(float(value)) < _EXACT
 
 
 def _prefixes(key: str, value: Scalar) -> Iterator[str]:
     if isinstance(value, bool):
         return
-    letter, code = _code(value)
+    letter, code = _digits(value)
     for place in range(1, len(code) + 1):
         yield _token(letter, key, code[:place])
 
 
-def _code(value: Scalar) -> tuple[str, str]:
-    """Return a kind and hex digits in the order of the values of that kind.
-
-    A string that is not cut ends with a NUL, which none holds: so "a" comes before "ab".
-    """
-    if isinstance(value, str):
-        data = value.encode("utf-8", "surrogatepass")[:TEXT_BYTES]
-        return "t", (data + b"\0" if len(data) < TEXT_BYTES else data).hex()
-    # Doubles are ordered as their bits are, once those of negative numbers are turned around.
-    [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))  # -0.0 becomes 0.0
-    return "o", f"{bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN:016x}"
-
-
-def _is_exact(value: Scalar) -> bool:
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass")) < TEXT_BYTES
-    return abs(float(value)) < _EXACT
+def _digits(value: Scalar) -> tuple[str, str]:
+    kind, code = sortable(value, TEXT_BYTES)
+    return kind, code.hex()
 
 
 def _token(kind: str, key: str, value: str) -> str:

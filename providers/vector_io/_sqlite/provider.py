@@ -12,7 +12,7 @@ from pathlib import Path
 from corral.api.errors import ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import strays
 from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 
 

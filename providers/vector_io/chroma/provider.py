@@ -12,7 +12,7 @@ from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import strays
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.provider import file_name, folder_of
 from corral.providers.vector_io.chroma.client import Collection, Engine

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -12,18 +12,7 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.milvus.provider:create",
     requires=("pymilvus", "milvus-lite"),
     extra="milvus",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=True,
-        persistent=True,
-        concurrent_processes=False,
-        transactional=True,
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, exact=True, transactional=True),
 )
 
 REMOTE_SPEC = ProviderSpec(
@@ -34,7 +23,5 @@ REMOTE_SPEC = ProviderSpec(
     factory="corral.providers.vector_io.milvus.provider:create_remote",
     requires=("pymilvus",),
     extra="milvus",
-    capabilities=replace(
-        SPEC.capabilities, exact=False, concurrent_processes=True, transactional=False
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True),
 )

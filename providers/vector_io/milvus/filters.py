@@ -11,16 +11,27 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of
-from corral.providers.vector_io.milvus.schema import Kind
+from corral.providers.vector_io._shared.tokens import canonical, sortable_bits
 
 PREFIX_BYTES = 60
 """How much of a string the bounds hold; beyond it comparisons look at the chunks themselves."""
+
+
+class Kind(IntEnum):
+    """What a row is; filters pass chunks only."""
+
+    CHUNK = 0
+    PART = 1  # the rest of a chunk that is too long for one row
+    DEAD = 2  # about to be deleted
+    WRITER = 3  # how often a process has written
+    ABOUT = 4  # how the collection was made
+
 
 CHUNKS = f"kind == {Kind.CHUNK:d}"
 """The expression that only chunks pass."""
@@ -71,7 +82,7 @@ def quoted(words: Iterable[str]) -> str:
     """
     words = list(words)
     if not all(word.replace("-", "").isalnum() and word.isascii() for word in words):
-        raise ValueError("only hashes and own words belong into an expression")
+        raise ValueError("an expression takes hashes and words of our own only")
     return "[" + ", ".join(f'"{word}"' for word in words) + "]"
 
 
@@ -124,14 +135,7 @@ def _ordered(comparison: Comparison, resolve: Resolve) -> str:
 
 
 def _token(key: str, value: Scalar) -> str:
-    return digest(f"{len(key)} {key} {kind_of(value)} {_canonical(value)}")
-
-
-def _canonical(value: Scalar) -> str:
-    """Return one text for equal values of one kind: 1 and 1.0 are equal."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value) if isinstance(value, str | bool | int) else repr(value)
+    return digest(f"{len(key)} {key} {kind_of(value)} {canonical(value)[1]}")
 
 
 def _bound_names(key: str, value: Scalar) -> tuple[str, str]:
@@ -148,8 +152,6 @@ def _sortable(value: Scalar) -> str:
     """
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")[:PREFIX_BYTES].hex()
-    nearest = float(value) + 0.0  # no negative zero
-    [bits] = struct.unpack(">Q", struct.pack(">d", nearest))
-    ordered = bits ^ (2**64 - 1) if bits >> 63 else bits | 1 << 63
+    nearest = float(value)
     rest = value - int(nearest) if isinstance(value, int) else 0
-    return f"{ordered:016x}{rest + 2**15:04x}"
+    return f"{sortable_bits(nearest):016x}{rest + 2**15:04x}"

@@ -16,25 +16,20 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import (
-    SINGLE_PRECISION_SLACK,
-    effective_metric,
-    exact_scores,
-)
+from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
+from corral.providers.ranking.exact import effective_metric, exact_scores
 from corral.providers.ranking.text import ANALYZER_VERSION
+from corral.providers.vector_io._shared.id_pages import IdPages
 from corral.providers.vector_io.milvus import filters as expressions
-from corral.providers.vector_io.milvus.engine import MOST_ROWS
+from corral.providers.vector_io.milvus.client import MOST_ROWS
+from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.filters import CHUNKS
-from corral.providers.vector_io.milvus.id_pages import IdPages
-from corral.providers.vector_io.milvus.keywords import Keywords
-from corral.providers.vector_io.milvus.rows import Entry, Row, entry_of, row_key
+from corral.providers.vector_io.milvus.keyword import Keywords
+from corral.providers.vector_io.milvus.records import Entry, Row, entry_of, row_key
 from corral.providers.vector_io.milvus.schema import stored_dimension
-from corral.providers.vector_io.milvus.store import Store
 
 _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
-_GROWTH = 4
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
@@ -46,19 +41,19 @@ class MilvusIndex(EmbeddingIndex):
 
     Args:
         vector_db: The registration.
-        store: Its collection.
+        collection: Its rows.
     """
 
-    def __init__(self, vector_db: VectorDB, store: Store) -> None:
+    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
         super().__init__(vector_db)
-        self._store = store
-        self._threads = store.engine.threads
+        self._collection = collection
+        self._threads = collection.connection.threads
         self._metric = effective_metric(vector_db)
         self._writing = threading.RLock()
-        self._keywords = Keywords(vector_db, store, self._writing)
+        self._keywords = Keywords(vector_db, collection, self._writing)
         self._pages = IdPages()
         self._open = True
-        store.engine.enter()
+        collection.connection.client.enter()
 
     def prepare(self, *, is_new: bool) -> None:
         """Load the collection, and put in order what another process or version left.
@@ -66,20 +61,20 @@ class MilvusIndex(EmbeddingIndex):
         Raises:
             ConfigError: A newer Corral wrote it.
         """
-        self._store.load()
+        self._collection.load()
         if not is_new:
-            self._store.tidy()
-            if not self._store.engine.embedded:
-                self._store.writers.fold()
-            if self._store.analyzer_version() != ANALYZER_VERSION:
+            self._collection.tidy()
+            if not self._collection.connection.embedded:
+                self._collection.writers.fold()
+            if self._collection.analyzer_version() != ANALYZER_VERSION:
                 self._analyze_anew()
-        self._store.sign()
+        self._collection.record_version()
 
     def _analyze_anew(self) -> None:
-        pks = self._store.keys()
+        pks = self._collection.keys()
         for start in range(0, len(pks), _REWRITTEN):
             some = pks[start : start + _REWRITTEN]
-            chunks = self._store.chunks(some, with_embeddings=True)
+            chunks = self._collection.chunks(some, with_embeddings=True)
             embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
             self._write(chunks, embeddings, frozenset())
 
@@ -96,7 +91,14 @@ class MilvusIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._threads.run(self._search_vectors, embedding, k, filters)
+        expression = await self._threads.run(self._expression, filters)
+        padded = np.zeros(stored_dimension(self.vector_db), dtype=np.float32)
+        padded[: len(embedding)] = embedding
+
+        async def propose(limit: int) -> Proposals:
+            return await self._threads.run(self._propose, padded, k, expression, limit)
+
+        return await best_candidates(k, propose, margin=_MARGIN, most=MOST_ROWS)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
@@ -125,93 +127,62 @@ class MilvusIndex(EmbeddingIndex):
             self._open = False
             with suppress(CorralError):  # where Milvus is away, somebody else does it in a week
                 await self._threads.run(self._fold)
-            await asyncio.to_thread(self._store.engine.leave)
+            await asyncio.to_thread(self._collection.connection.client.leave)
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _search_vectors(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
-    ) -> list[Candidate]:
-        expression = self._expression(filter_)
-        padded = np.zeros(stored_dimension(self.vector_db), dtype=np.float32)
-        padded[: len(embedding)] = embedding
-        limit = min(k + _MARGIN, MOST_ROWS)
-        while True:
-            hits = self._store.search(
-                "embedding", padded, expression, limit, ("chunk_id", "embedding")
-            )
-            if len(hits) < k and self._store.unreached(expression, len(hits)):
-                return self._compare_all(padded, k, expression)
-            if not hits:
-                return []
-            matrix = np.array([hit["entity"]["embedding"] for hit in hits], dtype=np.float32)
-            scores = exact_scores(matrix, padded, self._metric)
-            found = sorted(
-                (-score, hit["entity"]["chunk_id"])
-                for score, hit in zip(scores.tolist(), hits, strict=True)
-            )
-            slack = self._slack(matrix, padded)
-            if (
-                len(hits) < limit
-                or limit == MOST_ROWS
-                or self._relevance(hits[-1]["distance"]) + slack < -found[k - 1][0]
-            ):
-                return [Candidate(chunk_id, -negative) for negative, chunk_id in found[:k]]
-            limit = min(limit * _GROWTH, MOST_ROWS)
+    def _propose(
+        self, padded: NDArray[np.float32], k: int, expression: str, limit: int
+    ) -> Proposals:
+        hits = self._collection.search(
+            "embedding", padded, expression, limit, ("chunk_id", "embedding")
+        )
+        if len(hits) < k and self._collection.unreached(expression, len(hits)):
+            return Proposals(self._compare_all(padded, k, expression), None)
+        rows = [hit["entity"] for hit in hits]
+        matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
+        ids = [row["chunk_id"] for row in rows]
+        return score_vectors(ids, matrix, padded, self._metric, limit=limit, squares=True)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
         """Compare every row that passes: of many equal embeddings a graph does not reach all."""
         best: list[tuple[float, str]] = []
-        for chunk_ids, matrix in self._store.embeddings(expression):
+        for chunk_ids, matrix in self._collection.embeddings(expression):
             scores = exact_scores(matrix, padded, self._metric)
             best = nsmallest(k, best + list(zip((-scores).tolist(), chunk_ids, strict=True)))
         return [Candidate(chunk_id, -negative) for negative, chunk_id in best]
 
-    def _relevance(self, distance: float) -> float:
-        """Turn Milvus's distance, a squared one for L2, into a raw score."""
-        return -float(np.sqrt(max(0.0, distance))) if self._metric is Metric.L2 else distance
-
-    def _slack(self, matrix: NDArray[np.float32], query: NDArray[np.float32]) -> float:
-        """Bound the error of the scores that Milvus computes in single precision."""
-        if self._metric is Metric.COSINE:
-            return SINGLE_PRECISION_SLACK
-        longest = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())
-        length = float(np.linalg.norm(query.astype(np.float64)))
-        if self._metric is Metric.L2:  # of the square root of an error of the square
-            return float(np.sqrt(SINGLE_PRECISION_SLACK)) * (longest + length)
-        return SINGLE_PRECISION_SLACK * max(1.0, longest * length)
-
     def _expression(self, filter_: Filter | None) -> str:
         return expressions.expression(
-            filter_, arrays=self._store.layout.arrays, resolve=self._resolve
+            filter_, arrays=self._collection.layout.arrays, resolve=self._resolve
         )
 
     def _resolve(self, expression: str, comparison: Comparison) -> list[str]:
-        chunks = self._store.chunks_passing(expression)
+        chunks = self._collection.chunks_passing(expression)
         return [row_key(c.chunk_id) for c in chunks if matches(comparison, c.metadata)]
 
     def _read(self, chunk_ids: Sequence[str], include_embeddings: bool) -> list[Chunk]:
-        with self._store.engine.alone():
+        with self._collection.connection.exclusive():
             pks = list(dict.fromkeys(map(row_key, chunk_ids)))
-            return self._store.chunks(pks, with_embeddings=include_embeddings)
+            return self._collection.chunks(pks, with_embeddings=include_embeddings)
 
     def _ids_after(self, after: str, limit: int) -> list[str]:
         """Return the first ids that follow one. Milvus orders nothing: all are read."""
-        with self._store.engine.alone():
+        with self._collection.connection.exclusive():
             version = None  # nobody else writes to an embedded Milvus
-            if not self._store.engine.embedded:
-                version = frozenset(self._store.writers.others().items())
+            if not self._collection.connection.embedded:
+                version = frozenset(self._collection.writers.others().items())
             known = self._pages.following(after, limit, version)
             if known is not None:
                 return known
             reading = self._pages.reading(after, version)
-            reading.add(self._store.chunk_ids())
+            reading.add(self._collection.chunk_ids())
             return self._pages.page(reading, limit)
 
     def _count_chunks(self) -> int:
         if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them
             return self._keywords.statistics().count
-        return self._store.count(CHUNKS)
+        return self._collection.count(CHUNKS)
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -221,26 +192,26 @@ class MilvusIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        with self._store.engine.alone(), self._writing:
+        with self._collection.connection.exclusive(), self._writing:
             rows: list[Row] = []
             come: list[Entry] = []
             encoded = self._keywords.encode(chunks)
             for chunk, embedding, words in zip(chunks, embeddings, encoded, strict=True):
-                made = self._store.maker.chunk(chunk, embedding, words)
+                made = self._collection.maker.chunk(chunk, embedding, words)
                 rows.extend(made)
                 come.append(entry_of(made[0], words if self._keywords.in_memory else None))
             gone = self._stored([one.pk for one in come], replace_documents)
             self._replace(rows, gone, come)
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
-        with self._store.engine.alone(), self._writing:
+        with self._collection.connection.exclusive(), self._writing:
             gone = self._stored(list(dict.fromkeys(map(row_key, chunk_ids))), frozenset())
             self._keywords.statistics()  # counted before, they can follow the deletion
             self._replace([], gone, [])
 
     def _stored(self, pks: Sequence[str], documents: frozenset[str]) -> list[Entry]:
         with_keys = self._keywords.in_memory
-        return list(self._store.entries_of(pks, documents, with_keys=with_keys).values())
+        return list(self._collection.entries_of(pks, documents, with_keys=with_keys).values())
 
     def _replace(self, rows: Sequence[Row], gone: Sequence[Entry], come: Sequence[Entry]) -> None:
         """Write and remove rows, the statistics following."""
@@ -248,7 +219,8 @@ class MilvusIndex(EmbeddingIndex):
             return
         written = {row["pk"] for row in rows}
         try:
-            self._store.write(rows, [pk for one in gone for pk in one.pks if pk not in written])
+            removed = [pk for one in gone for pk in one.pks if pk not in written]
+            self._collection.write(rows, removed)
         except ProviderError:
             self._keywords.forget()
             raise
@@ -258,11 +230,11 @@ class MilvusIndex(EmbeddingIndex):
 
     def _fold(self) -> None:
         with self._writing:
-            self._store.writers.close()
+            self._collection.writers.close()
 
     def _drop_collection(self) -> None:
-        with self._store.engine.using():
-            self._store.drop()
+        with self._collection.connection.client.using():
+            self._collection.drop()
         if self._open:
             self._open = False
-            self._store.engine.leave()
+            self._collection.connection.client.leave()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,13 @@ from pymilvus.exceptions import ConnectionConfigException
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.milvus.client import Connection
+from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
-from corral.providers.vector_io.milvus.engine import Engine
 from corral.providers.vector_io.milvus.index import MilvusIndex
-from corral.providers.vector_io.milvus.schema import (
-    LITE,
-    SERVER,
-    Layout,
-    VectorIndex,
-    collection_name,
-)
-from corral.providers.vector_io.milvus.store import Store
+from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout
+from corral.providers.vector_io.milvus.schema import VectorIndex
 
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 
@@ -42,7 +36,7 @@ class MilvusProvider(VectorIOProvider):
 
     Args:
         provider_id: Its id.
-        engine: The connection.
+        connection: To Milvus.
         layout: How rows are stored.
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
@@ -51,24 +45,24 @@ class MilvusProvider(VectorIOProvider):
     def __init__(
         self,
         provider_id: str,
-        engine: Engine,
+        connection: Connection,
         layout: Layout,
         vectors: VectorIndex,
         prefix: str,
     ) -> None:
         super().__init__(provider_id)
-        self._engine, self._layout = engine, layout
+        self._connection, self._layout = connection, layout
         self._vectors, self._prefix = vectors, prefix
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MilvusIndex:
         """Return the index of a vector DB; see the contract."""
-        return await self._engine.threads.run(self._open, vector_db, create)
+        return await self._connection.threads.run(self._open, vector_db, create)
 
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusIndex:
-        name = collection_name(self._prefix, vector_db)
-        store = Store(self._engine, name, vector_db, self._layout, self._vectors)
-        with self._engine.using():
-            is_new = not store.exists()
+        name = stored_name(vector_db, self._prefix)
+        collection = Collection(self._connection, name, vector_db, self._layout, self._vectors)
+        with self._connection.client.using():
+            is_new = not collection.exists()
             if is_new and not create:
                 raise NotFound(
                     f"The collection of vector DB {vector_db.identifier!r} is gone from Milvus.",
@@ -76,55 +70,54 @@ class MilvusProvider(VectorIOProvider):
                     field="vector_db_id",
                 )
             if is_new:
-                store.make()
-            index = MilvusIndex(vector_db, store)
+                collection.make()
+            index = MilvusIndex(vector_db, collection)
             try:
                 index.prepare(is_new=is_new)
             except BaseException:
                 try:
                     if is_new:
-                        store.drop()
+                        collection.drop()
                 finally:
-                    self._engine.leave()
+                    self._connection.client.leave()
                 raise
         return index
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
-        run = self._engine.threads.run
-        name_of = partial(collection_name, self._prefix)
+        run = self._connection.threads.run
+        name_of = partial(stored_name, prefix=self._prefix)
         found = await strays(await run(self._names), registered, name_of, self._prefix)
         return [Orphan(name, partial(run, self._drop, name)) for name in found]
 
     def _names(self) -> list[str]:
-        with self._engine.using():
-            return list(self._engine.call("list_collections"))
+        with self._connection.client.using():
+            return list(self._connection.call("list_collections"))
 
     def _drop(self, name: str) -> None:
-        with self._engine.using():
-            self._engine.call("drop_collection", name)
+        with self._connection.client.using():
+            self._connection.call("drop_collection", name)
 
     async def health(self) -> Health:
-        """Say whether Milvus answers."""
+        """Check that Milvus answers."""
         try:
-            await self._engine.threads.run(self._ping)
+            await self._connection.threads.run(self._ping)
         except CorralError as error:
             return Health("Error", error.message)
         return Health("OK")
 
     def _ping(self) -> None:
-        with self._engine.using():
-            self._engine.call("get_server_version")
+        with self._connection.client.using():
+            self._connection.call("get_server_version")
 
     async def close(self) -> None:
         """Close the connection."""
-        await asyncio.to_thread(self._engine.close)
+        await asyncio.to_thread(self._connection.client.close)
 
 
 def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider:
     """Build inline::milvus (its spec's factory)."""
-    hashed = hashlib.sha256(provider_id.encode()).hexdigest()[:16]
-    folder = config.folder or home / "milvus" / hashed
+    folder = config.folder or provider_folder(provider_id, "milvus", home)
     path = str((folder / "milvus.db").absolute())
 
     def connect() -> MilvusClient:
@@ -147,10 +140,10 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
 
         server_manager_instance.release_server(path)
 
-    engine = Engine(
+    connection = Connection(
         provider_id, connect, disconnect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
     )
-    return MilvusProvider(provider_id, engine, LITE, VectorIndex(), "corral_")
+    return MilvusProvider(provider_id, connection, LITE, VectorIndex(), "corral_")
 
 
 def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
@@ -173,11 +166,11 @@ def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> M
     if config.index == "HNSW":
         build = (("M", config.hnsw_m), ("efConstruction", config.hnsw_ef_construction))
         vectors = VectorIndex("HNSW", build, config.hnsw_ef_search)
-    engine = Engine(
+    connection = Connection(
         provider_id,
         connect,
         lambda: None,
         timeout_seconds=config.timeout_seconds,
         embedded=False,
     )
-    return MilvusProvider(provider_id, engine, SERVER, vectors, config.collection_prefix)
+    return MilvusProvider(provider_id, connection, SERVER, vectors, config.collection_prefix)

@@ -1,14 +1,17 @@
-"""The collection of one vector DB: its fields, its indexes and what kinds of rows it holds.
+"""The collection of one vector DB: its fields, its indexes, and a row for each writing process.
 
 Everything of a vector DB is in one collection, so that one request, which Milvus applies whole or
-not at all, can write chunks, remove others and announce the change.
+not at all, can write chunks, remove others and announce the change. A writer's row counts the
+writes of its process and goes into the request of each of them. A process that finds other rows
+than before counts anew. An embedded Milvus, which one process uses, has none.
 """
 
 from __future__ import annotations
 
-import hashlib
+import time
+import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from pymilvus import CollectionSchema, DataType, MilvusClient
@@ -17,49 +20,21 @@ from pymilvus.milvus_client.index import IndexParams
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric
-
-LAYOUT = 1
-"""Raise it when what is stored changes its form."""
-
-MOST_ELEMENTS = 4096
-"""Most elements of an array in Milvus."""
+from corral.providers.vector_io.milvus.client import MOST_ROWS
+from corral.providers.vector_io.milvus.filters import Kind
+from corral.providers.vector_io.milvus.records import MOST_ELEMENTS, Layout, Row, RowMaker
 
 WIDEST_WALK = 32_768
 """Most candidates of an HNSW search."""
 
+IDLE_SECONDS = 3600
+"""After which a process that writes again takes a new row: the old one may go at any moment."""
+ENDED_SECONDS = 7 * 86_400
+"""Age at which nobody writes a row any more; so much longer, since clocks differ."""
+
+_PAST = "past-"
+
 SEARCHED_METRIC = {Metric.COSINE: "COSINE", Metric.L2: "L2", Metric.DOT: "IP"}
-
-
-class Kind(IntEnum):
-    """What a row is; searches look at chunks only."""
-
-    CHUNK = 0
-    PART = 1  # the rest of a chunk that is too long for one row
-    DEAD = 2  # about to be deleted
-    WRITER = 3  # how often a process has written
-    ABOUT = 4  # how the collection was made
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How rows are stored, which differs between Milvus Lite and Milvus.
-
-    Attributes:
-        arrays: Whether attributes and term keys are arrays, which a Milvus server indexes. Milvus
-            Lite reads whole rows to look into an array (measured: 670 ms for 20,000 rows), but
-            searches text fast (15 ms), so there the attributes are words of one text, and the
-            term keys are counted in memory.
-        text_characters: Most characters of a text field.
-        request_bytes: Most bytes of a request, about.
-    """
-
-    arrays: bool
-    text_characters: int
-    request_bytes: int
-
-
-LITE = Layout(arrays=False, text_characters=100_000_000, request_bytes=192 * 2**20)
-SERVER = Layout(arrays=True, text_characters=65_000, request_bytes=32 * 2**20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +57,6 @@ class VectorIndex:
         first = max(self.ef_search, limit)
         efforts = [8 * first, WIDEST_WALK] if filtered else [first]
         return [{"ef": min(effort, WIDEST_WALK)} for effort in efforts]
-
-
-def collection_name(prefix: str, vector_db: VectorDB) -> str:
-    """Return the name of a vector DB's collection: letters and digits, another for every id.
-
-    The time of registration is hashed with the id, so that one registered anew starts empty.
-    """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
-    return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
 
 
 def stored_dimension(vector_db: VectorDB) -> int:
@@ -140,3 +106,78 @@ def indexes(vector_db: VectorDB, layout: Layout, vectors: VectorIndex) -> dict[s
         found[field] = MilvusClient.prepare_index_params()
         found[field].add_index(field_name=field, index_name=field, **options)
     return found
+
+
+class Writers:
+    """The rows of the processes that write to one collection. One write at a time is the caller's.
+
+    Args:
+        call: Calls a method of the client on the collection.
+        maker: Makes its rows.
+    """
+
+    def __init__(self, call: Callable[..., Any], maker: RowMaker) -> None:
+        self._call, self._maker = call, maker
+        self._own = ""
+        self._written = 0
+        self._wrote_at = 0.0
+
+    def others(self) -> dict[str, str]:
+        """Return how often each other process has written, as text, by its row's key."""
+        return {pk: payload for pk, payload in self._all().items() if pk != self._own}
+
+    def announcement(self) -> Row:
+        """Return the row that tells other processes of one more write."""
+        now = time.time()
+        if now - self._wrote_at > IDLE_SECONDS:
+            self._own = f"writer-{uuid.uuid4().hex}"
+        self._wrote_at = now
+        self._written += 1
+        return self._maker.blank(self._own, Kind.WRITER, f"{self._written} {now:.0f}")
+
+    def fold(self) -> None:
+        """Put one row in the place of those of processes that ended without doing so."""
+        ended = self._ended()
+        if len(ended) > 1:
+            self._replace(ended)
+
+    def close(self) -> None:
+        """Put one row in the place of this process's own, which has ended, and of such others."""
+        if self._own:
+            self._replace([self._own, *self._ended()])
+            self._own = ""
+
+    def _replace(self, ended: list[str]) -> None:
+        """Put a row in the place of others. Its key is new, so that who compares sees a change.
+
+        It comes before the others go: a kill, or two processes at once, leave too many rows and
+        never too few.
+        """
+        key = f"{_PAST}{uuid.uuid4().hex}"
+        row = self._maker.blank(key, Kind.WRITER, f"0 {time.time():.0f}")
+        self._call("upsert", data=[row])
+        self._call("delete", ids=ended)
+
+    def _ended(self) -> list[str]:
+        """Return the keys of rows that no other process writes any more."""
+        oldest = time.time() - ENDED_SECONDS
+        return [
+            pk
+            for pk, payload in self.others().items()
+            if pk.startswith(_PAST) or _written_at(payload) < oldest
+        ]
+
+    def _all(self) -> dict[str, str]:
+        found = self._call(
+            "query",
+            filter=f"kind == {Kind.WRITER:d}",
+            output_fields=["pk", "payload"],
+            limit=MOST_ROWS,
+        )
+        return {row["pk"]: row["payload"] for row in found}
+
+
+def _written_at(payload: str) -> float:
+    """Return when a row was written; 0 where an earlier version of Corral did not say."""
+    _, _, seconds = payload.partition(" ")
+    return float(seconds or 0)

@@ -1,6 +1,8 @@
 """remote::pgvector: vectors, keywords and filters in PostgreSQL, transactionally."""
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from dataclasses import replace
+
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -10,15 +12,5 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.pgvector.provider:create",
     requires=("psycopg", "pgvector"),
     extra="pgvector",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        persistent=True,
-        concurrent_processes=True,
-        transactional=True,
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True, transactional=True),
 )

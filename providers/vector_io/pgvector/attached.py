@@ -17,11 +17,9 @@ from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector import filters as conditions
+from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
-from corral.providers.vector_io.pgvector.database import Database
-from corral.providers.vector_io.pgvector.fulltext import MOST_CHARACTERS, asked, words_of
-from corral.providers.vector_io.pgvector.pool import Connection, Row
-from corral.providers.vector_io.pgvector.schema import check_database
+from corral.providers.vector_io.pgvector.keyword.fulltext import MOST_CHARACTERS, asked, words_of
 from corral.providers.vector_io.pgvector.vectors import MARGIN, METRICS
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
@@ -84,7 +82,7 @@ class AttachedIndex(EmbeddingIndex):
         self._operator = METRICS[metric]
         self._embedding_type: LiteralString = "vector"
         self._closed = False
-        database.use()
+        database.client.enter()
 
     async def prepare(self, *, create: bool) -> None:
         """Look at the table.
@@ -184,7 +182,7 @@ class AttachedIndex(EmbeddingIndex):
         """Give the connections back."""
         if not self._closed:
             self._closed = True
-            await self._database.release()
+            await self._database.client.leave()
 
     # --- the table ---------------------------------------------------------------------------
 

@@ -21,15 +21,21 @@ from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.bm25 import Bm25
-from corral.providers.vector_io.pgvector.database import Database
-from corral.providers.vector_io.pgvector.fulltext import FullText
-from corral.providers.vector_io.pgvector.keyword import KeywordIndex
-from corral.providers.vector_io.pgvector.pool import Connection, Row
-from corral.providers.vector_io.pgvector.records import COLUMNS, TEXTS, TYPES, chunk_of, record
-from corral.providers.vector_io.pgvector.schema import build_hnsw, check_database, prepare
-from corral.providers.vector_io.pgvector.tables import Tables
-from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch
+from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
+from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
+from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
+from corral.providers.vector_io.pgvector.records import (
+    COLUMNS,
+    TEXTS,
+    TYPES,
+    Tables,
+    chunk_of,
+    make_schema,
+    record,
+    require_tables,
+)
+from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, build_hnsw
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +63,18 @@ class PgvectorIndex(EmbeddingIndex):
         )
         self._hnsw_settled = self._vectors.key is None
         self._closed = False
-        database.use()
+        database.client.enter()
 
     async def prepare(self, *, create: bool) -> None:
         """Make the tables, or check that they are there; bring the keyword index up to date."""
 
         async def work(connection: Connection) -> None:
             await check_database(connection)
-            await prepare(connection, self._tables, self._keyword, create=create)
+            if create:
+                await make_schema(connection, self._tables)
+            async with connection.transaction():
+                await require_tables(connection, self._tables, create=create)
+                await update_keywords(connection, self._tables, self._keyword)
 
         await self._database.run(work)
         await self._build_hnsw(await self._count())
@@ -176,7 +186,7 @@ class PgvectorIndex(EmbeddingIndex):
         """Give the connections back; the last index closes them."""
         if not self._closed:
             self._closed = True
-            await self._database.release()
+            await self._database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------
 

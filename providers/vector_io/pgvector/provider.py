@@ -9,18 +9,12 @@ from pathlib import Path
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import strays
 from corral.providers.vector_io.pgvector.attached import AttachedIndex
+from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.database import Database
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
-from corral.providers.vector_io.pgvector.pool import Connection
-from corral.providers.vector_io.pgvector.schema import (
-    check_database,
-    drop_tables,
-    stored_tables,
-)
-from corral.providers.vector_io.pgvector.tables import PREFIX, Tables
+from corral.providers.vector_io.pgvector.records import PREFIX, Tables, drop_tables, stored_tables
 
 
 class PgvectorProvider(VectorIOProvider):
@@ -57,21 +51,15 @@ class PgvectorProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the tables that no registration holds, with their ids; see the contract."""
         schema = self._database.config.schema_name
-        self._database.use()
-        try:
+        async with self._database.client.using():
             held = await self._database.run(partial(stored_tables, schema=schema))
-        finally:
-            await self._database.release()
         found = await strays(held, registered, lambda db: Tables(db, schema).name, PREFIX)
         return [Orphan(name, partial(self._drop, name), held[name]) for name in found]
 
     async def _drop(self, name: str) -> None:
         schema = self._database.config.schema_name
-        self._database.use()
-        try:
+        async with self._database.client.using():
             await self._database.run(partial(drop_tables, schema=schema, name=name))
-        finally:
-            await self._database.release()
 
     def resources(self) -> Collection[str]:
         """Return the names of the attached tables."""
@@ -79,22 +67,16 @@ class PgvectorProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Ask the database for its encoding and the extension's version."""
-
-        async def check(connection: Connection) -> None:
-            await check_database(connection)
-
-        self._database.use()
         try:
-            await self._database.run(check)
+            async with self._database.client.using():
+                await self._database.run(check_database)
         except CorralError as error:
             return Health("Error", str(error))
-        finally:
-            await self._database.release()
         return Health("OK")
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._database.close()
+        await self._database.client.close()
 
 
 def create(provider_id: str, config: PgvectorConfig, home: Path) -> PgvectorProvider:

@@ -1,17 +1,36 @@
-"""Chunks as rows of the table, and back."""
+"""Chunks as rows, and the tables of one vector DB that hold them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, LiteralString
 
+from psycopg import errors, sql
 from psycopg.types.json import Json
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.errors import ConfigError, NotFound
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import field_texts
+from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.filters import attributes
+
+SCHEMA_VERSION = 1
+"""Layout of the tables; a newer one is refused."""
+
+PREFIX = "corral_"
+"""How the names of Corral's tables begin."""
+
+PARTS = ("state", "terms", "postings")
+"""The tables beside the one of the chunks."""
+
+BLOCK = 1024
+"""Consecutive rows whose postings of a term lie in one row of `postings`; measured, see RFC 0009.
+Part of the stored format."""
 
 _dumps = partial(json.dumps, ensure_ascii=False)
 
@@ -25,6 +44,85 @@ TYPES = (*("int8", *["text"] * 5), "json", "jsonb", "json", "int4", "int4[]", "v
 
 TEXTS = "c.content, c.metadata, c.chunk_metadata"
 """What `chunk_of` wants of a table `c` between the id and the embedding."""
+
+LARGEST_TUPLE = 8160
+"""Bytes of the largest row that PostgreSQL keeps on a page."""
+SMALL = 1024
+"""Bytes of a row beside its embedding that stay with it: ids, attributes, terms. Longer rows lose
+first their text to the side table for what is long, and their embedding never, if it fits a page:
+comparing embeddings that lie apart takes ten times as long."""
+
+_CREATE = """
+CREATE TABLE {state} (
+    schema_version int NOT NULL,
+    keyword text NOT NULL,
+    analyzer bigint NOT NULL,
+    count bigint NOT NULL,
+    length bigint NOT NULL,
+    next_row bigint NOT NULL
+);
+INSERT INTO {state} VALUES ({version}, '', 0, 0, 0, 0);
+CREATE TABLE {chunks} (
+    row bigint PRIMARY KEY,
+    chunk_id text COLLATE "C" NOT NULL UNIQUE,
+    document_id text,
+    content text NOT NULL,
+    title text NOT NULL,
+    categories text NOT NULL,
+    metadata json NOT NULL,
+    attributes jsonb NOT NULL,
+    chunk_metadata json,
+    length int NOT NULL,
+    terms int[] NOT NULL,
+    embedding vector({dimension}) NOT NULL
+) WITH (toast_tuple_target = {target});
+ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
+CREATE INDEX ON {chunks} USING hash (document_id);
+CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
+COMMENT ON TABLE {chunks} IS {comment};
+"""
+
+COMMENT = "Corral: chunks of vector DB "
+"""How the comment of a table of chunks begins; the id follows."""
+
+_STORED = """
+SELECT relname::text, substr(obj_description(c.oid, 'pg_class'), length(%(comment)s) + 1)
+FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE nspname = %(schema)s AND relkind = 'r'
+    AND starts_with(obj_description(c.oid, 'pg_class'), %(comment)s)
+"""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The names of one vector DB's tables.
+
+    Args:
+        vector_db: The registration.
+        schema: The schema that they are in.
+    """
+
+    vector_db: VectorDB
+    schema: str
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the table of chunks; all other names begin with it."""
+        return stored_name(self.vector_db, PREFIX)
+
+    @cached_property
+    def _names(self) -> dict[str, sql.Composable]:
+        names = {"chunks": self.name, **{part: f"{self.name}_{part}" for part in PARTS}}
+        return {
+            **{part: sql.Identifier(self.schema, name) for part, name in names.items()},
+            "schema": sql.Identifier(self.schema),
+            "hnsw": sql.Identifier(f"{self.name}_hnsw"),
+            "block": sql.Literal(BLOCK),
+        }
+
+    def sql(self, template: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        """Fill the names of the tables, and other parts, into a statement."""
+        return sql.SQL(template).format(**self._names, **parts)
 
 
 def record(chunk: Chunk) -> tuple[Any, ...]:
@@ -50,4 +148,82 @@ def chunk_of(row: Sequence[Any]) -> Chunk:
         metadata=metadata,
         chunk_metadata=ChunkMetadata.model_validate(recorded) if recorded is not None else None,
         embedding=None if embedding is None else embedding.to_list(),
+    )
+
+
+async def require_tables(connection: Connection, tables: Tables, *, create: bool) -> None:
+    """Make the tables if they are absent, in a running transaction. Others wait meanwhile.
+
+    Raises:
+        NotFound: They are absent and `create` is false.
+        ConfigError: A newer Corral wrote them.
+    """
+    lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+    await connection.execute(lock, (tables.name,))
+    if not await _exists(connection, tables):
+        if not create:
+            raise NotFound(
+                f"The tables of vector DB {tables.vector_db.identifier!r} are gone.",
+                hint="Delete the vector DB and register it anew.",
+                field="vector_db_id",
+            )
+        await _make_tables(connection, tables)
+    query = tables.sql("SELECT schema_version FROM {state}")
+    [(version,)] = await (await connection.execute(query)).fetchall()
+    if version > SCHEMA_VERSION:
+        raise ConfigError(
+            f"The tables have schema version {version}, this Corral knows {SCHEMA_VERSION}.",
+            hint="Upgrade Corral.",
+        )
+
+
+async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str]:
+    """Return the tables of vector DBs in a schema, each with the id in its comment."""
+    cursor = await connection.execute(_STORED, {"schema": schema, "comment": COMMENT})
+    return dict(await cursor.fetchall())
+
+
+async def drop_tables(connection: Connection, *, schema: str, name: str) -> None:
+    """Drop the tables of a vector DB by the name of its table of chunks."""
+    names = [name, *(f"{name}_{part}" for part in PARTS)]
+    tables = sql.SQL(", ").join(sql.Identifier(schema, one) for one in names)
+    await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(tables))
+
+
+async def make_schema(connection: Connection, tables: Tables) -> None:
+    """Make the schema if it is absent: where it exists, the role needs no right to make one."""
+    query = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
+    [(exists,)] = await (await connection.execute(query, (tables.schema,))).fetchall()
+    if exists:
+        return
+    try:
+        await connection.execute(tables.sql("CREATE SCHEMA IF NOT EXISTS {schema}"))
+    except errors.UniqueViolation:
+        return  # another process was faster
+    except errors.InsufficientPrivilege:
+        role = connection.info.user
+        raise ConfigError(
+            f"The schema {tables.schema} is missing, and the role {role} may not make it.",
+            hint=f'As an administrator, run: CREATE SCHEMA "{tables.schema}"'
+            f' AUTHORIZATION "{role}";',
+        ) from None
+
+
+async def _exists(connection: Connection, tables: Tables) -> bool:
+    query = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = %s AND tablename = %s)"
+    cursor = await connection.execute(query, (tables.schema, f"{tables.name}_state"))
+    [(exists,)] = await cursor.fetchall()
+    return bool(exists)
+
+
+async def _make_tables(connection: Connection, tables: Tables) -> None:
+    vector_db = tables.vector_db
+    await connection.execute(
+        tables.sql(
+            _CREATE,
+            version=sql.Literal(SCHEMA_VERSION),
+            dimension=sql.Literal(vector_db.embedding_dimension),
+            target=sql.Literal(min(LARGEST_TUPLE, 4 * vector_db.embedding_dimension + SMALL)),
+            comment=sql.Literal(COMMENT + vector_db.identifier),
+        )
     )

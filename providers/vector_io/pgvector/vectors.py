@@ -9,7 +9,9 @@ from psycopg import sql
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.records import Tables
 
 Operator = Literal["<=>", "<->", "<#>"]
 """pgvector's distances: cosine, L2 and minus the inner product."""
@@ -144,3 +146,22 @@ def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
     if dimension > MOST_HALF or not (vector_db.normalize or operator == "<=>"):
         return None
     return HnswKey("<#>", "halfvec_ip_ops", dimension, unit=not vector_db.normalize)
+
+
+async def build_hnsw(
+    connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
+) -> None:
+    """Make the index on embeddings where it is absent. Writers wait meanwhile, readers do not."""
+    async with connection.transaction():
+        await connection.take_time()
+        await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))
+        await connection.execute(
+            tables.sql(
+                "CREATE INDEX IF NOT EXISTS {hnsw} ON {chunks} USING hnsw ({key} {operators})"
+                " WITH (m = {m}, ef_construction = {construction})",
+                key=key.of("embedding"),
+                operators=sql.SQL(key.operator_class),
+                m=sql.Literal(config.hnsw_m),
+                construction=sql.Literal(config.hnsw_ef_construction),
+            )
+        )

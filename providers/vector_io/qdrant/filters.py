@@ -1,6 +1,6 @@
 """Filters in Qdrant's own form: JSON objects as its REST interface documents them.
 
-eq, ne, in and nin are exact, by tokens (points.py). Orderings narrow down, by levels: what passes
+eq, ne, in and nin are exact, by tokens (records.py). Orderings narrow down, by levels: what passes
 them is a superset of what `corral.api.filters.matches` lets pass, equal to it but for numbers that
 a double cannot hold, strings that share their first 24 bytes, and values whose hashes of 21 bits
 meet. No filter type negates an ordering, so that and / or of supersets are supersets, and the few
@@ -9,13 +9,16 @@ wrong ones are dropped by `matches` (index.py), which asks the engine for more i
 
 from __future__ import annotations
 
-from corral.api.filters import Comparison, Filter
-from corral.providers.vector_io.qdrant.points import (
+import json
+
+from corral.api.filters import Comparison, Filter, matches
+from corral.providers.vector_io._shared.tokens import is_exact
+from corral.providers.vector_io.qdrant.records import (
     ORDER_INDEX,
+    TEXT_BYTES,
     Json,
     document_token,
     first_of_level,
-    is_exact,
     last_of_level,
     levels,
     value_token,
@@ -38,6 +41,16 @@ def has_orderings(filter_: Filter | None) -> bool:
     if isinstance(filter_, Comparison):
         return filter_.type in ORDERINGS
     return filter_ is not None and any(has_orderings(part) for part in filter_.filters)
+
+
+def needed(filter_: Filter | None) -> list[str]:
+    """Return the fields that `passes` reads."""
+    return ["metadata"] if has_orderings(filter_) else []
+
+
+def passes(filter_: Filter | None, payload: Json) -> bool:
+    """Return True if a point that `translate` let pass does pass the filter."""
+    return not has_orderings(filter_) or matches(filter_, json.loads(payload["metadata"]))
 
 
 def all_of(*filters: Json | None) -> Json | None:
@@ -95,6 +108,6 @@ def _order(kind: str, key: str, value: str | float) -> Json:
         cases = [{"gt": level, "lte": last_of_level(level)} for level in own]
     else:
         cases = [{"gte": first_of_level(level), "lt": level} for level in own]
-    if kind.endswith("e") or not is_exact(value):
+    if kind.endswith("e") or not is_exact(value, TEXT_BYTES):
         cases.append({"gte": own[-1], "lte": own[-1]})
     return {"should": [{"key": ORDER_INDEX, "range": case} for case in cases]}

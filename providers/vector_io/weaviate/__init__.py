@@ -1,6 +1,8 @@
 """remote::weaviate: a collection of a Weaviate server or cluster for each vector DB."""
 
-from corral.api.provider import ALL_FILTERS, Api, Capabilities, ProviderSpec
+from dataclasses import replace
+
+from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -11,16 +13,5 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.weaviate.provider:create",
     requires=("weaviate-client",),
     extra="weaviate",
-    capabilities=Capabilities(
-        vector="native",
-        keyword="native",
-        hybrid="emulated",
-        metrics=("cosine", "l2", "dot"),
-        filter_operators=ALL_FILTERS,
-        max_dimension=16_000,
-        exact=False,
-        persistent=True,
-        concurrent_processes=True,
-        transactional=False,
-    ),
+    capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True),
 )

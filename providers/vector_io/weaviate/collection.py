@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -14,10 +14,8 @@ from weaviate.exceptions import WeaviateInsertManyAllFailedError
 
 from corral.api.errors import ProviderError
 from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
-from corral.providers.vector_io.weaviate.handle import Handle
-from corral.providers.vector_io.weaviate.keyword import Statistics
-from corral.providers.vector_io.weaviate.objects import Row
-from corral.providers.vector_io.weaviate.schema import VECTOR
+from corral.providers.vector_io.weaviate.records import StoredObject
+from corral.providers.vector_io.weaviate.schema import VECTOR, Handle
 
 MOST_RESULTS = 10_000
 """Most objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS."""
@@ -27,6 +25,19 @@ WRITE_BYTES = 4 * 2**20
 READ_OBJECTS = 500
 READ_BYTES = 32 * 2**20
 DELETE_OBJECTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """The number of chunks of a vector DB, and that of all their terms."""
+
+    count: int
+    total_length: int
+
+    @property
+    def average(self) -> float:
+        """The mean length of a chunk; 0 where no chunk has a term."""
+        return self.total_length / self.count if self.count else 0.0
 
 
 class Collection(Handle):
@@ -40,7 +51,7 @@ class Collection(Handle):
         limit: int,
         filters: FilterReturn | None,
         properties: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[StoredObject]:
         """Return the objects with the nearest vectors, with these, best first.
 
         Where one answer cannot hold all the vectors, they are fetched in parts.
@@ -56,15 +67,16 @@ class Collection(Handle):
                 return_properties=list(properties),
             )
         )
-        rows = [_row(one) for one in found.objects]
+        objects = [_stored(one) for one in found.objects]
         if whole:
-            return rows
-        vectors = {one.id: one.dense for one in await self.fetch([r.id for r in rows], [], True)}
-        return [replace(row, dense=vectors[row.id]) for row in rows if row.id in vectors]
+            return objects
+        whole_ones = await self.fetch([one.id for one in objects], [], True)
+        vectors = {one.id: one.dense for one in whole_ones}
+        return [replace(o, dense=vectors[o.id]) for o in objects if o.id in vectors]
 
     async def matching(
         self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
-    ) -> list[Row]:
+    ) -> list[StoredObject]:
         """Return the objects that hold one of the terms, with Weaviate's BM25, best first."""
         found = await self._read(
             lambda native: native.query.bm25(
@@ -77,11 +89,11 @@ class Collection(Handle):
                 return_properties=list(properties),
             )
         )
-        return [_row(one) for one in found.objects]
+        return [_stored(one) for one in found.objects]
 
     async def some(
         self, filters: FilterReturn, limit: int, properties: Sequence[str], *, dense: bool
-    ) -> list[Row]:
+    ) -> list[StoredObject]:
         """Return some objects that pass, at most `limit`."""
         found = await self._read(
             lambda native: native.query.fetch_objects(
@@ -91,14 +103,16 @@ class Collection(Handle):
                 return_properties=list(properties),
             )
         )
-        return [_row(one) for one in found.objects]
+        return [_stored(one) for one in found.objects]
 
-    async def fetch(self, ids: Sequence[str], properties: Sequence[str], dense: bool) -> list[Row]:
+    async def fetch(
+        self, ids: Sequence[str], properties: Sequence[str], dense: bool
+    ) -> list[StoredObject]:
         """Return those of these objects that exist."""
-        rows: list[Row] = []
+        objects: list[StoredObject] = []
         for part in _parts(ids, READ_OBJECTS):
-            rows += await self.some(of_ids(part), len(part), properties, dense=dense)
-        return rows
+            objects += await self.some(of_ids(part), len(part), properties, dense=dense)
+        return objects
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
         """Return the first chunk ids that follow one. Weaviate's cursor knows UUIDs: all are read.
@@ -108,20 +122,20 @@ class Collection(Handle):
         first: list[str] = []
         last: str | None = None
         while True:
-            rows = await self._page(last)
-            ids = (str(row.properties["chunk_id"]) for row in rows)
+            page = await self._page(last)
+            ids = (str(one.properties["chunk_id"]) for one in page)
             first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
-            if len(rows) < MOST_RESULTS:
+            if len(page) < MOST_RESULTS:
                 return first
-            last = rows[-1].id
+            last = page[-1].id
 
-    async def _page(self, after: str | None) -> list[Row]:
+    async def _page(self, after: str | None) -> list[StoredObject]:
         found = await self._read(
             lambda native: native.query.fetch_objects(
                 limit=MOST_RESULTS, after=after, return_properties=["chunk_id"]
             )
         )
-        return [_row(one) for one in found.objects]
+        return [_stored(one) for one in found.objects]
 
     async def count(self, filters: FilterReturn | None = None) -> int:
         """Return the exact number of objects that pass."""
@@ -142,17 +156,17 @@ class Collection(Handle):
 
     # --- writing -----------------------------------------------------------------------------
 
-    async def put(self, rows: Sequence[Row]) -> None:
+    async def put(self, objects: Sequence[StoredObject]) -> None:
         """Write objects, in place of those with the same ids.
 
         Raises:
             ProviderError: Weaviate refused one; others may have been written.
         """
-        for part in _write_parts(rows):
+        for part in _write_parts(objects):
             await self._put(
                 [
-                    DataObject(properties=row.properties, uuid=row.id, vector={VECTOR: row.dense})
-                    for row in part
+                    DataObject(properties=one.properties, uuid=one.id, vector={VECTOR: one.dense})
+                    for one in part
                 ]
             )
 
@@ -191,11 +205,11 @@ class Collection(Handle):
             )
 
 
-def _row(found: Any) -> Row:
+def _stored(found: Any) -> StoredObject:
     vector = found.vector.get(VECTOR, []) if found.vector else []
     score = found.metadata.score if found.metadata else None
     properties = {name: value for name, value in found.properties.items() if value is not None}
-    return Row(str(found.uuid), properties, vector, score or 0.0)
+    return StoredObject(str(found.uuid), properties, vector, score or 0.0)
 
 
 def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
@@ -203,18 +217,18 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
         yield ids[start : start + size]
 
 
-def _write_parts(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    part: list[Row] = []
+def _write_parts(objects: Sequence[StoredObject]) -> Iterator[list[StoredObject]]:
+    part: list[StoredObject] = []
     size = 0
-    for row in rows:
-        more = 4 * len(row.dense) + sum(
+    for one in objects:
+        more = 4 * len(one.dense) + sum(
             26 * len(value) if isinstance(value, list) else 4 * len(str(value))
-            for value in row.properties.values()
+            for value in one.properties.values()
         )
         if part and (len(part) == WRITE_OBJECTS or size + more > WRITE_BYTES):
             yield part
             part, size = [], 0
-        part.append(row)
+        part.append(one)
         size += more
     if part:
         yield part

@@ -1,18 +1,20 @@
 """Filters in Weaviate's own form: And, Or, Not and ContainsAny over the tokens of a chunk.
 
-eq, ne, in and nin are exact. Orderings are supersets in rare cases (value_tokens.py); nothing
+eq, ne, in and nin are exact. Orderings are supersets in rare cases (_shared/tokens.py); nothing
 negates them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks
 from what came back (index.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
-from corral.api.filters import Comparison, Filter
+from corral.api.filters import Comparison, Filter, matches
 from corral.providers.vector_io._shared.tokens import (
     document_token,
     order_tokens,
@@ -41,12 +43,22 @@ def translate(filter_: Filter) -> FilterReturn:
 
 
 def has_orderings(filter_: Filter | None) -> bool:
-    """Say whether `translate` may let more pass than the filter."""
+    """Return True if `translate` may let more pass than the filter."""
     if filter_ is None:
         return False
     if isinstance(filter_, Comparison):
         return filter_.type in _ORDERINGS
     return any(has_orderings(part) for part in filter_.filters)
+
+
+def needed(filter_: Filter | None) -> list[str]:
+    """Return the properties that `passes` reads."""
+    return ["metadata"] if has_orderings(filter_) else []
+
+
+def passes(filter_: Filter | None, properties: Mapping[str, Any]) -> bool:
+    """Return True if an object that `translate` let pass does pass the filter."""
+    return not has_orderings(filter_) or matches(filter_, json.loads(properties["metadata"]))
 
 
 def of_ids(ids: Iterable[str]) -> FilterReturn:

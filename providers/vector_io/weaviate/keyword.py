@@ -8,31 +8,105 @@ the two scores, as seen so far, tells how good a chunk can be that was not propo
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.hits import Candidate
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.text import Analyzer
-from corral.providers.vector_io.weaviate.objects import Row
+from corral.providers.ranking.candidates import Proposals, best_candidates
+from corral.providers.ranking.fields import ChunkTerms, chunk_terms
+from corral.providers.ranking.text import Analyzer, analyzer
+from corral.providers.vector_io.weaviate import filters as native
+from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
+from corral.providers.vector_io.weaviate.records import StoredObject
+
+MARGIN = 50
+"""Chunks asked for beyond 2k at first: Weaviate's order only resembles ours."""
+
+MOST_COUNTS = 16
+"""Terms that are counted at the same time."""
 
 _SLACK = 1.05  # between the largest ratio seen and the largest there is
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
-    """The number of chunks of a vector DB, and that of all their terms."""
+class Keywords:
+    """The words of one vector DB.
 
-    count: int
-    total_length: int
+    Args:
+        vector_db: The registration; its language and field weights decide the terms.
+        collection: Its objects.
+    """
 
-    @property
-    def average(self) -> float:
-        """The mean length of a chunk; 0 where no chunk has a term."""
-        return self.total_length / self.count if self.count else 0.0
+    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+        self._weights = vector_db.field_weights
+        self._analyzer = analyzer(vector_db.language)
+        self._collection = collection
+
+    def terms(self, chunk: Chunk) -> ChunkTerms:
+        """Return the terms of a chunk."""
+        return chunk_terms(chunk, self._weights, self._analyzer)
+
+    async def search(self, query_string: str, k: int, filters: Filter | None) -> list[Candidate]:
+        """Return the k best chunks that pass, best first."""
+        query = Query(query_string, self._analyzer)
+        if not query.wanted:
+            return []
+        search = _Search(self._collection, query, filters)
+        return await best_candidates(k, search.propose, margin=k + MARGIN, most=MOST_RESULTS)
+
+
+@dataclass(slots=True)
+class _Search:
+    """One query: what Weaviate proposes for it, and what was counted for its scores."""
+
+    collection: Collection
+    query: Query
+    filters: Filter | None
+    statistics: Statistics | None = None
+    holding: dict[str, int] = field(default_factory=dict)
+
+    async def propose(self, limit: int) -> Proposals:
+        """Ask Weaviate for so many chunks, and score them by the definition."""
+        narrowed = native.translate(self.filters) if self.filters else None
+        properties = ["chunk_id", "frequencies", "length", *native.needed(self.filters)]
+        known, objects = await asyncio.gather(
+            self._statistics(),
+            self.collection.matching(self.query.text, limit, narrowed, properties),
+        )
+        if not objects or not known.average > 0:
+            return Proposals([], None)
+        found = [proposal(one, self.query) for one in objects]
+        await self._count(held_terms(found))
+        exact = scores(found, self.query.weights(self.holding, known.count), known.average)
+        candidates = [
+            Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
+            for stored, one, score in zip(objects, found, exact, strict=True)
+            if score > 0 and native.passes(self.filters, stored.properties)
+        ]
+        return Proposals(candidates, most_unseen(found, exact) if len(objects) >= limit else None)
+
+    async def _statistics(self) -> Statistics:
+        if self.statistics is None:
+            self.statistics = await self.collection.statistics()
+        return self.statistics
+
+    async def _count(self, terms: set[str]) -> None:
+        """Count the chunks that hold each term, for those not counted yet."""
+        places = asyncio.Semaphore(MOST_COUNTS)
+
+        async def count(term: str) -> None:
+            async with places:
+                self.holding[term] = await self.collection.count(native.holding(term))
+
+        await asyncio.gather(*(count(term) for term in sorted(terms - self.holding.keys())))
 
 
 class Query:
@@ -83,13 +157,12 @@ class Proposal:
     length: int
 
 
-def proposal(row: Row, query: Query) -> Proposal:
+def proposal(stored: StoredObject, query: Query) -> Proposal:
     """Read a proposal from an object with chunk_id, frequencies and length."""
-    stored: dict[str, float] = json.loads(row.properties["frequencies"])
-    held = {term: stored[term] for term in sorted(query.wanted.keys() & stored.keys())}
-    return Proposal(
-        row.properties["chunk_id"], row.score, held, int(row.properties.get("length") or 0)
-    )
+    found: dict[str, float] = json.loads(stored.properties["frequencies"])
+    held = {term: found[term] for term in sorted(query.wanted.keys() & found.keys())}
+    length = int(stored.properties.get("length") or 0)
+    return Proposal(stored.properties["chunk_id"], stored.score, held, length)
 
 
 def held_terms(proposals: Iterable[Proposal]) -> set[str]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import partial
 from pathlib import Path
 
 from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import stored_name, strays
+from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.connection import Connection, waiting
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
 
@@ -31,7 +30,7 @@ class WeaviateProvider(VectorIOProvider):
             ConfigError: The server is too old, refuses the settings, or a newer Corral wrote the
                 vector DB.
         """
-        name = collection_name(vector_db, self._config.collection_prefix)
+        name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection)
         try:
             index = WeaviateIndex(vector_db, collection, undo_seconds=self._config.timeout_seconds)
@@ -44,26 +43,28 @@ class WeaviateProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
-        names = await self._connection.call(lambda client: client.collections.list_all())
+        names = await self._connection.call_once(lambda client: client.collections.list_all())
         prefix = self._config.collection_prefix
-        found = await strays(names, registered, partial(collection_name, prefix=prefix), prefix)
+        found = await strays(names, registered, partial(stored_name, prefix=prefix), prefix)
         return [Orphan(name, partial(self._drop, name)) for name in found]
 
     async def _drop(self, name: str) -> None:
-        await self._connection.call(lambda client: client.collections.delete(name))
+        await self._connection.call_once(lambda client: client.collections.delete(name))
 
     async def health(self) -> Health:
-        """Return whether the server answers, and what waits for vector search to find it."""
+        """Return OK if the server answers, and what waits for vector search to find it."""
         try:
-            await self._connection.call(lambda client: client.get_meta())
+            await self._connection.call_once(lambda client: client.get_meta())
             return Health("OK", await self._lag())
         except CorralError as error:
             return Health("Error", str(error))
 
     async def _lag(self) -> str:
-        names = self._connection.users
+        names = sorted(set(self._connection.collections))
         try:
-            late = sum([await self._connection.call(partial(waiting, name=one)) for one in names])
+            late = 0
+            for name in names:
+                late += await self._connection.call_once(partial(waiting, name=name))
         except ProviderError as error:
             if error.retryable:
                 raise
@@ -74,18 +75,7 @@ class WeaviateProvider(VectorIOProvider):
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._connection.close()
-
-
-def collection_name(vector_db: VectorDB, prefix: str) -> str:
-    """Return the name of a vector DB's collection: the prefix and 40 hex digits.
-
-    The id is hashed, so that any id is a usable name and different ids never share one. The time
-    of registration is hashed with it: an id that is registered anew gets a new collection, and a
-    process that still holds the old one cannot touch it.
-    """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
-    return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
+        await self._connection.client.close()
 
 
 def create(provider_id: str, config: WeaviateConfig, home: Path) -> WeaviateProvider:

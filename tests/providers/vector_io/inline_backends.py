@@ -23,7 +23,7 @@ from corral.providers.vector_io.memory.provider import create as create_memory
 from corral.providers.vector_io.milvus.config import MilvusConfig
 from corral.providers.vector_io.milvus.provider import create as create_milvus
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.edge_provider import create as create_qdrant
+from corral.providers.vector_io.qdrant.provider import create as create_qdrant
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create as create_sqlite
 

@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,12 +142,16 @@ def failing_afterwards(
 ) -> Iterator[None]:
     """Have methods of a driver do their work and then raise."""
 
-    def late(real: Callable[..., object]) -> Callable[..., object]:
+    def late(real: Callable[..., Any]) -> Callable[..., object]:
+        async def awaited_and_raised(*arguments: object, **options: object) -> object:
+            await real(*arguments, **options)
+            raise failure()
+
         def done_and_raised(*arguments: object, **options: object) -> object:
             real(*arguments, **options)
             raise failure()
 
-        return done_and_raised
+        return awaited_and_raised if iscoroutinefunction(real) else done_and_raised
 
     with pytest.MonkeyPatch.context() as patch:
         for method in methods:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corral.api.provider import VectorIOProvider
-from corral.providers.vector_io._shared.strays import strays
+from corral.providers.vector_io._shared.names import strays
 
 from .inline_backends import MAKERS, vector_db
 from .orphan_checks import check_orphans, named, registered

@@ -50,7 +50,7 @@ async def counting(
     same answers, slowly.
     """
     index = await provider.open_index(vector_db or registered(), create=True)
-    index._store.is_lite = provider._engine.embedded or not by_server
+    index._collection.is_lite = provider._connection.embedded or not by_server
     return index
 
 
@@ -61,8 +61,8 @@ def words(texts: dict[str, str], **metadata: Any) -> list[Chunk]:
 
 async def rows_left(index: MilvusIndex, expression: str) -> list[str]:
     """Return the primary keys of the rows that pass, as Milvus has them."""
-    found = index._store.engine.call(
-        "query", index._store._name, filter=expression, output_fields=["pk"], limit=1000
+    found = index._collection.connection.call(
+        "query", index._collection._name, filter=expression, output_fields=["pk"], limit=1000
     )
     return sorted(row["pk"] for row in found)
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from corral.providers.vector_io.milvus import writers
+from corral.providers.vector_io.milvus import schema
 from corral.providers.vector_io.milvus.index import MilvusIndex
 
 from .conftest import Server
@@ -65,7 +65,7 @@ async def test_rows_of_killed_processes_go_when_they_are_old(
     assert len(await rows_left(first, WRITERS)) == 4
     before = await keyword(first, "zebra lion")
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + writers.ENDED_SECONDS + 1)
+    monkeypatch.setattr(time, "time", lambda: now + schema.ENDED_SECONDS + 1)
     last = await remote(milvus_server.uri).open_index(vector_db)
     assert len(await rows_left(first, WRITERS)) == 1
     assert await keyword(first, "zebra lion") == before

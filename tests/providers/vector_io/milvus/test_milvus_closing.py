@@ -42,7 +42,7 @@ def opened(provider: MilvusProvider) -> MilvusIndex:
 def calls_of(index: MilvusIndex) -> list[Callable[[], Any]]:
     """Return calls as they run in threads, whoever has gone away meanwhile."""
     return [
-        lambda: index._search_vectors(EMBEDDINGS[0], 3, None),
+        lambda: index._propose(EMBEDDINGS[0], 3, index._expression(None), 3),
         lambda: index._write(CHUNKS[:2], EMBEDDINGS[:2], frozenset()),
         lambda: index._delete_stored(["c1"]),
         lambda: index._read(["c1", "c2"], True),
@@ -87,10 +87,10 @@ def test_calls_at_work_outlive_a_close(provider: MilvusProvider) -> None:
     """
     for _ in range(ROUNDS):
         index = opened(provider)
-        failures = failures_during(index, index._store.engine.leave)
+        failures = failures_during(index, index._collection.connection.client.leave)
         assert {kind for kind, _ in failures} == {Unavailable}
         assert all("closed" in message for _, message in failures)
-        assert provider._engine._client is None
+        assert provider._connection.client._client is None
 
 
 def test_a_dropped_collection_is_not_found(provider: MilvusProvider) -> None:
@@ -108,4 +108,4 @@ def test_a_dropped_collection_is_not_found(provider: MilvusProvider) -> None:
             assert type(raised.value) in {NotFound, Unavailable}
         if other is not None:
             other._drop_collection()
-        assert provider._engine._client is None
+        assert provider._connection.client._client is None

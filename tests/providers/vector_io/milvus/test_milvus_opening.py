@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.milvus import store as store_module
-from corral.providers.vector_io.milvus.schema import collection_name
+from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.milvus import collection as collection_module
 
 from ..orphan_checks import check_orphans
 from .conftest import Server
@@ -26,7 +26,7 @@ async def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
             await provider.open_index(registered("x", created_at=1.0))
     other = await provider.open_index(registered("other"), create=True)
     index = await provider.open_index(registered("x", created_at=1.0), create=True)
-    index._store.drop()
+    index._collection.drop()
     with pytest.raises(NotFound):
         await index.get_chunks(["a"])
     await other.close()
@@ -38,10 +38,10 @@ async def test_a_collection_that_cannot_be_finished_leaves_nothing(
 ) -> None:
     """When loading fails the collection is dropped, and the folder is free again."""
 
-    def fail(_: store_module.Store) -> None:
+    def fail(_: collection_module.Collection) -> None:
         raise ProviderError("no")
 
-    monkeypatch.setattr(store_module.Store, "sign", fail)
+    monkeypatch.setattr(collection_module.Collection, "record_version", fail)
     with pytest.raises(ProviderError, match="no"):
         await lite(tmp_path).open_index(registered(created_at=1.0), create=True)
     monkeypatch.undo()
@@ -53,7 +53,7 @@ async def test_a_collection_that_cannot_be_finished_leaves_nothing(
 def test_names_of_collections_are_hashes_of_id_and_time() -> None:
     """Letters, digits and the prefix only; another id or another time is another collection."""
     names = {
-        collection_name("corral_", registered(i, created_at=t))
+        stored_name(registered(i, created_at=t), "corral_")
         for i in ("a", "A", "a'; --", "天气", "x" * 255)
         for t in (1.0, 2.0)
     }

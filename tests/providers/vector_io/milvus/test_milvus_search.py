@@ -13,9 +13,9 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
+from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus import index as index_module
-from corral.providers.vector_io.milvus import keywords as keywords_module
-from corral.providers.vector_io.milvus import store as store_module
+from corral.providers.vector_io.milvus import keyword as keywords_module
 
 from .. import recall
 from .conftest import Server
@@ -97,7 +97,7 @@ def test_no_chunk_is_missing_while_it_goes_to_disk(
 
     If this fails: a search came while rows were in neither Milvus Lite's memory nor its files.
     """
-    monkeypatch.setattr(store_module, "_UNFLUSHED_TERMS", 60)
+    monkeypatch.setattr(collection_module, "_UNFLUSHED_TERMS", 60)
 
     async def run() -> None:
         index = await lite(tmp_path).open_index(registered(), create=True)
@@ -132,11 +132,11 @@ def test_milvus_lite_is_told_to_flush(
     If this fails: Milvus Lite compares what it has not flushed row by row, and takes a second for
     a keyword query among 5,000 chunks, or a cluster is made to write many small segments.
     """
-    monkeypatch.setattr(store_module, "_UNFLUSHED_TERMS", 60)
+    monkeypatch.setattr(collection_module, "_UNFLUSHED_TERMS", 60)
 
     async def run() -> list[str]:
         index = await counting(remote(milvus_server.uri), not is_lite)
-        engine, called = index._store.engine, []
+        engine, called = index._collection.connection, []
         call = engine.call
 
         def noted(method: str, *arguments: Any, **options: Any) -> Any:
@@ -198,7 +198,7 @@ async def test_terms_of_another_analyzer_are_made_anew(
 
     vector_db = registered(language="english")
     monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
-    monkeypatch.setattr(store_module, "ANALYZER_VERSION", 1)
+    monkeypatch.setattr(collection_module, "ANALYZER_VERSION", 1)
     monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.add_chunks(words({"a": "zebra", "b": "lion"}, x=1), [[3, 4], [0, 1]])
@@ -224,7 +224,7 @@ async def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     """What a newer Corral wrote is not touched by an older one."""
 
     vector_db = registered()
-    monkeypatch.setattr(store_module, "LAYOUT", 99)
+    monkeypatch.setattr(collection_module, "LAYOUT", 99)
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.close()
     monkeypatch.undo()
@@ -241,7 +241,7 @@ async def test_recall_at_20_000(milvus_server: Server) -> None:
     provider = remote(milvus_server.uri, timeout_seconds=120)
     index = await provider.open_index(recall.registered("milvus"), create=True)
     await recall.fill(index)
-    index._store._call("flush")
+    index._collection._call("flush")
     found = await recall.recalls(index, 5)
     assert min(found.values()) >= recall.ENOUGH, found
     await index.delete()
@@ -252,13 +252,13 @@ async def test_pages_of_ids_are_read_once(
 ) -> None:
     """Page after page is one reading of all ids; a write between two of them is seen."""
     reads: list[object] = []
-    read = store_module.Store.chunk_ids
+    read = collection_module.Collection.chunk_ids
 
-    def counted(store: store_module.Store) -> Iterator[str]:
+    def counted(store: collection_module.Collection) -> Iterator[str]:
         reads.append(store)
         return read(store)
 
-    monkeypatch.setattr(store_module.Store, "chunk_ids", counted)
+    monkeypatch.setattr(collection_module.Collection, "chunk_ids", counted)
 
     for provider in (lite(tmp_path), remote(milvus_server.uri)):
         index = await provider.open_index(registered(), create=True)

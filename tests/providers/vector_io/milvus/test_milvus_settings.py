@@ -23,7 +23,7 @@ async def test_errors_and_logs_hold_no_data(
     text. If this fails: the driver logs whole requests where they fail."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    monkeypatch.setattr(index._store.maker, "blank", spoiled(index))
+    monkeypatch.setattr(index._collection.maker, "blank", spoiled(index))
     with caplog.at_level(logging.DEBUG), pytest.raises(ProviderError, match="lite") as caught:
         await index.add_chunks(words({"a": "secret zebra"}, key="secret lion"), [[1, 0]])
     assert "secret" not in str(caught.value)
@@ -39,7 +39,7 @@ async def test_errors_and_logs_hold_no_data(
 
 def spoiled(index: MilvusIndex) -> Any:
     """Return a maker of rows that Milvus cannot take, the text in the place of a number."""
-    real = index._store.maker.blank
+    real = index._collection.maker.blank
 
     def blank(*arguments: Any) -> dict[str, Any]:
         return real(*arguments) | {"kind": "secret zebra"}

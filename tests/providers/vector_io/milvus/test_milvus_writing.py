@@ -10,9 +10,9 @@ import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import InvalidRequest, ProviderError
-from corral.providers.vector_io.milvus import store as store_module
+from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus.index import MilvusIndex
-from corral.providers.vector_io.milvus.schema import SERVER
+from corral.providers.vector_io.milvus.records import SERVER
 
 from .conftest import Server
 from .helpers import expected_scores, keyword, lite, registered, remote, rows_left, words
@@ -24,8 +24,8 @@ async def test_a_call_larger_than_a_request_is_refused_by_the_embedded(
     """Milvus Lite promises whole calls, so what does not fit one request is not begun."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    index._store.layout = SERVER
-    monkeypatch.setattr(store_module, "size_of", lambda _: 20 * 2**20)
+    index._collection.layout = SERVER
+    monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
     with pytest.raises(InvalidRequest, match="MiB"):
         await index.add_chunks(words({"a": "one", "b": "two"}), [[1, 0], [0, 1]])
     monkeypatch.undo()
@@ -46,7 +46,7 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
     old = words({"a": "zebra", "b": "zebra lion"}, document_id="d", x=[1.5, "é"])
     await index.add_chunks(old, [[3, 4], [0, 1]])
     before = await keyword(index, "zebra lion")
-    monkeypatch.setattr(store_module, "size_of", lambda _: 20 * 2**20)
+    monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
     fail_second_upsert(index, monkeypatch)
     new = words({"a": "new", "c": "new", "e": "new"}, document_id="d")
     with pytest.raises(ProviderError, match="broken"):
@@ -66,7 +66,7 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
 
 def fail_second_upsert(index: MilvusIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second upsert from now on fail, and no other."""
-    engine, calls = index._store.engine, [0]
+    engine, calls = index._collection.connection, [0]
     real = engine.call
 
     def call(method: str, *arguments: Any, **options: Any) -> Any:
@@ -88,7 +88,7 @@ async def test_marked_rows_are_never_seen_and_go_when_opened(
     vector_db = registered()
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-    monkeypatch.setattr(store_module.Store, "_delete", lambda *_: None)
+    monkeypatch.setattr(collection_module.Collection, "_delete", lambda *_: None)
     new = words({"c": "zebra"}, document_id="d")
     await index.add_chunks(new, [[1, 0]], replace_documents={"d"})
     monkeypatch.undo()
@@ -171,14 +171,14 @@ def test_a_deletion_spares_what_another_client_has_written_anew(
         one = await remote(milvus_server.uri).open_index(vector_db, create=True)
         two = await remote(milvus_server.uri).open_index(vector_db)
         await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-        bury, anew = store_module.Store._bury, words({"a": "quagga"})
+        delete_dead, anew = collection_module.Collection._delete_dead, words({"a": "quagga"})
 
-        def late(store: store_module.Store, pks: Any) -> None:
+        def late(store: collection_module.Collection, pks: Any) -> None:
             monkeypatch.undo()
             asyncio.run(two.add_chunks(anew, [[0, 1]]))
-            bury(store, pks)
+            delete_dead(store, pks)
 
-        monkeypatch.setattr(store_module.Store, "_bury", late)
+        monkeypatch.setattr(collection_module.Collection, "_delete_dead", late)
         await one.add_chunks([], replace_documents={"d"})
         for client in (one, two):
             assert await client.get_chunks(["a", "b"]) == anew

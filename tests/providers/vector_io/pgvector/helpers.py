@@ -19,7 +19,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.records import Tables
 
 from .conftest import Server
 

@@ -12,7 +12,7 @@ from corral.api.errors import ProviderTimeout
 from corral.providers.vector_io.pgvector import SPEC
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.records import Tables
 
 from ..server_faults import PROVIDER_ID, ServerFaults
 from .conftest import Server

@@ -12,7 +12,7 @@ import pytest
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.records import Tables
 
 from ..recall import ENOUGH, QUERIES, fill, recalls, registered
 from .conftest import Server

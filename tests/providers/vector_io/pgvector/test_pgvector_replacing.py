@@ -10,7 +10,7 @@ import pytest
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.records import Tables
 
 from ..replace_faults import Late, ReplaceFaults, methods_of
 from .conftest import Server

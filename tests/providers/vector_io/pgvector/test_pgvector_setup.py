@@ -13,9 +13,9 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, CorralError, NotFound, Unavailable
+from corral.providers.vector_io.pgvector.client import conninfo
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.database import conninfo
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.records import Tables
 
 from .conftest import PASSWORD, Server
 from .helpers import ask, embeddings, ids, opened, provider, some_chunks, vector_db
@@ -202,7 +202,7 @@ async def test_a_refused_registration_leaves_nothing(server: Server) -> None:
     one = provider(server, keyword="ts_rank_cd", text_search_configuration="klingon")
     with pytest.raises(ConfigError, match="klingon"):
         await one.open_index(db, create=True)
-    assert not one._database._pools
+    assert not one._database.client._client
     name = Tables(db, "corral").name
     assert not ask(server, "SELECT * FROM pg_class WHERE relname ^@ %s", name)
 
@@ -252,9 +252,9 @@ async def test_an_idle_provider_holds_no_connection(server: Server) -> None:
     await first.close()
     assert await second.count() == 0
     await second.delete()
-    assert not one._database._pools
+    assert not one._database.client._client
     assert (await one.health()).status == "OK"
-    assert not one._database._pools
+    assert not one._database.client._client
     again = await one.open_index(db)
     assert await again.count() == 0
     await again.delete()

@@ -15,10 +15,11 @@ from corral.api.hits import QueryChunksResponse
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io.pgvector import bm25, schema, tables
-from corral.providers.vector_io.pgvector.bm25 import Bm25
+from corral.providers.vector_io.pgvector import keyword, records
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.keyword import bm25
+from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
+from corral.providers.vector_io.pgvector.records import Tables
 
 from ..orphan_checks import check_orphans
 from .conftest import Server
@@ -54,7 +55,7 @@ async def test_keyword_scores_are_exact_across_blocks(
 
     If this fails only here: postings of a block are lost, doubled or left behind.
     """
-    monkeypatch.setattr(tables, "BLOCK", 4)
+    monkeypatch.setattr(records, "BLOCK", 4)
     monkeypatch.setattr(bm25, "POSTINGS_AT_ONCE", 50)
     rng = np.random.default_rng(8)
     words = [f"word{n}" for n in range(30)]
@@ -251,7 +252,7 @@ async def test_an_index_of_an_older_analyzer_is_made_anew(
         f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
         f' DELETE FROM corral."{name}_postings"',
     )
-    monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
+    monkeypatch.setattr(keyword, "REINDEX_BATCH", 7)
     async with opened(server, db, **settings) as index:
         assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
         assert len(right) == 20

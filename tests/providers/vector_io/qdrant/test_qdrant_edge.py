@@ -20,13 +20,15 @@ from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant import edge, engine
+from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.qdrant import index as index_module
-from corral.providers.vector_io.qdrant.collection import collection_name
+from corral.providers.vector_io.qdrant import keyword as keyword_module
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.edge_provider import QdrantEdgeProvider, create
+from corral.providers.vector_io.qdrant.edge import client as engine
+from corral.providers.vector_io.qdrant.edge import collection as edge
 from corral.providers.vector_io.qdrant.index import QdrantIndex
-from corral.providers.vector_io.qdrant.points import VERSION
+from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, create
+from corral.providers.vector_io.qdrant.records import VERSION
 
 T = TypeVar("T")
 
@@ -80,7 +82,7 @@ def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
         "from corral.api.vector_dbs import VectorDB\n"
         "from corral.api.errors import Unavailable\n"
         "from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig\n"
-        "from corral.providers.vector_io.qdrant.edge_provider import create\n"
+        "from corral.providers.vector_io.qdrant.provider import create\n"
         "folder = Path(sys.argv[1])\n"
         "provider = create('edge', QdrantEdgeConfig(folder=folder), folder)\n"
         "try:\n"
@@ -110,7 +112,7 @@ def test_a_folder_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
 
 def test_a_half_made_folder_is_made_anew(tmp_path: Path) -> None:
     """What a process that was killed while making it has left neither counts nor disturbs."""
-    folder = tmp_path / collection_name(registered())
+    folder = tmp_path / stored_name(registered())
     folder.mkdir()
     (folder / "edge_config.json").write_text("{")
     with pytest.raises(NotFound):
@@ -286,7 +288,7 @@ def test_another_analyzer_finds_all_terms_anew(
         def terms(self, text: str) -> list[str]:
             return text.upper().split()
 
-    monkeypatch.setattr(index_module, "analyzer", lambda _: Shouting())
+    monkeypatch.setattr(keyword_module, "analyzer", lambda _: Shouting())
     index = opened(tmp_path, **settings)
     assert len(found_by_words(index, "zebra", 50)) == 25
     assert run(index.get_chunks([c.chunk_id for c in chunks])) == chunks

@@ -9,7 +9,7 @@ from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import INLINE_SPEC
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.edge_provider import create
+from corral.providers.vector_io.qdrant.provider import create
 
 
 class TestQdrantEdge(IndexConformance):

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from corral.providers.vector_io.qdrant import REMOTE_SPEC
 from corral.providers.vector_io.qdrant.config import QdrantConfig
-from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
+from corral.providers.vector_io.qdrant.provider import QdrantProvider
+from corral.providers.vector_io.qdrant.provider import create_remote as create
 
 from ..server_faults import PROVIDER_ID, ServerFaults
 from .real_server import QdrantServer

@@ -20,7 +20,7 @@ from corral.providers.vector_io.qdrant.filters import (
     of_references,
     translate,
 )
-from corral.providers.vector_io.qdrant.points import (
+from corral.providers.vector_io.qdrant.records import (
     ORDER_INDEX,
     TEXT_BYTES,
     document_token,

@@ -30,12 +30,13 @@ from corral.api.errors import (
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.qdrant import index as index_module
-from corral.providers.vector_io.qdrant import upserts
-from corral.providers.vector_io.qdrant.collection import collection_name
 from corral.providers.vector_io.qdrant.config import QdrantConfig
-from corral.providers.vector_io.qdrant.points import VERSION, Point, point_id, version_token
-from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
+from corral.providers.vector_io.qdrant.provider import QdrantProvider
+from corral.providers.vector_io.qdrant.provider import create_remote as create
+from corral.providers.vector_io.qdrant.records import VERSION, Point, point_id, version_token
+from corral.providers.vector_io.qdrant.server import upserts
 
 from ..orphan_checks import check_orphans
 from .qdrant_service import Service
@@ -283,7 +284,7 @@ def test_a_collection_that_is_not_finished_is_removed(service: Service) -> None:
     async def use(provider: QdrantProvider) -> None:
         with pytest.raises(ProviderError):
             await provider.open_index(DB, create=True)
-        assert not service.store.collection_exists(f"corral-{collection_name(DB)}")
+        assert not service.store.collection_exists(f"corral-{stored_name(DB)}")
         service.broken.clear()
         await provider.open_index(DB, create=True)
         await provider.open_index(DB, create=True)  # idempotent
@@ -570,7 +571,7 @@ def test_orderings_by_any_number_of_keys_need_no_further_index(
 
 def collection_of(provider: QdrantProvider) -> str:
     """Return the name of the test's collection."""
-    return provider._server.config.collection_prefix + collection_name(DB)
+    return provider._server.config.collection_prefix + stored_name(DB)
 
 
 def test_the_servers_limits_are_kept(service: Service) -> None:

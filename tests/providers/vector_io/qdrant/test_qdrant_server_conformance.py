@@ -16,7 +16,8 @@ from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant import REMOTE_SPEC
 from corral.providers.vector_io.qdrant.config import QdrantConfig
-from corral.providers.vector_io.qdrant.server_provider import QdrantProvider, create
+from corral.providers.vector_io.qdrant.provider import QdrantProvider
+from corral.providers.vector_io.qdrant.provider import create_remote as create
 
 
 @pytest.mark.usefixtures("shared_server")

@@ -18,14 +18,11 @@ from corral.api.errors import ConfigError, NotFound, ProviderError, ProviderTime
 from corral.api.fusion import MAX_CANDIDATES, RRFRanker
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io.weaviate import collection, index, provider
+from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.weaviate import collection, index, keyword, provider
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
-from corral.providers.vector_io.weaviate.provider import (
-    WeaviateProvider,
-    collection_name,
-    create,
-)
+from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
 from ..orphan_checks import check_orphans
 from .stand_in import StandIn
@@ -110,7 +107,7 @@ def test_settings_that_cannot_work_are_refused(config: dict[str, Any]) -> None:
 def test_names_of_collections() -> None:
     """They depend on the id and the time of registration, and are names that Weaviate takes."""
     names = {
-        collection_name(vector_db(identifier=i, created_at=t), "Corral_")
+        stored_name(vector_db(identifier=i, created_at=t), "Corral_")
         for i in ("a", "A", "../x", "天气")
         for t in (1.0, 2.0)
     }
@@ -414,7 +411,7 @@ def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
     If this fails: both versions are lost, since the undoing removes the new chunks while the
     server deletes the old ones.
     """
-    for module in (collection, index):
+    for module in (collection, index, keyword):
         monkeypatch.setattr(module, "MOST_RESULTS", 10)
 
     async def steps(one: WeaviateIndex) -> None:
@@ -535,7 +532,7 @@ def test_documents_larger_than_an_answer_are_replaced_whole(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old chunks are listed and deleted in as many rounds as it takes."""
-    for module in (collection, index):
+    for module in (collection, index, keyword):
         monkeypatch.setattr(module, "MOST_RESULTS", 10)
     monkeypatch.setattr(collection, "WRITE_OBJECTS", 4)
     monkeypatch.setattr(collection, "READ_OBJECTS", 4)

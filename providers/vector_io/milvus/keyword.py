@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from corral.api.chunks import Chunk
@@ -21,10 +22,9 @@ from corral.providers.ranking.sparse import (
     sparse_chunk,
 )
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io.milvus.engine import MOST_ROWS
-from corral.providers.vector_io.milvus.rows import Entry, lexemes
-from corral.providers.vector_io.milvus.store import Store
-from corral.providers.vector_io.milvus.tally import Tally
+from corral.providers.vector_io.milvus.client import MOST_ROWS
+from corral.providers.vector_io.milvus.collection import Collection
+from corral.providers.vector_io.milvus.records import Entry, lexemes
 
 T = TypeVar("T")
 
@@ -36,17 +36,19 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        store: Its collection.
+        collection: Its rows.
         writing: Held by every write of this process, so that counting all rows meets none.
     """
 
-    def __init__(self, vector_db: VectorDB, store: Store, writing: threading.RLock) -> None:
+    def __init__(
+        self, vector_db: VectorDB, collection: Collection, writing: threading.RLock
+    ) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
-        self._store = store
-        self._threads = store.engine.threads
-        self._tally: Tally | None = None
-        self._others: dict[str, str] = {}  # other writers, as the tally knows them
+        self._collection = collection
+        self._threads = collection.connection.threads
+        self._memory: Counts | None = None
+        self._others: dict[str, str] = {}  # other writers, as the counts knows them
         self._known: dict[int, int] = {}  # chunks by term key, as counted by the server
         self._writing = writing
         self._counting = threading.RLock()
@@ -54,7 +56,7 @@ class Keywords:
     @property
     def in_memory(self) -> bool:
         """Whether it is counted here, not by the server, how many chunks hold each term."""
-        return self._store.is_lite
+        return self._collection.is_lite
 
     def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
         """Return what is stored of the words of new chunks."""
@@ -77,45 +79,45 @@ class Keywords:
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""
-        return self._read(Tally.statistics)
+        return self._read(Counts.statistics)
 
     def follow(self, *, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
         """Change the statistics as a write of this process has changed the rows."""
         with self._counting:
             self._known = {}
-            if self._tally is not None:
-                self._tally.change(gone=gone, come=come)
+            if self._memory is not None:
+                self._memory.change(gone=gone, come=come)
 
     def forget(self) -> None:
         """Count anew at the next opportunity: a write failed, and nobody knows how far it came."""
         with self._counting:
-            self._tally = None
+            self._memory = None
 
-    def _read(self, read: Callable[[Tally], T]) -> T:
-        """Read the tally, after counting anew where another client has written.
+    def _read(self, read: Callable[[Counts], T]) -> T:
+        """Read the counts, after counting anew where another client has written.
 
         Whoever needs both locks takes `_writing` first, as a write does that asks for statistics.
         """
-        with self._store.engine.alone():
+        with self._collection.connection.exclusive():
             others = self._other_writers()
             with self._counting:
-                if self._tally is not None and others == self._others:
-                    return read(self._tally)
+                if self._memory is not None and others == self._others:
+                    return read(self._memory)
             with self._writing, self._counting:
                 others = self._other_writers()  # before the rows: a later write shows next time
-                if self._tally is None or others != self._others:
-                    self._tally = Tally(self._store.entries(with_keys=self.in_memory))
+                if self._memory is None or others != self._others:
+                    self._memory = Counts(self._collection.entries(with_keys=self.in_memory))
                     self._others, self._known = others, {}
-                return read(self._tally)
+                return read(self._memory)
 
     def _other_writers(self) -> dict[str, str]:
-        return {} if self._store.engine.embedded else self._store.writers.others()
+        return {} if self._collection.connection.embedded else self._collection.writers.others()
 
     async def _counts(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
         """Return the statistics, and for each term key how many chunks hold it."""
         if self.in_memory:
             return await self._threads.run(
-                self._read, lambda tally: (tally.statistics(), tally.holding(keys))
+                self._read, lambda counts: (counts.statistics(), counts.holding(keys))
             )
         return await self._threads.run(self.statistics), await self._holding(keys)
 
@@ -132,8 +134,10 @@ class Keywords:
     def _count(self, keys: Sequence[int], known: dict[int, int]) -> None:
         """Count the chunks that hold each key; many at once, since most of many are unused."""
         if len(keys) == 1:
-            known[keys[0]] = self._store.count(f"array_contains(keys, {keys[0]})")
-        elif len(keys) > 4 and not self._store.count(f"array_contains_any(keys, {list(keys)})"):
+            known[keys[0]] = self._collection.count(f"array_contains(keys, {keys[0]})")
+        elif len(keys) > 4 and not self._collection.count(
+            f"array_contains_any(keys, {list(keys)})"
+        ):
             known.update(dict.fromkeys(keys, 0))
         else:
             half = len(keys) // 2
@@ -151,9 +155,9 @@ class Keywords:
             expression += f" and reference in {list(references)}"
         vector = dict(zip(*query_vector(weights), strict=True))
         output = ("pk", "chunk_id", "lexemes", "length")
-        hits = self._store.search("terms", vector, expression, min(limit, MOST_ROWS), output)
+        hits = self._collection.search("terms", vector, expression, min(limit, MOST_ROWS), output)
         long = [hit["entity"]["pk"] for hit in hits if not hit["entity"]["lexemes"]]
-        texts = self._store.payloads_of(long) if long else {}
+        texts = self._collection.payloads_of(long) if long else {}
         proposals = []
         for hit in hits:
             row = hit["entity"]
@@ -163,3 +167,52 @@ class Keywords:
                     Proposal(row["chunk_id"], hit["distance"], keys, frequencies, row["length"])
                 )
         return proposals
+
+
+class Counts:
+    """The numbers that BM25 needs, in memory. Not safe to use from two threads at once.
+
+    They are read from all rows once, follow this process's own writes, and are read anew when
+    another process has written. Nothing of them is stored, so nothing stored can be wrong.
+
+
+    Args:
+        entries: Every chunk stored; without keys where the terms are counted elsewhere.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._lengths: Counter[int] = Counter()
+        self._references: Counter[int] = Counter()
+        self._holding: Counter[int] = Counter()
+        for one in entries:
+            self._count(one, 1)
+
+    def change(self, *, gone: Iterable[Entry], come: Iterable[Entry]) -> None:
+        """Follow a write."""
+        for one in gone:
+            self._count(one, -1)
+        for one in come:
+            self._count(one, 1)
+
+    def statistics(self) -> Statistics:
+        """Return a copy of the counts."""
+        return Statistics(dict(self._lengths), dict(self._references))
+
+    def holding(self, keys: Iterable[int]) -> list[int]:
+        """Return for each key how many chunks hold it, if they are counted by key."""
+        return [self._holding[key] for key in keys]
+
+    def _count(self, one: Entry, by: int) -> None:
+        _add(self._lengths, one.length, by)
+        _add(self._references, one.reference, by)
+        if by > 0:
+            self._holding.update(one.keys)
+        else:
+            for key in one.keys:
+                _add(self._holding, key, by)
+
+
+def _add(counter: Counter[int], value: int, by: int) -> None:
+    counter[value] += by
+    if not counter[value]:
+        del counter[value]

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from qdrant_client import models
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.collection import Collection, Row
-from corral.providers.vector_io.qdrant.connection import Server
+from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.filters import all_but
-from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, Json
+from corral.providers.vector_io.qdrant.records import DENSE, SPARSE, FoundPoint, Json
+from corral.providers.vector_io.qdrant.server.client import Server
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class ServerReads(Collection):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the nearest dense vectors, best first."""
         config = self._server.config
         width = min(max(config.hnsw_ef, limit), self._limits.search_max_hnsw_ef or UNLIMITED)
@@ -73,7 +73,7 @@ class ServerReads(Collection):
             with_payload=list(fields),
             with_vectors=[DENSE],
         )
-        return [_row(point) for point in found.points]
+        return [_found(point) for point in found.points]
 
     async def matching(
         self,
@@ -81,7 +81,7 @@ class ServerReads(Collection):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the largest inner products, best first."""
         found = await self._call(
             self._client.query_points,
@@ -91,13 +91,15 @@ class ServerReads(Collection):
             query_filter=_filter(filter_),
             with_payload=list(fields),
         )
-        return [_row(point) for point in found.points]
+        return [_found(point) for point in found.points]
 
-    async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
+    async def fetch(
+        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+    ) -> list[FoundPoint]:
         """Return those of these points that exist."""
         vectors = [DENSE] if dense else False
         found = await self._retrieve(ids, list(fields), vectors)
-        return [_row(record) for record in found]
+        return [_found(record) for record in found]
 
     async def _retrieve(
         self, ids: Sequence[str], fields: list[str] | bool, vectors: list[str] | bool
@@ -118,7 +120,7 @@ class ServerReads(Collection):
         """How many points with their vectors are read at once."""
         return max(1, min(READ_POINTS, READ_NUMBERS // self._vector_db.embedding_dimension))
 
-    async def scroll(self, filter_: Json, limit: int) -> list[Row]:
+    async def scroll(self, filter_: Json, limit: int) -> list[FoundPoint]:
         """Return some points that pass, whole."""
         records, _ = await self._call(
             self._client.scroll,
@@ -127,7 +129,7 @@ class ServerReads(Collection):
             with_payload=True,
             with_vectors=[DENSE],
         )
-        return [_row(record) for record in records]
+        return [_found(record) for record in records]
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
         """Return the first chunk ids that follow one. Qdrant orders no texts: all are read."""
@@ -215,11 +217,11 @@ class ServerReads(Collection):
         )
 
 
-def _row(found: models.ScoredPoint | models.Record) -> Row:
+def _found(found: models.ScoredPoint | models.Record) -> FoundPoint:
     vectors: Any = found.vector
     score = found.score if isinstance(found, models.ScoredPoint) else 0.0
     dense = vectors[DENSE] if vectors and DENSE in vectors else []
-    return Row(str(found.id), found.payload or {}, score, dense)
+    return FoundPoint(str(found.id), found.payload or {}, score, dense)
 
 
 def _filter(data: Json | None) -> models.Filter | None:

@@ -15,8 +15,8 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.pool import Connection
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.records import Tables
 
 LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
     "title": ("title", "A"),

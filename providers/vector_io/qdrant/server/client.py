@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +21,7 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
+from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 
 T = TypeVar("T")
@@ -88,15 +88,8 @@ class Server:
             raise translated(error, self._provider_id, configures=configures) from error
 
     async def _send(self, request: Callable[[], Awaitable[T]]) -> T:
-        attempt = 0
-        while True:
-            try:
-                return await request()
-            except FAILURES as error:
-                if attempt == self.config.retries or not _unreachable(error):
-                    raise
-            await asyncio.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
-            attempt += 1
+        attempts = self.config.retries + 1
+        return await retried_async(request, _unreachable, attempts, _FIRST_PAUSE_SECONDS)
 
     async def _check_version(self) -> None:
         """Refuse a server that is too old; a proxy may keep its version to itself."""
@@ -199,7 +192,7 @@ def _status(error: Exception) -> Any:
     return error.code() if isinstance(error, RpcError) else None
 
 
-def _unreachable(error: Exception) -> bool:
+def _unreachable(error: BaseException) -> bool:
     """Say whether there was no connection, or it broke."""
     if isinstance(error, ResponseHandlingException):
         source = error.source

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -25,6 +24,8 @@ from weaviate.exceptions import (
 )
 
 from corral.api.errors import ConfigError, CorralError, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.vector_io._shared.clients import SharedAsyncClient
+from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 
 T = TypeVar("T")
@@ -34,7 +35,8 @@ OLDEST = (1, 33)
 """The first version of Weaviate whose filters know `Not`."""
 
 _GRACE_SECONDS = 0.5
-_PAUSES_SECONDS = (0.1, 0.2)
+_ATTEMPTS = 3
+_PAUSE_SECONDS = 0.1  # before the second; doubled before the third
 _RECONNECT_SECONDS = 0.5  # gRPC itself would wait up to two minutes for a server that is back
 
 _NOT_CONNECTED = (
@@ -66,54 +68,20 @@ logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
 class Connection:
     """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
 
-    It is opened by the first call, and closed when its last user is gone: under a call that would
-    cancel it, so the last call under way does it.
-
     Args:
         provider_id: For messages.
         config: The provider's settings.
+
+    Attributes:
+        client: The driver's client; its users say so. To close it under a call would cancel that.
+        collections: The names of the collections that are open, one for each index.
     """
 
     def __init__(self, provider_id: str, config: WeaviateConfig) -> None:
         self.provider_id = provider_id
         self.config = config
-        self._client: WeaviateAsyncClient | None = None
-        self._users: list[str] = []
-        self._calls = 0
-        self._idle = asyncio.Event()
-        self._closing = False
-        self._opening = asyncio.Lock()
-
-    @property
-    def users(self) -> list[str]:
-        """The names of the collections that are open."""
-        return sorted(set(self._users))
-
-    def enter(self, name: str) -> None:
-        """Count a user, by the name of its collection."""
-        self._users.append(name)
-        self._closing = False
-
-    async def leave(self, name: str) -> None:
-        """Count a user less; after the last one the client is closed."""
-        self._users.remove(name)
-        if not self._users:
-            self._closing = True
-            await self._hang_up()
-
-    async def close(self) -> None:
-        """Close the client once no call is under way; the next call opens it again."""
-        self._closing = True
-        while self._calls:
-            await self._idle.wait()
-        await self._hang_up()
-
-    async def _hang_up(self) -> None:
-        if self._calls or not self._closing:
-            return
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        self.collections: list[str] = []
+        self.client = SharedAsyncClient(provider_id, self._connect, WeaviateAsyncClient.close)
 
     async def call(self, work: Work[T]) -> T:
         """Do one request with the client, within the timeout, and translate its errors.
@@ -122,45 +90,39 @@ class Connection:
         time is over, over REST here, twice. Every request of this provider may be repeated.
 
         Args:
-            work: Makes one request; called anew for each trial.
+            work: Makes one request; called anew for each attempt.
         """
-        self._calls += 1
-        self._idle.clear()
-        try:
-            return await self._tried(work)
-        finally:
-            self._calls -= 1
-            await self._hang_up()
-            if not self._calls:
-                self._idle.set()
 
-    async def _tried(self, work: Work[T]) -> T:
+        async def attempt() -> T:
+            return await work(await self.client.connected())
+
         try:
-            # A single trial ends by the client's own, shorter timeout: when this one passes, trial
-            # after trial has failed to connect.
-            async with asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS):
-                for pause in _PAUSES_SECONDS:
-                    with suppress(*_NOT_CONNECTED):
-                        return await work(await self._connected())
-                    await asyncio.sleep(pause)
-                return await work(await self._connected())
+            # An attempt ends by the client's own, shorter timeout: when this one passes, one
+            # attempt after the other has failed to connect.
+            async with (
+                self.client.calling(),
+                asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS),
+            ):
+                return await retried_async(attempt, _not_connected, _ATTEMPTS, _PAUSE_SECONDS)
         except (TimeoutError, *_NOT_CONNECTED) as error:
             raise Unavailable(f"{self.provider_id}: Weaviate cannot be reached.") from error
         except (WeaviateBaseError, grpc.RpcError, httpx.HTTPError) as error:
             raise self._translated(error) from error
 
-    async def _connected(self) -> WeaviateAsyncClient:
-        async with self._opening:
-            if self._client is None:
-                client = self._new_client()
-                try:
-                    await client.connect()
-                    self._check_version((await client.get_meta())["version"])
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
+    async def call_once(self, work: Work[T]) -> T:
+        """Do one request as a user of its own, for when no index may be open."""
+        async with self.client.using():
+            return await self.call(work)
+
+    async def _connect(self) -> WeaviateAsyncClient:
+        client = self._new_client()
+        try:
+            await client.connect()
+            self._check_version((await client.get_meta())["version"])
+        except BaseException:
+            await client.close()
+            raise
+        return client
 
     def _new_client(self) -> WeaviateAsyncClient:
         config = self.config
@@ -219,6 +181,10 @@ async def waiting(client: WeaviateAsyncClient, name: str) -> int:
             return 0
         raise
     return sum(shard.vector_queue_length for node in nodes for shard in node.shards)
+
+
+def _not_connected(error: BaseException) -> bool:
+    return isinstance(error, _NOT_CONNECTED)
 
 
 def _status(error: BaseException) -> object:

@@ -1,51 +1,19 @@
-"""What the index asks of an engine: the few calls that Qdrant Edge and a Qdrant server share."""
+"""What the index asks of Qdrant: the calls that Qdrant Edge and a Qdrant server share."""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
-from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.points import Json, Point
+from corral.providers.vector_io.qdrant.records import FoundPoint, Json, Point
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A point that was read.
-
-    Attributes:
-        id: Its UUID.
-        payload: The fields asked for, as far as it has them.
-        score: As the engine computed it; 0 where nothing was searched.
-        dense: Its dense vector, where asked for.
-    """
-
-    id: str
-    payload: Json
-    score: float = 0.0
-    dense: list[float] = field(default_factory=list)
-
-
-def collection_name(vector_db: VectorDB) -> str:
-    """Return the name of a vector DB's folder or collection: 40 hex digits.
-
-    The id is hashed, so that any id is a usable name, none is a path, and different ids never
-    share one. The time of registration is hashed with it: an id that is registered anew gets a
-    new collection, and a process that still holds the old one cannot touch it.
-    """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
-    return hashlib.sha256(key).hexdigest()[:40]
-
-
-_SIGNED = re.compile(r"version_([0-9]+)")
+_VERSION = re.compile(r"version_([0-9]+)")
 _OF_A_KEY = re.compile(r"[nt]_[0-9a-f]{16}(_[0-9])?")
 
 
-def signature(version: int) -> str:
-    """Return the field whose index, of no values, says what version has written a collection.
+def version_index(version: int) -> str:
+    """Return the field whose index, of no values, tells which version wrote a collection.
 
     An index is the one thing that every release and both engines keep beside the points: a point
     would be found and counted.
@@ -53,9 +21,9 @@ def signature(version: int) -> str:
     return f"version_{version}"
 
 
-def signatures(fields: Iterable[str]) -> list[int]:
-    """Return the versions that have signed a collection with these indexes, ascending."""
-    return sorted(int(found[1]) for field in fields if (found := _SIGNED.fullmatch(field)))
+def versions(fields: Iterable[str]) -> list[int]:
+    """Return the versions that wrote a collection with these indexes, ascending."""
+    return sorted(int(found[1]) for field in fields if (found := _VERSION.fullmatch(field)))
 
 
 def obsolete(fields: Iterable[str]) -> list[str]:
@@ -73,7 +41,7 @@ class Collection(ABC):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the nearest dense vectors, with these, best first."""
 
     @abstractmethod
@@ -83,15 +51,17 @@ class Collection(ABC):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the largest inner products, above 0, best first."""
 
     @abstractmethod
-    async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
+    async def fetch(
+        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+    ) -> list[FoundPoint]:
         """Return those of these points that exist."""
 
     @abstractmethod
-    async def scroll(self, filter_: Json, limit: int) -> list[Row]:
+    async def scroll(self, filter_: Json, limit: int) -> list[FoundPoint]:
         """Return some points that pass, at most `limit`, whole and with their dense vectors."""
 
     @abstractmethod
@@ -126,11 +96,11 @@ class Collection(ABC):
 
     @abstractmethod
     async def version(self) -> int:
-        """Return the newest version that has signed the collection; 0 for none."""
+        """Return the newest version that wrote the collection; 0 for none."""
 
     @abstractmethod
-    async def sign(self, version: int) -> None:
-        """Bring the indexes up to date, and leave a version for `version`; idempotent."""
+    async def upgrade(self, version: int) -> None:
+        """Bring the indexes up to date, and record the version; idempotent."""
 
     @abstractmethod
     async def drop(self) -> None:

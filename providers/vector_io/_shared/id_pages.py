@@ -1,16 +1,16 @@
-"""Pages of chunk ids in order, which Milvus cannot give."""
+"""Pages of chunk ids in order, for engines that cannot give them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterable
 
-KEPT_IDS = 100_000
-"""Most ids kept for the pages to come, 10 MB or so; no page is larger (`chunk_ids`)."""
+MOST_IDS = 100_000
+"""Most ids held for the pages to come, 10 MB or so; no page is larger (`chunk_ids`)."""
 
 
 class Reading:
-    """The first `KEPT_IDS` ids after one, of those that it is given in any order.
+    """The first `MOST_IDS` ids after one, of those that it is given in any order.
 
     Args:
         after: Only ids that follow it count.
@@ -25,28 +25,28 @@ class Reading:
     def add(self, ids: Iterable[str]) -> None:
         """Take in some of the engine's ids."""
         self._ids += (one for one in ids if one > self._after)
-        if len(self._ids) > 2 * KEPT_IDS:
+        if len(self._ids) > 2 * MOST_IDS:
             self.first()
 
     def first(self) -> list[str]:
         """Return the first of them, in order."""
         self._ids.sort()
-        del self._ids[KEPT_IDS:]
+        del self._ids[MOST_IDS:]
         return self._ids
 
 
 class IdPages:
-    """Keeps what follows a page for the next one, so that not every page reads all ids.
+    """Holds what follows a page for the next one, so that not every page reads all ids.
 
-    To go through n chunks reads all of them n / `KEPT_IDS` times, however small the pages. Only who
-    goes on where the last page ended is served from what is kept, and only while nobody has
+    To go through n chunks reads all of them n / `MOST_IDS` times, however small the pages. Only who
+    goes on where the last page ended is served from what is held, and only while nobody has
     written: this process says so by `forget`, and other processes' writes show in `version`, any
     value that each of them changes. Safe to use from threads.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: list[str] = []
+        self._ahead: list[str] = []
         self._last: str | None = None  # of the page given last
         self._state: Hashable = None
         self._is_end = False
@@ -56,7 +56,7 @@ class IdPages:
         """Return the page that follows the one given last; None where all ids must be read."""
         with self._lock:
             is_next = after == self._last and self._state == (version, self._writes)
-            if not is_next or (len(self._kept) < limit and not self._is_end):
+            if not is_next or (len(self._ahead) < limit and not self._is_end):
                 return None
             return self._cut(limit)
 
@@ -65,20 +65,20 @@ class IdPages:
         return Reading(after, (version, self._writes))
 
     def page(self, reading: Reading, limit: int) -> list[str]:
-        """Return the first page of a reading that is done, and keep the rest."""
+        """Return the first page of a reading that is done, and hold the rest."""
         ids = reading.first()
         with self._lock:
-            self._kept, self._is_end = ids, len(ids) < KEPT_IDS
+            self._ahead, self._is_end = ids, len(ids) < MOST_IDS
             self._state = reading.state
             return self._cut(limit)
 
     def forget(self) -> None:
-        """Drop what is kept: this process has written."""
+        """Drop what is held: this process has written."""
         with self._lock:
             self._writes += 1
-            self._kept, self._last, self._state = [], None, None
+            self._ahead, self._last, self._state = [], None, None
 
     def _cut(self, limit: int) -> list[str]:
-        page, self._kept = self._kept[:limit], self._kept[limit:]
+        page, self._ahead = self._ahead[:limit], self._ahead[limit:]
         self._last = page[-1] if len(page) == limit else None
         return page

@@ -14,9 +14,16 @@ import qdrant_edge as qdrant
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant import engine
-from corral.providers.vector_io.qdrant.collection import Collection, Row, signatures
-from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, VERSION, Json, Point
+from corral.providers.vector_io.qdrant.client import Collection, versions
+from corral.providers.vector_io.qdrant.edge import client
+from corral.providers.vector_io.qdrant.records import (
+    DENSE,
+    SPARSE,
+    VERSION,
+    FoundPoint,
+    Json,
+    Point,
+)
 
 T = TypeVar("T")
 
@@ -77,9 +84,9 @@ class EdgeCollection(Collection):
                 hint="Delete the vector DB and register it anew.",
                 field="vector_db_id",
             )
-        with engine.errors(vector_db.provider_id):
-            shard = qdrant.EdgeShard.load(str(folder), engine.config(vector_db))
-            engine.finish(shard)
+        with client.errors(vector_db.provider_id):
+            shard = qdrant.EdgeShard.load(str(folder), client.config(vector_db))
+            client.finish(shard)
             shard.optimize()
             return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
 
@@ -94,10 +101,10 @@ class EdgeCollection(Collection):
             return cls.open(vector_db, folder, flush_each_write=flush_each_write)
         shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left half of it
         try:
-            with engine.errors(vector_db.provider_id):
+            with client.errors(vector_db.provider_id):
                 folder.mkdir(parents=True)
-                shard = qdrant.EdgeShard.create(str(folder), engine.config(vector_db))
-                engine.sign(shard, VERSION)
+                shard = qdrant.EdgeShard.create(str(folder), client.config(vector_db))
+                client.upgrade(shard, VERSION)
                 shard.flush()
                 (folder / _COMPLETE).touch()
                 return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
@@ -113,7 +120,7 @@ class EdgeCollection(Collection):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the nearest dense vectors, best first."""
         query = qdrant.Query.Nearest(list(embedding), using=DENSE)
         return await self._query(query, limit, filter_, fields, dense=True)
@@ -124,7 +131,7 @@ class EdgeCollection(Collection):
         limit: int,
         filter_: Json | None,
         fields: Sequence[str],
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         """Return the points with the largest inner products, best first."""
         query = qdrant.Query.Nearest(qdrant.SparseVector(*sparse), using=SPARSE)
         return await self._query(query, limit, filter_, fields, dense=False)
@@ -137,34 +144,36 @@ class EdgeCollection(Collection):
         fields: Sequence[str],
         *,
         dense: bool,
-    ) -> list[Row]:
+    ) -> list[FoundPoint]:
         request = qdrant.QueryRequest(
             limit=limit,
             query=query,
-            filter=engine.to_filter(filter_) if filter_ else None,
+            filter=client.to_filter(filter_) if filter_ else None,
             params=qdrant.SearchParams(exact=True),
             with_payload=qdrant.PayloadSelector.Include(list(fields)),
             with_vector=[DENSE] if dense else False,
         )
         return await self._step(
-            lambda shard: [engine.to_row(point) for point in shard.query(request)]
+            lambda shard: [client.to_found(point) for point in shard.query(request)]
         )
 
-    async def fetch(self, ids: Sequence[str], fields: Sequence[str], dense: bool) -> list[Row]:
+    async def fetch(
+        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+    ) -> list[FoundPoint]:
         """Return those of these points that exist."""
         selected = qdrant.PayloadSelector.Include(list(fields))
         vectors: Any = [DENSE] if dense else False
         return await self._step(
-            lambda shard: [engine.to_row(r) for r in shard.retrieve(list(ids), selected, vectors)]
+            lambda shard: [client.to_found(r) for r in shard.retrieve(list(ids), selected, vectors)]
         )
 
-    async def scroll(self, filter_: Json, limit: int) -> list[Row]:
+    async def scroll(self, filter_: Json, limit: int) -> list[FoundPoint]:
         """Return some points that pass, whole."""
         request = qdrant.ScrollRequest(
-            limit=limit, filter=engine.to_filter(filter_), with_payload=True, with_vector=[DENSE]
+            limit=limit, filter=client.to_filter(filter_), with_payload=True, with_vector=[DENSE]
         )
         return await self._step(
-            lambda shard: [engine.to_row(record) for record in shard.scroll(request)[0]]
+            lambda shard: [client.to_found(record) for record in shard.scroll(request)[0]]
         )
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
@@ -172,7 +181,7 @@ class EdgeCollection(Collection):
 
         def read(shard: qdrant.EdgeShard) -> list[str]:
             if self._sorted is None:
-                self._sorted = sorted(engine.chunk_ids(shard))
+                self._sorted = sorted(client.chunk_ids(shard))
             ids = self._sorted
             start = bisect_right(ids, after)
             return ids[start : start + limit]
@@ -185,11 +194,11 @@ class EdgeCollection(Collection):
 
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter."""
-        return await self._step(lambda shard: [engine.count(shard, one) for one in filters])
+        return await self._step(lambda shard: [client.count(shard, one) for one in filters])
 
     async def facet(self, name: str) -> Mapping[int, int]:
         """Return the number of points by value of a field."""
-        request = qdrant.FacetRequest(name, limit=engine.EVERYTHING, exact=False)
+        request = qdrant.FacetRequest(name, limit=client.EVERYTHING, exact=False)
         return await self._step(lambda shard: {int(h.value): h.count for h in shard.facet(request)})
 
     # --- writing -----------------------------------------------------------------------------
@@ -198,13 +207,13 @@ class EdgeCollection(Collection):
         """Write points, and drop the others that pass `stale`, in one transaction."""
 
         def write(shard: qdrant.EdgeShard) -> None:
-            kept = {point.id for point in points}
-            gone = sorted(set(engine.passing(shard, stale)) - kept) if stale else []
+            new = {point.id for point in points}
+            gone = sorted(set(client.passing(shard, stale)) - new) if stale else []
             if points:
-                written = [engine.to_point(point) for point in points]
+                written = [client.to_point(point) for point in points]
                 if gone:
-                    written.append(qdrant.Point(engine.JOURNAL, {}, {"delete": gone}))
-                    gone.append(engine.JOURNAL)
+                    written.append(qdrant.Point(client.JOURNAL, {}, {"delete": gone}))
+                    gone.append(client.JOURNAL)
                     self._unfinished = True
                 shard.update(qdrant.UpdateOperation.upsert_points(written))
             self._remove(gone)
@@ -217,14 +226,12 @@ class EdgeCollection(Collection):
         await self._writing_step(lambda _: self._remove(list(ids)), len(ids))
 
     async def version(self) -> int:
-        """Return the newest version that has signed the shard."""
-        return await self._step(
-            lambda shard: max(signatures(shard.info().payload_schema), default=0)
-        )
+        """Return the newest version that wrote the shard."""
+        return await self._step(lambda shard: max(versions(shard.info().payload_schema), default=0))
 
-    async def sign(self, version: int) -> None:
-        """Bring the indexes up to date, and leave a version."""
-        await self._step(lambda shard: engine.sign(shard, version))
+    async def upgrade(self, version: int) -> None:
+        """Bring the indexes up to date, and record the version."""
+        await self._step(lambda shard: client.upgrade(shard, version))
 
     async def drop(self) -> None:
         """Close the shard and delete its folder; steps that follow raise NotFound."""
@@ -240,7 +247,7 @@ class EdgeCollection(Collection):
             was_open, self._ended = self._ended is None, self._ended or meaning
             try:
                 if was_open:
-                    with engine.errors(self._provider_id):
+                    with client.errors(self._provider_id):
                         self._shard.close()
             except ProviderError:
                 if not dropping:  # what could not be flushed goes with the folder
@@ -253,7 +260,7 @@ class EdgeCollection(Collection):
 
     def _remove(self, ids: list[str]) -> None:
         if ids:
-            engine.delete(self._shard, ids)
+            client.delete(self._shard, ids)
             self._deleted += len(ids)
 
     # --- steps -------------------------------------------------------------------------------
@@ -269,7 +276,7 @@ class EdgeCollection(Collection):
             if self._unflushed >= self._flush_after:
                 shard.flush()
                 self._unflushed = 0
-            if self._deleted > VACUUM_AFTER and self._deleted > engine.count(shard, None):
+            if self._deleted > VACUUM_AFTER and self._deleted > client.count(shard, None):
                 shard.optimize()
                 self._deleted = 0
 
@@ -278,10 +285,10 @@ class EdgeCollection(Collection):
     def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
         with self._lock:
             self._check_open()
-            with engine.errors(self._provider_id):
+            with client.errors(self._provider_id):
                 if self._unfinished:
                     self._sorted = None
-                    engine.finish(self._shard)
+                    client.finish(self._shard)
                     self._unfinished = False
                 return work(self._shard)
 

@@ -19,8 +19,8 @@ from corral.api.chunks import Chunk
 from corral.providers.ranking.bm25 import K1, B
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
-from corral.providers.vector_io.pgvector.pool import Connection
-from corral.providers.vector_io.pgvector.tables import Tables
+from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.records import Tables
 
 UNIT = 2.0**32
 """Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend

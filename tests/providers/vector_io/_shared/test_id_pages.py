@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from corral.providers.vector_io.milvus import id_pages as module
-from corral.providers.vector_io.milvus.id_pages import IdPages
+from corral.providers.vector_io._shared import id_pages as module
+from corral.providers.vector_io._shared.id_pages import IdPages
 
 
 class Engine:
@@ -59,7 +59,7 @@ def test_a_walk_reads_once(limit: int) -> None:
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """More ids than are kept take a reading for each such number of them."""
-    monkeypatch.setattr(module, "KEPT_IDS", 300)
+    monkeypatch.setattr(module, "MOST_IDS", 300)
     engine = Engine(ids(1000))
     assert engine.walk(50) == sorted(engine.ids)
     assert engine.reads == 4

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,10 +17,12 @@ from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.undo import undone_on_failure
-from corral.providers.vector_io.milvus.engine import Engine
-from corral.providers.vector_io.milvus.filters import CHUNKS, digest, quoted
-from corral.providers.vector_io.milvus.rows import (
+from corral.providers.vector_io.milvus.client import Connection
+from corral.providers.vector_io.milvus.filters import CHUNKS, Kind, digest, quoted
+from corral.providers.vector_io.milvus.records import (
+    LAYOUT,
     Entry,
+    Layout,
     Row,
     RowMaker,
     decoded,
@@ -28,15 +31,12 @@ from corral.providers.vector_io.milvus.rows import (
     size_of,
 )
 from corral.providers.vector_io.milvus.schema import (
-    LAYOUT,
-    Kind,
-    Layout,
     VectorIndex,
+    Writers,
     fields,
     indexes,
     stored_dimension,
 )
-from corral.providers.vector_io.milvus.writers import Writers
 
 _BATCH = 500  # rows fetched at once where they may be of 64 KiB
 # Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
@@ -46,11 +46,11 @@ _ABOUT = "about"
 _DEAD = f"kind == {Kind.DEAD:d}"
 
 
-class Store:
+class Collection:
     """One collection. Blocking; safe to use from threads, but one write at a time is the caller's.
 
     Args:
-        engine: The connection.
+        connection: The connection.
         name: The collection's name.
         vector_db: The registration.
         layout: How rows are stored.
@@ -63,10 +63,15 @@ class Store:
     """
 
     def __init__(
-        self, engine: Engine, name: str, vector_db: VectorDB, layout: Layout, vectors: VectorIndex
+        self,
+        connection: Connection,
+        name: str,
+        vector_db: VectorDB,
+        layout: Layout,
+        vectors: VectorIndex,
     ) -> None:
-        self.engine, self.layout, self.vectors = engine, layout, vectors
-        self.is_lite = engine.embedded
+        self.connection, self.layout, self.vectors = connection, layout, vectors
+        self.is_lite = connection.embedded
         self.maker = RowMaker(layout, stored_dimension(vector_db))
         self._name = name
         self._vector_db = vector_db
@@ -76,7 +81,7 @@ class Store:
     # --- the collection ----------------------------------------------------------------------
 
     def exists(self) -> bool:
-        """Say whether the collection exists."""
+        """Return True if the collection exists."""
         return bool(self._call("has_collection"))
 
     def make(self) -> None:
@@ -90,7 +95,7 @@ class Store:
         for field in self._call("list_indexes"):
             missing.pop(field, None)
         if self.layout.arrays and missing:  # as they always are where none can be made
-            version = str(self.engine.call("get_server_version"))
+            version = str(self.connection.call("get_server_version"))
             self.is_lite = version.startswith("milvus_lite")
         if self.is_lite:
             missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
@@ -104,7 +109,7 @@ class Store:
 
     def tidy(self) -> None:
         """Remove what a killed process has marked and not yet deleted."""
-        self._bury([row["pk"] for row in self._scan(_DEAD, ("pk",))])
+        self._delete_dead([row["pk"] for row in self._scan(_DEAD, ("pk",))])
 
     def analyzer_version(self) -> int:
         """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
@@ -121,7 +126,7 @@ class Store:
             )
         return int(about.get("analyzer", ANALYZER_VERSION))
 
-    def sign(self) -> None:
+    def record_version(self) -> None:
         """Record how the rows are made."""
         about = json.dumps({"layout": LAYOUT, "analyzer": ANALYZER_VERSION})
         self._upsert([self.maker.blank(_ABOUT, Kind.ABOUT, about)])
@@ -136,18 +141,20 @@ class Store:
         if field == "embedding":
             efforts = self.vectors.efforts(limit, filtered=expression != CHUNKS)
         for effort in efforts:
-            hits = self.engine.search(self._name, field, vector, expression, limit, output, effort)
+            hits = self.connection.search(
+                self._name, field, vector, expression, limit, output, effort
+            )
             if len(hits) == limit:
                 break
         return hits
 
     def unreached(self, expression: str, found: int) -> bool:
-        """Say whether more rows pass than a search found, which a graph's walk may not reach."""
+        """Return True if more rows pass than a search found, which a graph's walk may not reach."""
         return self.vectors.kind == "HNSW" and self.count(expression) > found
 
     def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield the ids and embeddings of the chunks that pass, some at a time."""
-        rows = self.engine.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
+        rows = self.connection.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
         while some := list(islice(rows, _BATCH)):
             matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
             yield [row["chunk_id"] for row in some], matrix
@@ -157,7 +164,7 @@ class Store:
         return self._entries(self._scan(CHUNKS, _entry_fields(with_keys)), with_keys)
 
     def entries_of(
-        self, pks: Iterable[str], documents: Collection[str], *, with_keys: bool
+        self, pks: Iterable[str], documents: AbstractSet[str], *, with_keys: bool
     ) -> dict[str, Entry]:
         """Return the stored chunks of these primary keys and of these documents."""
         output = _entry_fields(with_keys)
@@ -184,7 +191,7 @@ class Store:
     def chunks_passing(self, expression: str) -> Iterator[Chunk]:
         """Yield the chunks that pass an expression."""
         output = ("pk", "chunk_id", "payload", "parts")
-        found = self.engine.scan(self._name, expression, output, _BATCH)
+        found = self.connection.scan(self._name, expression, output, _BATCH)
         while rows := list(islice(found, _BATCH)):
             yield from self._decoded(rows)
 
@@ -236,7 +243,7 @@ class Store:
             marked = marked or [self.maker.blank(pk, Kind.DEAD) for pk in gone]
             marked.append(self.writers.announcement())
         requests = list(self._requests(marked))
-        if len(requests) > 1 and self.engine.embedded:
+        if len(requests) > 1 and self.connection.embedded:
             raise InvalidRequest(
                 f"The call holds more than {self.layout.request_bytes // 2**20} MiB.",
                 hint="Send fewer chunks in a call.",
@@ -246,7 +253,7 @@ class Store:
             self._upsert_all(requests, [row["pk"] for row in marked])
         elif requests:
             self._upsert(requests[0])
-        self._bury(gone)
+        self._delete_dead(gone)
         self._flush(marked)
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
@@ -272,9 +279,9 @@ class Store:
         if request:
             yield request
 
-    def _bury(self, pks: Sequence[str]) -> None:
+    def _delete_dead(self, pks: Sequence[str]) -> None:
         """Delete rows that are to go; not one that another client has since written anew."""
-        if self.engine.embedded:
+        if self.connection.embedded:
             self._delete(pks)
             return
         for some in _runs(pks, 10 * _BATCH):
@@ -298,10 +305,10 @@ class Store:
     # --- requests ----------------------------------------------------------------------------
 
     def _call(self, method: str, **options: Any) -> Any:
-        return self.engine.call(method, self._name, **options)
+        return self.connection.call(method, self._name, **options)
 
     def _scan(self, expression: str, output: Sequence[str]) -> Iterator[Any]:
-        return self.engine.scan(self._name, expression, output)
+        return self.connection.scan(self._name, expression, output)
 
     def _get(self, pks: Sequence[str], output: Sequence[str]) -> list[Any]:
         found: list[Any] = []

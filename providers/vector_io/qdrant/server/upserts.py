@@ -15,7 +15,7 @@ from typing import Any
 from qdrant_client import AsyncQdrantClient, grpc, models
 from qdrant_client.conversions.conversion import RestToGrpc
 
-from corral.providers.vector_io.qdrant.points import DENSE, SPARSE, Point
+from corral.providers.vector_io.qdrant.records import DENSE, SPARSE, Point
 
 BATCH_POINTS = 1_000
 BATCH_BYTES = 16 * 2**20

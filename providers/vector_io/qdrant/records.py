@@ -1,12 +1,12 @@
-"""What a Qdrant point holds of a chunk, for both providers.
+"""What a Qdrant point holds of a chunk, in this process and on a server.
 
 A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
-`dense` and `bm25` (sparse.py). Its payload:
+`dense` and `bm25` (ranking/sparse.py). Its payload:
 
     chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
                      the chunk as it came: JSON text, because an engine's own numbers and nulls
                      are not Python's
-    embedding        base64 of float32, only where `dense` is not what was sent (see `dense_row`)
+    embedding        base64 of float32, only where `dense` is not what was sent (see `searched`)
     attributes       tokens: one for each metadata value that a filter can compare, one for the
                      document, one for the version of the layout and the analyzer
     order            the numbers and strings of the metadata as integers below 2^53, for orderings
@@ -29,29 +29,34 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import struct
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.chunks import Chunk
 from corral.api.filters import Scalar, elements
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.sparse import SparseChunk
 from corral.providers.ranking.text import ANALYZER_VERSION
+from corral.providers.vector_io._shared.records import (
+    chunk_fields,
+    direction,
+    pack_embedding,
+    record_id,
+    stores_direction,
+    unpack_embedding,
+)
+from corral.providers.vector_io._shared.tokens import canonical, sortable
 
 DENSE = "dense"
 SPARSE = "bm25"
 INTEGER_INDEXES = ("terms", "length", "reference")
 KEYWORD_INDEX = "attributes"
 ORDER_INDEX = "order"
-CHUNK_FIELDS = ("chunk_id", "content", "metadata", "chunk_metadata")
 
 LAYOUT = 2
 """Raise it with every change of what a point holds or of how it is indexed."""
@@ -66,7 +71,6 @@ points; 24 hold an ISO 8601 time stamp."""
 LEVEL_BYTES = 4
 _LEVEL_BITS = 8 * LEVEL_BYTES
 _PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bits
-_SIGN = 1 << 63
 
 _NAMESPACE = uuid.UUID("6f1ff4a8-5a8e-5f0c-9d0b-0b7f2f4f9c11")
 
@@ -83,21 +87,37 @@ class Point:
     payload: Json
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPoint:
+    """A point as it was read.
+
+    Attributes:
+        id: Its UUID.
+        payload: The fields asked for, as far as it has them.
+        score: As the engine computed it; 0 where nothing was searched.
+        dense: Its dense vector; empty where it was not asked for.
+    """
+
+    id: str
+    payload: Json
+    score: float = 0.0
+    dense: list[float] = field(default_factory=list)
+
+    @property
+    def embedding(self) -> list[float]:
+        """The embedding as it was added."""
+        stored = self.payload.get("embedding")
+        return unpack_embedding(stored) if stored else self.dense
+
+
 def point_id(chunk_id: str) -> str:
     """Return the UUID of a chunk's point."""
-    return str(uuid.uuid5(_NAMESPACE, chunk_id))
+    return record_id(_NAMESPACE, chunk_id)
 
 
-def dense_row(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what is stored or searched as `dense` for an embedding: itself, or its direction.
-
-    Only under cosine without `normalize` the two differ: the engine then compares directions by
-    inner product, and the embedding itself is kept in the payload.
-    """
-    if vector_db.normalize or vector_db.metric is not Metric.COSINE:
-        return embedding
-    exact = embedding.astype(np.float64)
-    return (exact / np.linalg.norm(exact)).astype(np.float32)
+def searched(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return what is stored or searched as `dense` for an embedding: itself, or its direction."""
+    return direction(embedding) if stores_direction(vector_db) else embedding
 
 
 def make_point(
@@ -116,11 +136,9 @@ def make_point(
         sparse: Its terms.
         version: The analyzer's version that found them.
     """
-    dense = dense_row(vector_db, embedding)
+    dense = searched(vector_db, embedding)
     payload: Json = {
-        "chunk_id": chunk.chunk_id,
-        "content": chunk.content,
-        "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
+        **chunk_fields(chunk),
         "terms": sparse.keys,
         "words": pack_words(sparse.keys, sparse.frequencies),
         "length": sparse.length,
@@ -128,36 +146,9 @@ def make_point(
         "attributes": [*_tokens(chunk), version_token(version)],
         "order": _orderings(chunk.metadata),
     }
-    if chunk.chunk_metadata:
-        payload["chunk_metadata"] = chunk.chunk_metadata.model_dump_json(exclude_none=True)
     if dense is not embedding:
-        payload["embedding"] = base64.b64encode(embedding.astype("<f4").tobytes()).decode("ascii")
+        payload["embedding"] = pack_embedding(embedding)
     return Point(point_id(chunk.chunk_id), dense, sparse.vector(), payload)
-
-
-def read_chunk(payload: Json, dense: list[float] | None) -> Chunk:
-    """Return the chunk of a payload with `CHUNK_FIELDS`.
-
-    Args:
-        payload: Of the point; with `embedding` where there is one and `dense` is given.
-        dense: The point's dense vector, where the chunk's embedding is wanted.
-    """
-    recorded = payload.get("chunk_metadata")
-    return Chunk.model_construct(
-        chunk_id=payload["chunk_id"],
-        content=payload["content"],
-        metadata=json.loads(payload["metadata"]),
-        chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
-        embedding=None if dense is None else read_embedding(payload, dense),
-    )
-
-
-def read_embedding(payload: Json, dense: list[float]) -> list[float]:
-    """Return the embedding as it was added."""
-    if "embedding" not in payload:
-        return dense
-    stored = np.frombuffer(base64.b64decode(payload["embedding"]), dtype="<f4")
-    return [float(number) for number in stored]
 
 
 def pack_words(keys: Sequence[int], frequencies: Sequence[float]) -> str:
@@ -178,12 +169,8 @@ def unpack_words(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 
 def value_token(key: str, value: Scalar) -> str:
     """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
-    if isinstance(value, bool):
-        return _token("b", key, str(value))
-    if isinstance(value, str):
-        return _token("s", key, value)
-    whole = isinstance(value, int) or value.is_integer()
-    return _token("n", key, str(int(value)) if whole else repr(value))
+    kind, text = canonical(value)
+    return _token(kind, key, text)
 
 
 def document_token(document_id: str) -> str:
@@ -198,7 +185,7 @@ def version_token(version: int) -> str:
 
 def levels(key: str, value: str | float) -> list[int]:
     """Return the integers that are stored for a value, so that it can be ordered."""
-    kind, code = _code(value)
+    kind, code = sortable(value, TEXT_BYTES)
     return [_level(kind, key, code, start) for start in range(0, len(code), LEVEL_BYTES)]
 
 
@@ -210,13 +197,6 @@ def last_of_level(level: int) -> int:
 def first_of_level(level: int) -> int:
     """Return the smallest integer that a value of the same beginning can have."""
     return level & -(1 << _LEVEL_BITS)
-
-
-def is_exact(value: str | float) -> bool:
-    """Return True if no other value has the same levels."""
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass")) < TEXT_BYTES
-    return abs(float(value)) < 2.0**53  # above it integers share doubles
 
 
 def _tokens(chunk: Chunk) -> Iterator[str]:
@@ -239,19 +219,6 @@ def _orderings(metadata: Mapping[str, Any]) -> list[int]:
         for level in levels(key, element)
     }
     return sorted(found)
-
-
-def _code(value: str | float) -> tuple[str, bytes]:
-    """Return a kind, and bytes in the order of the values of that kind.
-
-    A string that is not cut ends with a NUL, which none holds: so "a" comes before "ab".
-    """
-    if isinstance(value, str):
-        data = value.encode("utf-8", "surrogatepass")[:TEXT_BYTES]
-        return "t", data + b"\0" if len(data) < TEXT_BYTES else data
-    # Doubles are ordered as their bits are, once those of negative numbers are turned around.
-    [bits] = struct.unpack(">Q", struct.pack(">d", float(value) + 0.0))  # -0.0 becomes 0.0
-    return "o", (bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN).to_bytes(8, "big")
 
 
 def _level(kind: str, key: str, code: bytes, start: int) -> int:

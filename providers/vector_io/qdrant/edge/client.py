@@ -11,13 +11,14 @@ import qdrant_edge as qdrant
 from corral.api.errors import ProviderError, Unavailable
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.collection import Row, obsolete, signature, signatures
-from corral.providers.vector_io.qdrant.points import (
+from corral.providers.vector_io.qdrant.client import obsolete, version_index, versions
+from corral.providers.vector_io.qdrant.records import (
     DENSE,
     INTEGER_INDEXES,
     KEYWORD_INDEX,
     ORDER_INDEX,
     SPARSE,
+    FoundPoint,
     Json,
     Point,
 )
@@ -78,12 +79,12 @@ def to_point(point: Point) -> qdrant.Point:
     return qdrant.Point(point.id, vectors, point.payload)
 
 
-def to_row(found: qdrant.ScoredPoint | qdrant.Record) -> Row:
-    """Return what the engine gave as a row."""
+def to_found(found: qdrant.ScoredPoint | qdrant.Record) -> FoundPoint:
+    """Return what the engine gave."""
     vectors: Any = found.vector
     dense = vectors[DENSE] if vectors and DENSE in vectors else []
     score = found.score if isinstance(found, qdrant.ScoredPoint) else 0.0
-    return Row(str(found.id), found.payload or {}, score, dense)
+    return FoundPoint(str(found.id), found.payload or {}, score, dense)
 
 
 def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
@@ -97,19 +98,19 @@ def finish(shard: qdrant.EdgeShard) -> None:
         delete(shard, [*(record.payload or {})["delete"], JOURNAL])
 
 
-def sign(shard: qdrant.EdgeShard, version: int) -> None:
-    """Bring the indexes up to date, and leave a version in place of earlier ones."""
+def upgrade(shard: qdrant.EdgeShard, version: int) -> None:
+    """Bring the indexes up to date, and record the version in place of earlier ones."""
     schemas: dict[str, Any] = {
         **{n: qdrant.IntegerIndexParams(lookup=True, range=False) for n in INTEGER_INDEXES},
         KEYWORD_INDEX: qdrant.KeywordIndexParams(),
         ORDER_INDEX: qdrant.FloatIndexParams(),
-        signature(version): qdrant.BoolIndexParams(),
+        version_index(version): qdrant.BoolIndexParams(),
     }
     there = shard.info().payload_schema
     for name, schema in schemas.items():
         if name not in there:
             shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
-    earlier = [signature(one) for one in signatures(there) if one != version]
+    earlier = [version_index(one) for one in versions(there) if one != version]
     for name in [*obsolete(there), *earlier]:
         shard.update(qdrant.UpdateOperation.delete_field_index(name))
 

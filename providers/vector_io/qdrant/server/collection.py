@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from qdrant_client import models
 
-from corral.api.errors import CorralError, ProviderError
+from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant import upserts
-from corral.providers.vector_io.qdrant.collection import obsolete, signature, signatures
-from corral.providers.vector_io.qdrant.connection import Server
-from corral.providers.vector_io.qdrant.points import (
+from corral.providers.vector_io._shared.undo import undone_on_failure_async
+from corral.providers.vector_io.qdrant.client import obsolete, version_index, versions
+from corral.providers.vector_io.qdrant.records import (
     DENSE,
     INTEGER_INDEXES,
     KEYWORD_INDEX,
@@ -24,8 +23,10 @@ from corral.providers.vector_io.qdrant.points import (
     Json,
     Point,
 )
-from corral.providers.vector_io.qdrant.reads import UNLIMITED, ServerReads
-from corral.providers.vector_io.qdrant.upserts import Batch, structs
+from corral.providers.vector_io.qdrant.server import upserts
+from corral.providers.vector_io.qdrant.server.client import Server
+from corral.providers.vector_io.qdrant.server.reads import UNLIMITED, ServerReads
+from corral.providers.vector_io.qdrant.server.upserts import Batch, structs
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class ServerCollection(ServerReads):
         self._writing = asyncio.Lock()
 
     async def make(self) -> bool:
-        """Make the collection where it is absent; return whether it was made."""
+        """Make the collection if it is absent; return True if it was made."""
         if await self._call(self._client.collection_exists):
             return False
         by_distance = self._vector_db.metric is Metric.L2 and not self._vector_db.normalize
@@ -68,11 +69,11 @@ class ServerCollection(ServerReads):
         return True
 
     async def version(self) -> int:
-        """Return the newest version that has signed the collection."""
-        return max(signatures((await self._info()).payload_schema), default=0)
+        """Return the newest version that wrote the collection."""
+        return max(versions((await self._info()).payload_schema), default=0)
 
-    async def sign(self, version: int) -> None:
-        """Bring the indexes up to date, and leave a version in place of earlier ones."""
+    async def upgrade(self, version: int) -> None:
+        """Bring the indexes up to date, and record the version in place of earlier ones."""
         there = (await self._info()).payload_schema
         await self._drop_indexes(obsolete(there))
         for name, schema in _indexes(version).items():
@@ -80,7 +81,7 @@ class ServerCollection(ServerReads):
                 await self._configure(
                     self._client.create_payload_index, field_name=name, field_schema=schema
                 )
-        await self._drop_indexes(signature(one) for one in signatures(there) if one != version)
+        await self._drop_indexes(version_index(one) for one in versions(there) if one != version)
 
     async def _drop_indexes(self, names: Iterable[str]) -> None:
         for name in names:
@@ -100,15 +101,11 @@ class ServerCollection(ServerReads):
         ids = [point.id for point in points]
         async with self._writing:
             gone = sorted(set(await self._passing(stale)) - set(ids)) if stale else []
-            several = len(batches) > 1  # requests: one alone needs no undoing
-            before = await self._retrieve(ids, True, True) if several else []
-            try:
+            if len(batches) > 1:
+                await self._upsert_all(batches, ids)
+            else:  # one request needs no undoing
                 for batch in batches:
                     await self._upsert(batch)
-            except CorralError:
-                if several:
-                    await self._undo(ids, before)
-                raise
             await self._delete(gone)
 
     async def delete(self, ids: Sequence[str]) -> None:
@@ -141,17 +138,18 @@ class ServerCollection(ServerReads):
             selected = models.PointIdsList(points=list(ids))
             await self._call(self._client.delete, points_selector=selected)
 
-    async def _undo(self, ids: Sequence[str], before: Sequence[models.Record]) -> None:
-        """Bring back the points that were there before; a server that is gone keeps what it has."""
-        old = {str(record.id) for record in before}
+    async def _upsert_all(self, batches: Sequence[Batch], ids: Sequence[str]) -> None:
+        """Send several requests; if one fails, bring back the points that were there before."""
+        before = await self._retrieve(ids, True, True)
         records = (
             models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload)
             for one in before
         )
-        with suppress(CorralError):
-            for batch in await self._batches(records):
+        put_back = [partial(self._upsert, batch) for batch in await self._batches(records)]
+        added = sorted(set(ids) - {str(record.id) for record in before})
+        async with undone_on_failure_async(put_back, partial(self._delete, added)):
+            for batch in batches:
                 await self._upsert(batch)
-            await self._delete(sorted(set(ids) - old))
 
     async def _configure(self, method: Callable[..., Awaitable[T]], **arguments: Any) -> T:
         """Send a request without data, so that an error may show the server's own words."""
@@ -173,7 +171,7 @@ def _indexes(version: int) -> dict[str, Any]:
         **dict.fromkeys(INTEGER_INDEXES, integers),
         KEYWORD_INDEX: models.PayloadSchemaType.KEYWORD,
         ORDER_INDEX: models.FloatIndexParams(type=models.FloatIndexType.FLOAT, enable_hnsw=False),
-        signature(version): models.PayloadSchemaType.BOOL,
+        version_index(version): models.PayloadSchemaType.BOOL,
     }
 
 

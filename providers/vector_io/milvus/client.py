@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from pymilvus import MilvusClient, MilvusException
 
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.vector_io._shared.clients import SharedClient
 from corral.providers.vector_io._shared.threads import Threads
 
 MOST_ROWS = 16_384
@@ -35,7 +35,7 @@ for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "mil
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
-class Engine:
+class Connection:
     """One connection to Milvus, shared by the indexes of a provider. Safe to use from threads.
 
     It is opened by the first call, and closed when its last user is gone: so an embedded Milvus
@@ -51,6 +51,7 @@ class Engine:
 
     Attributes:
         threads: Where its calls run.
+        client: The driver's client; its users say so.
     """
 
     def __init__(
@@ -64,84 +65,36 @@ class Engine:
     ) -> None:
         self.provider_id = provider_id
         self.embedded = embedded
-        self._connect, self._disconnect = connect, disconnect
         self._timeout = timeout_seconds
         self.threads = Threads(provider_id, None if embedded else timeout_seconds)
-        self._client: MilvusClient | None = None
-        self._users = self._calls = 0
-        self._lock = threading.RLock()
 
-    @contextmanager
-    def using(self) -> Iterator[None]:
-        """Be a user for the time of a context."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()
+        def close(client: MilvusClient) -> None:
+            client.close()
+            disconnect()
 
-    def enter(self) -> None:
-        """Count a user."""
-        with self._lock:
-            self._users += 1
+        self.client = SharedClient(provider_id, connect, close)
 
-    def leave(self) -> None:
-        """Count a user less; after the last one, and its calls, the connection is closed."""
-        with self._lock:
-            self._users -= 1
-            self._close_if_idle()
-
-    @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        """Keep the connection for the time of a call: it is not closed under it.
-
-        Raises:
-            Unavailable: There is no user any more; a late call must not open it again.
-        """
-        with self._lock:
-            if not self._users:
-                raise Unavailable(f"{self.provider_id}: the vector DB is closed.")
-            self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
-                self._close_if_idle()
-
-    def _close_if_idle(self) -> None:
-        if not self._users and not self._calls:
-            self.close()
-
-    def close(self) -> None:
-        """Close the connection; the next call opens it again."""
-        with self._lock:
-            if self._client is not None:
-                self._client.close()
-                self._client = None
-                self._disconnect()
-
-    def alone(self) -> AbstractContextManager[Any]:
+    def exclusive(self) -> AbstractContextManager[Any]:
         """Return a context in which no other thread uses an embedded Milvus.
 
         Milvus Lite is Python under the interpreter's lock, so nothing is lost; and a search during
         its flush would miss the rows that are on their way to disk.
         """
-        return self._lock if self.embedded else nullcontext()
+        return self.client.lock if self.embedded else nullcontext()
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the client with the timeout, and translate its errors.
 
         A collection that the server has not loaded, since it was started anew, is loaded.
         """
-        with self._at_work(), self.alone(), self._errors():
-            function = getattr(self._connected(), method)
+        with self.client.calling(), self.exclusive(), self._errors():
+            function = getattr(self.client.connected(), method)
             try:
                 return function(*arguments, timeout=self._timeout, **options)
             except MilvusException as error:
                 if error.code != _COLLECTION_NOT_LOADED:
                     raise
-                self._connected().load_collection(arguments[0], timeout=self._timeout)
+                self.client.connected().load_collection(arguments[0], timeout=self._timeout)
                 return function(*arguments, timeout=self._timeout, **options)
 
     def scan(
@@ -149,11 +102,11 @@ class Engine:
     ) -> Iterator[Any]:
         """Yield every row that passes, fetched so many at a time."""
         options = {"filter": expression, "output_fields": list(fields), "batch_size": step}
-        with self._at_work():
+        with self.client.calling():
             iterator = self.call("query_iterator", collection, **options)
             try:
                 while True:
-                    with self.alone(), self._errors():
+                    with self.exclusive(), self._errors():
                         rows = iterator.next()
                     if not rows:
                         return
@@ -177,12 +130,6 @@ class Engine:
             search_params={"params": parameters},
         )
         return list(found[0])
-
-    def _connected(self) -> MilvusClient:
-        with self._lock:
-            if self._client is None:
-                self._client = self._connect()
-            return self._client
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -1,0 +1,195 @@
+"""Clients that the indexes of a provider share: opened when needed, closed when nobody needs them.
+
+A client has *users*, who say when they come and go, and *calls* under way. The first call opens it.
+After its last user has left, its last call closes it: never under a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Generic, TypeVar
+
+from corral.api.errors import Unavailable
+
+C = TypeVar("C")
+
+
+class _Counts:
+    """How many users a client has, and how many calls are under way."""
+
+    def __init__(self, provider_id: str) -> None:
+        self._provider_id = provider_id
+        self.users = self.calls = 0
+
+    def begin(self) -> None:
+        """Count a call.
+
+        Raises:
+            Unavailable: All users have left; a late call must not open the client again.
+        """
+        if not self.users:
+            raise Unavailable(f"{self._provider_id}: the vector DB is closed.")
+        self.calls += 1
+
+    @property
+    def idle(self) -> bool:
+        """True if nobody needs the client."""
+        return not self.users and not self.calls
+
+
+class SharedClient(Generic[C]):
+    """A client whose calls block. Safe to use from threads.
+
+    Args:
+        provider_id: For the error.
+        connect: Returns a client, open.
+        disconnect: Closes it.
+
+    Attributes:
+        lock: Held while the client is opened or closed.
+    """
+
+    def __init__(
+        self, provider_id: str, connect: Callable[[], C], disconnect: Callable[[C], object]
+    ) -> None:
+        self._connect, self._disconnect = connect, disconnect
+        self._counts = _Counts(provider_id)
+        self._client: C | None = None
+        self.lock = threading.RLock()
+
+    def enter(self) -> None:
+        """Count a user."""
+        with self.lock:
+            self._counts.users += 1
+
+    def leave(self) -> None:
+        """Count a user less."""
+        with self.lock:
+            self._counts.users -= 1
+            self._close_if_idle()
+
+    @contextmanager
+    def using(self) -> Iterator[None]:
+        """Be a user for the time of a context."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Keep the client for the time of a call.
+
+        Raises:
+            Unavailable: All users have left.
+        """
+        with self.lock:
+            self._counts.begin()
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._counts.calls -= 1
+                self._close_if_idle()
+
+    def connected(self) -> C:
+        """Return the client, opened if it is not; within `calling`."""
+        with self.lock:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def close(self) -> None:
+        """Close the client now; the next call opens it again."""
+        with self.lock:
+            client, self._client = self._client, None
+            if client is not None:
+                self._disconnect(client)
+
+    def _close_if_idle(self) -> None:
+        if self._counts.idle:
+            self.close()
+
+
+class SharedAsyncClient(Generic[C]):
+    """A client whose calls are awaited; `SharedClient` for tasks.
+
+    Args:
+        provider_id: For the error.
+        connect: Returns a client, open.
+        disconnect: Closes it.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        connect: Callable[[], Awaitable[C]],
+        disconnect: Callable[[C], Awaitable[object]],
+    ) -> None:
+        self._connect, self._disconnect = connect, disconnect
+        self._counts = _Counts(provider_id)
+        self._client: C | None = None
+        self._closing = False
+        self._opening = asyncio.Lock()
+        self._no_call = asyncio.Event()
+
+    def enter(self) -> None:
+        """Count a user."""
+        self._counts.users += 1
+        self._closing = False
+
+    async def leave(self) -> None:
+        """Count a user less."""
+        self._counts.users -= 1
+        self._closing = not self._counts.users
+        await self._close_if_due()
+
+    @asynccontextmanager
+    async def using(self) -> AsyncIterator[None]:
+        """Be a user for the time of a context."""
+        self.enter()
+        try:
+            yield
+        finally:
+            await self.leave()
+
+    @asynccontextmanager
+    async def calling(self) -> AsyncIterator[None]:
+        """Keep the client for the time of a call.
+
+        Raises:
+            Unavailable: All users have left.
+        """
+        self._counts.begin()
+        self._no_call.clear()
+        try:
+            yield
+        finally:
+            self._counts.calls -= 1
+            await self._close_if_due()
+            if not self._counts.calls:
+                self._no_call.set()
+
+    async def connected(self) -> C:
+        """Return the client, opened if it is not; within `calling`."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._connect()
+            return self._client
+
+    async def close(self) -> None:
+        """Close the client once no call is under way; the next call opens it again."""
+        self._closing = True
+        while self._counts.calls:
+            await self._no_call.wait()
+        await self._close_if_due()
+
+    async def _close_if_due(self) -> None:
+        if self._closing and not self._counts.calls:
+            client, self._client = self._client, None
+            if client is not None:
+                await self._disconnect(client)

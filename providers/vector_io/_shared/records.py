@@ -1,0 +1,77 @@
+"""What engines store of a chunk in the same form: its fields as text, its id, its embedding."""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+
+CHUNK_FIELDS = ("chunk_id", "content", "metadata", "chunk_metadata")
+"""The fields of `chunk_fields`, which `read_chunk` needs."""
+
+
+def chunk_fields(chunk: Chunk) -> dict[str, str]:
+    """Return a chunk as texts. Objects are JSON: an engine's numbers and nulls are not Python's.
+
+    `chunk_metadata` is left out where the chunk has none.
+    """
+    fields = {
+        "chunk_id": chunk.chunk_id,
+        "content": chunk.content,
+        "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
+    }
+    if chunk.chunk_metadata:
+        fields["chunk_metadata"] = chunk.chunk_metadata.model_dump_json(exclude_none=True)
+    return fields
+
+
+def read_chunk(fields: Mapping[str, Any], embedding: list[float] | None = None) -> Chunk:
+    """Return the chunk of `chunk_fields`; an absent or empty chunk_metadata means none."""
+    recorded = fields.get("chunk_metadata")
+    return Chunk.model_construct(
+        chunk_id=fields["chunk_id"],
+        content=fields["content"],
+        metadata=json.loads(fields["metadata"]),
+        chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
+        embedding=embedding,
+    )
+
+
+def record_id(namespace: uuid.UUID, chunk_id: str) -> str:
+    """Return the UUID of a chunk, for engines that take no other ids."""
+    return str(uuid.uuid5(namespace, chunk_id))
+
+
+def stores_direction(vector_db: VectorDB) -> bool:
+    """Return True if the engine searches directions, and embeddings are stored beside them.
+
+    Under cosine without `normalize`, engines compare directions, and may bring what they store to
+    length 1.
+    """
+    return vector_db.metric is Metric.COSINE and not vector_db.normalize
+
+
+def direction(embedding: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return an embedding at length 1."""
+    exact = embedding.astype(np.float64)
+    unit: NDArray[np.float32] = (exact / np.linalg.norm(exact)).astype(np.float32)
+    return unit
+
+
+def pack_embedding(embedding: NDArray[np.float32]) -> str:
+    """Return an embedding as base64 of little-endian float32."""
+    return base64.b64encode(embedding.astype("<f4").tobytes()).decode("ascii")
+
+
+def unpack_embedding(text: str) -> list[float]:
+    """Return the embedding of `pack_embedding`."""
+    return [float(number) for number in np.frombuffer(base64.b64decode(text), dtype="<f4")]

@@ -1,0 +1,352 @@
+"""The connections of one provider: pooled, configured alike and guarded; their errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from corral.api.errors import (
+    ConfigError,
+    CorralError,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+)
+from corral.providers.vector_io._shared.clients import SharedAsyncClient
+from corral.providers.vector_io._shared.retries import retried_async
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+
+CANCEL_SECONDS = 1.0
+"""How long a server that was silent for too long is asked to cancel; psycopg would take 10."""
+
+OLDEST_EXTENSION = (0, 8)
+"""The pgvector that brought iterative scans, without which a filtered search finds too little."""
+
+ATTEMPTS = 4
+"""How often work is tried whose connection broke."""
+FIRST_PAUSE_SECONDS = 0.05
+"""Before the second attempt; doubled before each further one."""
+
+GUARD_SECONDS = 2.0
+"""How much longer than its own timeout a statement is waited for, in case the server is frozen."""
+
+T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+
+
+class NoConnection(Exception):
+    """None was to be had in time: all are in use, or the server does not answer."""
+
+
+class Connection(psycopg.AsyncConnection[Row]):
+    """A connection on which no wait is endless, even when the server says nothing any more."""
+
+    guard_seconds: float | None = None
+
+    async def wait(self, *args: Any, **options: Any) -> Any:
+        """Wait for the server, as psycopg does, for so many seconds at most.
+
+        Raises:
+            TimeoutError: It did not answer.
+        """
+        seconds = self.guard_seconds
+        most = None if seconds is None else seconds + CANCEL_SECONDS
+        async with asyncio.timeout(most), asyncio.timeout(seconds):
+            return await super().wait(*args, **options)
+
+    async def take_time(self) -> None:
+        """Let the statements of this transaction take as long as they need."""
+        await self.execute("SET LOCAL statement_timeout = 0")
+        self.guard_seconds = None
+
+
+class Pool:
+    """Lends connections, the one used last first, and makes them as they are needed.
+
+    A refused connection is an error now, not after a timeout. Nothing runs in the background:
+    nothing is left over when an event loop ends, and a server that is back serves the next request.
+    Belongs to one event loop.
+
+    Args:
+        connect: Makes a connection.
+        size: Most connections at a time; further requests wait for their turn.
+        timeout_seconds: How long a request waits for its turn and for a connection, in all.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[Connection]], size: int, timeout_seconds: float
+    ) -> None:
+        self._connect = connect
+        self._timeout_seconds = timeout_seconds
+        self._turns = asyncio.Semaphore(size)
+        self._free: list[Connection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection, which must be given back idle to be lent again.
+
+        Raises:
+            NoConnection: The time is over.
+            psycopg.OperationalError: The server refuses.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._turns.acquire()
+                try:
+                    connection = self._free.pop() if self._free else await self._connect()
+                except BaseException:
+                    self._turns.release()
+                    raise
+        except TimeoutError:
+            raise NoConnection from None
+        try:
+            yield connection
+        finally:
+            self._turns.release()
+            if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
+                self._free.append(connection)
+            else:
+                await connection.close()
+
+    async def clear(self) -> None:
+        """Close the connections that nobody uses."""
+        free, self._free = self._free, []
+        for connection in free:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close all connections, those in use when they are given back."""
+        self._closed = True
+        await self.clear()
+
+
+Pools: TypeAlias = dict[asyncio.AbstractEventLoop, Pool]
+
+
+class Database:
+    """Runs work on connections to one database.
+
+    Each event loop has a pool of its own. All are closed with the last index, so that a provider
+    without indexes holds no connection.
+
+    Args:
+        provider_id: For error messages.
+        config: The provider's settings.
+
+    Attributes:
+        client: The pools; their users say so.
+    """
+
+    def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
+        self.provider_id = provider_id
+        self.config = config
+        self.client: SharedAsyncClient[Pools] = SharedAsyncClient(
+            provider_id, _no_pools, _close_pools
+        )
+
+    async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run work on a connection in autocommit mode, again when the connection broke.
+
+        Work may run more than once and must come to the same end: each unit here is one statement
+        or one transaction that overwrites.
+
+        Raises:
+            CorralError: As `translated` says.
+        """
+        async with self.client.calling():
+            pool = await self._pool()
+
+            async def attempt() -> T:
+                try:
+                    async with pool.connection() as connection:
+                        seconds = self.config.statement_timeout_seconds
+                        connection.guard_seconds = seconds + GUARD_SECONDS
+                        return await work(connection)
+                except (psycopg.Error, NoConnection, TimeoutError) as error:
+                    if _broken(error):
+                        await pool.clear()  # the other idle connections are broken, too
+                    raise
+
+            try:
+                return await retried_async(attempt, _broken, ATTEMPTS, FIRST_PAUSE_SECONDS)
+            except (psycopg.Error, NoConnection, TimeoutError) as error:
+                raise translated(error, self.provider_id) from error
+
+    async def _pool(self) -> Pool:
+        pools = await self.client.connected()
+        loop = asyncio.get_running_loop()
+        if loop not in pools:
+            await _close_pools(pools, [one for one in pools if one.is_closed()])
+            seconds = self.config.connect_timeout_seconds
+            pools[loop] = Pool(self._connect, self.config.max_connections, seconds)
+        return pools[loop]
+
+    async def _connect(self) -> Connection:
+        connection = await Connection.connect(
+            conninfo(self.config), autocommit=True, prepare_threshold=None
+        )
+        try:
+            await self._configure(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def _configure(self, connection: Connection) -> None:
+        """Prepare a new connection; `check_database` reports it if the extension is missing.
+
+        Plans are made for the values at hand, since a term or a filter may hold for one row or all;
+        JIT compilation costs more than such statements take.
+        """
+        cursor = await connection.execute(
+            "SELECT quote_ident(nspname) FROM pg_extension"
+            " JOIN pg_namespace n ON n.oid = extnamespace WHERE extname = 'vector'"
+        )
+        found = await cursor.fetchone()
+        if found is None:
+            return
+        settings = {
+            "search_path": f"{found[0]}, pg_catalog",
+            "statement_timeout": f"{self.config.statement_timeout_seconds * 1000:.0f}ms",
+            "plan_cache_mode": "force_custom_plan",
+            "jit": "off",
+            "hnsw.iterative_scan": "relaxed_order",
+            "hnsw.ef_search": str(self.config.hnsw_ef_search),
+            "hnsw.max_scan_tuples": str(self.config.hnsw_max_scan_tuples),
+        }
+        await connection.execute(
+            "SELECT set_config(name, value, false)"
+            " FROM unnest(%s::text[], %s::text[]) s(name, value)",
+            (list(settings), list(settings.values())),
+        )
+        await register_vector_async(connection)
+
+
+async def _no_pools() -> Pools:
+    return {}
+
+
+async def _close_pools(
+    pools: Pools, loops: Sequence[asyncio.AbstractEventLoop] | None = None
+) -> None:
+    """Close the pools of some event loops, by default of all."""
+    for pool in [pools.pop(loop) for loop in loops or list(pools)]:
+        await pool.close()
+
+
+def conninfo(config: PgvectorConfig) -> str:
+    """Return the connection string of the settings; what a dsn says itself is left as it is."""
+    given: dict[str, Any] = {
+        "host": config.host,
+        "port": config.port,
+        "dbname": config.database,
+        "user": config.user,
+        "password": config.password.get_secret_value() if config.password else None,
+        "sslmode": config.ssl_mode,
+        "sslrootcert": str(config.ssl_root_certificate) if config.ssl_root_certificate else None,
+    }
+    if config.dsn is not None:
+        given = dict(conninfo_to_dict(config.dsn.get_secret_value()))
+    defaults = {
+        "connect_timeout": max(2, round(config.connect_timeout_seconds)),  # libpq's least is 2
+        "application_name": "corral",
+        # A connection that a firewall forgot is noticed within a minute.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
+    return make_conninfo("", **{**defaults, **given, "client_encoding": "UTF8"})
+
+
+def _broken(error: BaseException) -> bool:
+    """Return True if the connection broke, or the server undid the work and asks to try again."""
+    if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
+        return True
+    ended = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
+    return isinstance(error, ended) or (
+        isinstance(error, psycopg.OperationalError) and error.sqlstate is None
+    )
+
+
+def translated(error: BaseException, provider_id: str) -> CorralError:
+    """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
+    for kinds, made, message, hint in _TRANSLATIONS:
+        if isinstance(error, kinds):
+            return made(f"{provider_id}: {message}.", hint=hint)
+    if _broken(error):
+        return Unavailable(
+            f"{provider_id}: PostgreSQL cannot be reached.",
+            hint="Is it running, and are address, credentials and ssl_mode right?",
+        )
+    state = getattr(error, "sqlstate", None) or "no code"
+    return ProviderError(f"{provider_id}: PostgreSQL failed ({type(error).__name__}, {state}).")
+
+
+_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[CorralError], str, str], ...] = (
+    (
+        (errors.UndefinedTable,),
+        NotFound,
+        "the tables of this vector DB are gone from PostgreSQL",
+        "Delete the vector DB and register it anew.",
+    ),
+    (
+        (errors.QueryCanceled, errors.LockNotAvailable, TimeoutError),
+        ProviderTimeout,
+        "PostgreSQL did not answer in time",
+        "Try again, or raise statement_timeout_seconds.",
+    ),
+    (
+        (NoConnection, errors.TooManyConnections),
+        Unavailable,
+        "no connection to PostgreSQL in time",
+        "Is it running, and are max_connections enough, there and in the settings?",
+    ),
+    (
+        (errors.InsufficientPrivilege,),
+        ConfigError,
+        "the role may not do this in PostgreSQL",
+        "The provider's README lists the rights that it needs.",
+    ),
+    ((errors.DiskFull,), ProviderError, "PostgreSQL's disk is full", "Make room."),
+)
+"""Which errors of the driver become which of ours, first match first."""
+
+
+async def check_database(connection: Connection) -> None:
+    """Check what the tables need of the database.
+
+    Raises:
+        ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint is the
+            command that mends it.
+    """
+    cursor = await connection.execute(
+        "SELECT current_setting('server_encoding'), current_database(),"
+        " (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
+    )
+    encoding, database, version = await cursor.fetchone() or ("", "", None)
+    if encoding != "UTF8":
+        raise ConfigError(
+            f"The database {database} has the encoding {encoding}.",
+            hint="Make one with: CREATE DATABASE corral ENCODING 'UTF8' TEMPLATE template0;",
+        )
+    if version is None:
+        await connection.close()  # prepared without the extension: no use to the pool
+        raise ConfigError(
+            f"The extension vector is missing in the database {database}.",
+            hint="As a superuser or the owner of that database, run: CREATE EXTENSION vector;",
+        )
+    if tuple(map(int, version.split(".")[:2])) < OLDEST_EXTENSION:
+        raise ConfigError(
+            f"The extension vector has version {version}; 0.8 is the oldest that serves.",
+            hint="Install a newer pgvector, then run: ALTER EXTENSION vector UPDATE;",
+        )

@@ -1,0 +1,1 @@
+"""A collection in Qdrant Edge, in this process."""

@@ -1,0 +1,128 @@
+"""Keyword search in one collection: Qdrant proposes chunks, and the definition ranks them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.hits import Candidate
+from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.fields import chunk_terms
+from corral.providers.ranking.sparse import (
+    Proposal,
+    SparseChunk,
+    SparseQuery,
+    Statistics,
+    best_matches,
+    query_vector,
+    reference_of,
+    sparse_chunk,
+)
+from corral.providers.ranking.text import analyzer
+from corral.providers.vector_io.qdrant import filters as native
+from corral.providers.vector_io.qdrant.client import Collection
+from corral.providers.vector_io.qdrant.records import FoundPoint, unpack_words
+
+RECOUNT_AFTER = 0.25
+"""Share of the chunks that a process adds before it counts anew for its next write."""
+
+MOST_COUNTS = 256
+"""Query terms that are counted one by one; of more, blocks that no chunk holds are skipped."""
+
+BLOCK = 64
+"""Terms counted together to see if any chunk holds one."""
+
+
+class Keywords:
+    """The words of one vector DB.
+
+    Args:
+        vector_db: The registration; its language and field weights decide the terms.
+        collection: Its collection.
+    """
+
+    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+        self._weights = vector_db.field_weights
+        self._analyzer = analyzer(vector_db.language)
+        self._collection = collection
+        self._counted: Statistics | None = None  # the latest, and what was added since
+        self._added_chunks = self._added_terms = 0
+
+    async def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
+        """Return what is stored of the words of new chunks."""
+        terms = await asyncio.to_thread(
+            lambda: [chunk_terms(chunk, self._weights, self._analyzer) for chunk in chunks]
+        )
+        reference = await self._reference([one.length for one in terms])
+        return [sparse_chunk(one, reference) for one in terms]
+
+    async def search(self, query_string: str, k: int, filters: Filter | None) -> list[Candidate]:
+        """Return the k best chunks that pass, best first."""
+        query = SparseQuery(query_string, self._analyzer)
+        if not query.terms:
+            return []
+        statistics, numbers = await asyncio.gather(
+            self._statistics(), self._frequencies(query.keys)
+        )
+        narrowed = None if filters is None else native.translate(filters)
+        weights = query.weights(numbers, statistics.count)
+        vector = query_vector(weights)
+        fields = ["chunk_id", "words", "length", *native.needed(filters)]
+
+        async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
+            band = None if references is None else native.of_references(list(references))
+            within = native.all_of(narrowed, band)
+            found = await self._collection.matching(vector, limit, within, fields)
+            return [_proposal(point, filters) for point in found]
+
+        return await best_matches(query, weights, statistics, k, fetch)
+
+    async def _reference(self, lengths: Sequence[int]) -> int:
+        """Return the reference of chunks of these lengths that are about to be added.
+
+        Any gives right answers and one near the truth quick ones, so the engine counts only now
+        and then: this process knows what it added itself.
+        """
+        known = self._counted
+        if known is None or self._added_chunks > RECOUNT_AFTER * known.count:
+            known = await self._statistics()
+        self._added_chunks += len(lengths)
+        self._added_terms += sum(lengths)
+        terms = known.average * known.count + self._added_terms
+        return reference_of(terms / (known.count + self._added_chunks))
+
+    async def _statistics(self) -> Statistics:
+        """Have the engine count, so that deletions, restarts and other processes are in it."""
+        lengths, references = await asyncio.gather(
+            self._collection.facet("length"), self._collection.facet("reference")
+        )
+        self._counted = found = Statistics(lengths, references)
+        self._added_chunks = self._added_terms = 0
+        return found
+
+    async def _frequencies(self, keys: Sequence[int]) -> list[int]:
+        """Return how many chunks hold each term. Of very many most are unused: these go first."""
+        used: Sequence[int] = keys
+        if len(keys) > MOST_COUNTS:
+            blocks = [keys[start : start + BLOCK] for start in range(0, len(keys), BLOCK)]
+            holding = await self._collection.counts([native.holding(*block) for block in blocks])
+            pairs = zip(blocks, holding, strict=True)
+            used = [key for block, number in pairs if number for key in block]
+        counts = await self._collection.counts([native.holding(key) for key in used])
+        found = dict(zip(used, counts, strict=True))
+        return [found.get(key, 0) for key in keys]
+
+
+def _proposal(point: FoundPoint, filters: Filter | None) -> Proposal:
+    payload = point.payload
+    keys, frequencies = unpack_words(payload["words"])
+    return Proposal(
+        payload["chunk_id"],
+        point.score,
+        keys,
+        frequencies,
+        payload["length"],
+        native.passes(filters, payload),
+    )

@@ -1,0 +1,1 @@
+"""A collection on a Qdrant server."""
