@@ -263,17 +263,10 @@ def _only_keys(data: Mapping[str, Any], known: tuple[str, ...], path: str) -> No
             raise _bad(f"{path}.{key}", "unknown key", f"Known here: {', '.join(known)}.")
 
 
-_JSON_NAMES = {
-    dict: "an object", list: "an array", str: "a string",
-    bool: "a boolean", int: "a number", float: "a number",
-}  # fmt: skip
-
-
 def _name(value: Any) -> str:
     """Return what a value is, in JSON's words."""
-    if value is None:
-        return "nothing"
-    return _JSON_NAMES.get(type(value), type(value).__name__)
+    name = type(value).__name__
+    return {"NoneType": "nothing", "list": "an array", "dict": "an object"}.get(name, name)
 
 
 def _bad(path: str, found: str, hint: str) -> _Malformed:
