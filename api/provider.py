@@ -48,11 +48,11 @@ class Capabilities:
         metrics: The metrics that it can search with `normalize: false`.
         filter_operators: The filter types that it applies before the top k.
         max_dimension: Largest embedding; 0 for none.
-        exact: Whether vector search finds the true nearest chunks, always.
-        persistent: Whether chunks outlive the process.
-        concurrent_processes: Whether several processes may use one vector DB at once.
-        transactional: Whether a killed process can leave no half-written call.
-        fuzzy: Whether keyword search can also find words spelled nearly like the query's.
+        exact: True if vector search always finds the true nearest chunks.
+        persistent: True if chunks outlive the process.
+        concurrent_processes: True if several processes may use one vector DB at once.
+        transactional: True if a killed process leaves no half-written call.
+        fuzzy: True if keyword search can also find words spelled nearly like the query's.
     """
 
     vector: Support = "no"
@@ -129,7 +129,7 @@ class ProviderSpec:
 
 
 class ProviderConfig(BaseModel):
-    """Base of provider configs: unknown keys are refused, units stand in the names."""
+    """Base of provider configs: unknown keys are refused, names hold units."""
 
     # No input in errors: it may be a secret.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -137,7 +137,7 @@ class ProviderConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a provider can serve now; `message` says why not, or what lags, without secrets."""
+    """The state of a provider; `message` says why not, or what lags, without secrets."""
 
     status: Literal["OK", "Error"]
     message: str = ""
@@ -151,7 +151,7 @@ class Provider(ABC):
 
     @abstractmethod
     async def health(self) -> Health:
-        """Say whether the provider can serve now. Never raises."""
+        """Return OK if the provider can serve now, else why not. Never raises."""
 
     async def close(self) -> None:  # noqa: B027 - many providers hold nothing
         """Release what the provider holds."""

@@ -5,7 +5,7 @@
 Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", section
 3.4 (Foundations and Trends in Information Retrieval 3(4), 2009), with the idf of Lucene's
 `BM25Similarity`, whose added 1 keeps the logarithm above zero for terms in more than half of the
-documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; it is kept
+documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; it stays
 here, as in the paper and in SQLite's `bm25()`, since the score of a hit depends on it.
 
 The sum splits into a part of the document and a part of the query. An engine that knows no BM25

@@ -51,12 +51,12 @@ def exact_scores(
     Returns:
         float64, shape (n,). Cost: O(n dimension), 25 ms for 20,000 x 384 on one 2 GHz core.
     """
-    asked = query.astype(np.float64)
+    wanted = query.astype(np.float64)
     scores = np.empty(len(matrix), dtype=np.float64)
-    step = max(1, _BLOCK_BYTES // (8 * len(asked)))
+    step = max(1, _BLOCK_BYTES // (8 * len(wanted)))
     for start in range(0, len(matrix), step):
         wide = matrix[start : start + step].astype(np.float64)
-        scores[start : start + step] = _block_scores(wide, asked, metric)
+        scores[start : start + step] = _block_scores(wide, wanted, metric)
     return scores
 
 
@@ -101,12 +101,12 @@ def rounding_slack(
 
 
 def _block_scores(
-    wide: NDArray[np.float64], asked: NDArray[np.float64], metric: Metric
+    wide: NDArray[np.float64], wanted: NDArray[np.float64], metric: Metric
 ) -> NDArray[np.float64]:
     if metric is Metric.L2:
-        distances: NDArray[np.float64] = -np.sqrt(((wide - asked) ** 2).sum(axis=1))
+        distances: NDArray[np.float64] = -np.sqrt(((wide - wanted) ** 2).sum(axis=1))
         return distances
-    products: NDArray[np.float64] = (wide * asked).sum(axis=1)
+    products: NDArray[np.float64] = (wide * wanted).sum(axis=1)
     if metric is Metric.COSINE:
-        products /= np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((asked * asked).sum())
+        products /= np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
     return products

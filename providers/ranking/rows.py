@@ -15,7 +15,7 @@ class RowSet:
 
     Attributes:
         rows: Ascending, distinct, int64, shape (n,).
-        negated: Whether the set is the complement of `rows`.
+        negated: True for the complement of `rows`.
     """
 
     rows: NDArray[np.int64]
@@ -28,15 +28,15 @@ class RowSet:
         if self.negated and other.negated:
             return RowSet(np.union1d(self.rows, other.rows), negated=True)
         if self.negated or other.negated:
-            kept, dropped = (other, self) if self.negated else (self, other)
-            return RowSet(np.setdiff1d(kept.rows, dropped.rows, assume_unique=True))
+            included, excluded = (other, self) if self.negated else (self, other)
+            return RowSet(np.setdiff1d(included.rows, excluded.rows, assume_unique=True))
         return RowSet(np.intersect1d(self.rows, other.rows, assume_unique=True))
 
     def __or__(self, other: RowSet) -> RowSet:
         return ~(~self & ~other)  # De Morgan
 
     def mask(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Say for each of some rows, shape (n,), whether it is in the set."""
+        """Return a mask of the rows, shape (n,), that are in the set."""
         if not len(self.rows):
             return np.full(len(rows), self.negated)
         place = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)

@@ -1,7 +1,7 @@
-"""Which terms of a vocabulary a misspelled one may stand for, for fuzzy keyword search.
+"""Terms of a vocabulary that a misspelled term may mean, for fuzzy keyword search.
 
-Every index that offers it uses these rules and ranks alike: the similar terms of a query term count
-as one term, as common as the chunks that hold any of them, and in a chunk worth its best one's BM25
+Every index that offers it ranks by these rules: the similar terms of a query term count as one
+term, as common as the chunks that hold any of them, and in a chunk worth its best one's BM25
 weight times similarity. A chunk that holds the term as it is spelled scores no less than by BM25.
 (Lucene's `FuzzyQuery` is a relative: its terms blend their frequencies and are boosted by their
 similarity.)
@@ -34,15 +34,15 @@ CUT = 0.65
 """Least similarity. It lets one edit pass in words of 4 and 5 letters, two from 6, three from 9."""
 
 MIN_LENGTH = 4
-"""Shortest term, in letters, that similar ones are looked for: below, half of the words are one
-edit apart."""
+"""Shortest term, in letters, that has similar ones: below it, half of the words are one edit
+apart."""
 
 MAX_SIMILAR = 5
 """Most terms that a query term stands for, itself included. With 3, 10 and 50 the table above is
 worse by up to 0.01."""
 
 MAX_TERMS = 32
-"""Query terms for which similar ones are looked for; the rest of a longer query is found as it is
+"""Query terms that similar ones are searched for; the rest of a longer query is found as it is
 spelled. Each costs a pass over the vocabulary."""
 
 _BATCH = 8192
@@ -51,7 +51,7 @@ _WORD = re.compile(f"[^\\d{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 
 
 def is_word(term: str) -> bool:
-    """Say whether a term belongs into a vocabulary of words that others can be misspelled for.
+    """Return True for a term that belongs in a vocabulary of words that can be misspelled.
 
     Numbers and codes are not: an edit makes another one of them. Nor are pairs of characters of
     scripts without spaces, where a typo is another character.
@@ -62,11 +62,11 @@ def is_word(term: str) -> bool:
 class Vocabulary:
     """Words of an index, in which similar ones are found. Safe to use from many threads.
 
-    It is only added to: words that are gone from the index are for the caller to pass over.
+    It only grows: the caller passes over words that the index has no longer.
 
     For each word there is a signature, the set of its letters as bits (the code point modulo 64).
-    An insertion or deletion changes at most one bit, a substitution two, a swap none; so of most
-    words it is known without comparing them that they are too far away (Boytsov: "Indexing methods
+    An insertion or deletion changes at most one bit, a substitution two, a swap none; so most
+    words are ruled out without comparing them (Boytsov: "Indexing methods
     for approximate dictionary searching", ACM JEA 16, 2011, on signature hashing).
     """
 
@@ -74,7 +74,7 @@ class Vocabulary:
         self._lock = threading.Lock()
         self._seen: set[str] = set()
         self._words: list[str] = []
-        self._table = _signed([])
+        self._table = _signatures([])
 
     def add(self, terms: Iterable[str]) -> None:
         """Add terms; those that are there, and those that are no words, are ignored."""
@@ -83,7 +83,7 @@ class Vocabulary:
             words = [term for term in unseen if is_word(term)]
             self._seen.update(unseen)
             self._words += words
-            parts = [_signed(words[n : n + _BATCH]) for n in range(0, len(words), _BATCH)]
+            parts = [_signatures(words[n : n + _BATCH]) for n in range(0, len(words), _BATCH)]
             if parts:
                 self._table = np.concatenate([self._table, *parts])
 
@@ -107,7 +107,7 @@ class Vocabulary:
         return {term: self._similar(term, self._table) for term in asked[:MAX_TERMS]}
 
     def _similar(self, term: str, table: NDArray[np.void]) -> list[tuple[str, float]]:
-        own = _signed([term])[0]
+        own = _signatures([term])[0]
         edits = np.floor((1 - CUT) * np.maximum(_LENGTHS, own["length"]) + 1e-9)
         most = (2 * edits - np.abs(_LENGTHS - own["length"])).astype(np.int16)
         differing = np.bitwise_count(table["letters"] ^ own["letters"])
@@ -120,7 +120,7 @@ class Vocabulary:
         return sorted((p for p in found if p[0] != term), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _signed(words: Sequence[str]) -> NDArray[np.void]:
+def _signatures(words: Sequence[str]) -> NDArray[np.void]:
     """Return the set of letters, as bits, and the length of each word."""
     table = np.zeros(len(words), dtype=[("letters", np.uint64), ("length", np.int16)])
     if words:

@@ -3,7 +3,7 @@
     BM25(q, d) = sum over the terms of q of  idf(t) * term_weight(f, len, avg)        (see bm25.py)
 
 The engine stores the term weights of a chunk as a sparse vector and is asked with the idf of the
-query's terms. Two things stand between its scores and the definition, and are mended here:
+query's terms. Two things separate its scores from the definition, and are corrected here:
 
 * *The average length moves* with every write, the stored weights do not. So each chunk records the
   average that its weights were computed with (`reference`, on a fixed grid), and the engine only
@@ -18,7 +18,7 @@ query's terms. Two things stand between its scores and the definition, and are m
   probability of 6e-5 among a million; then a search for one finds the other.
 
 Statistics are counted by the engine when they are needed (how many chunks have each length, how
-many hold a term), never kept beside it, so deletions, restarts and other writers cannot bend them.
+many hold a term), never stored beside it: deletions, restarts and other writers cannot bend them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def dimension_of(key: int) -> int:
 
 
 def reference_of(average: float) -> int:
-    """Return the step of the grid that is nearest to an average length; 0 where there is none."""
+    """Return the step of the grid that is nearest to an average length; 0 without one."""
     return round(math.log(average) / math.log(REFERENCE_STEP)) if average > 0 else 0
 
 
@@ -79,7 +79,7 @@ def reference_average(reference: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SparseChunk:
-    """What an engine stores of one chunk for keyword search.
+    """The stored form of one chunk for keyword search.
 
     Attributes:
         keys: Keys of its terms, ascending, distinct.
@@ -162,7 +162,7 @@ class Proposal:
         score: The inner product as the engine computed it.
         keys, frequencies, length: As stored, see `SparseChunk`; lists, or arrays of int64 and
             float64, which are quicker.
-        passes: Whether it may be in the answer; for filters that an engine can only narrow down.
+        passes: False if it cannot be in the answer; for filters that an engine only narrows down.
     """
 
     chunk_id: str

@@ -14,10 +14,10 @@ class ChunkFileConfig(ProviderConfig):
 
     folder: Path | None = Field(
         default=None,
-        description="Where the files are; a folder named by provider_id in the data folder.",
+        description="Folder of the files; by default one named by provider_id in the data folder.",
     )
     keyword_memory_mib: float = Field(
-        default=64, ge=0, description="Postings of common words kept in memory, per vector DB."
+        default=64, ge=0, description="Memory for cached postings of common words, per vector DB."
     )
     busy_timeout_seconds: float = Field(
         default=10, gt=0, le=600, description="How long a write waits for another process's write."

@@ -28,7 +28,7 @@ class StaleRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One state of the memory copy; later states leave its arrays alone.
+    """One state of the memory copy; later states do not change its arrays.
 
     Attributes:
         rows: Row numbers, ascending, int64, shape (n,).
@@ -133,7 +133,7 @@ class MemoryCopy:
     Args:
         dimension: Numbers in an embedding.
         unit: Pass True to scale the embeddings to length 1.
-        after_row: The row above which the copy begins, for engines that hold the others elsewhere.
+        after_row: The row above which the copy begins, for engines that hold the rest elsewhere.
     """
 
     def __init__(self, dimension: int, *, unit: bool, after_row: int = 0) -> None:
@@ -219,7 +219,7 @@ class MemoryCopy:
             self._compact()
 
     def _compact(self) -> None:
-        kept = np.flatnonzero(self._alive[: self._used])
+        alive = np.flatnonzero(self._alive[: self._used])
         for name in ("_rows", "_matrix", "_norms", "_alive"):
-            setattr(self, name, getattr(self, name)[kept])
-        self._used, self._dead = len(kept), 0
+            setattr(self, name, getattr(self, name)[alive])
+        self._used, self._dead = len(alive), 0

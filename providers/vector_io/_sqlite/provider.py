@@ -1,4 +1,4 @@
-"""What providers with chunk files have in common: one file a vector DB, in one folder."""
+"""The provider of chunk files: one file per vector DB, in one folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 
 
 class ChunkFileProvider(VectorIOProvider):
-    """Makes and opens the files of vector DBs in one folder.
+    """Creates and opens the files of vector DBs in one folder.
 
     Args:
         provider_id: The provider's id.
@@ -30,7 +30,7 @@ class ChunkFileProvider(VectorIOProvider):
 
     @abstractmethod
     def index_of(self, vector_db: VectorDB, path: Path) -> ChunkFileIndex:
-        """Return the index of a vector DB on its file, which exists or is gone; opens nothing."""
+        """Return the index of a vector DB on its file, which may be gone; opens nothing."""
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChunkFileIndex:
         """Return the index of a vector DB; see the contract."""
@@ -64,7 +64,7 @@ class ChunkFileProvider(VectorIOProvider):
             path.unlink(missing_ok=True)
 
     async def health(self) -> Health:
-        """Say whether the folder, or the one it will be made in, can be written to."""
+        """Return OK if the folder, or the one it will be made in, is writable."""
         folder = self._folder
         while not folder.exists():
             folder = folder.parent

@@ -123,7 +123,7 @@ def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> 
 
 
 def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
-    """Return the chunk ids of these rows by row, without those that are gone."""
+    """Return the chunk ids of these rows by row, without deleted ones."""
     query = "SELECT row, chunk_id FROM chunks WHERE row = ?"
     found: Any = connection.executemany(query, ((row,) for row in rows))
     return dict(found)

@@ -60,7 +60,7 @@ def _create(connection: apsw.Connection) -> None:
 
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_create,)
 """Step n takes a file from schema version n to n + 1; the steps of released versions never change.
-The keyword index is not among them: it is made anew when `KEYWORD_VERSION` differs."""
+The keyword index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
 
 
 def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
@@ -91,7 +91,7 @@ def _schema_version(connection: apsw.Connection) -> int:
 
 
 def _reindex(connection: apsw.Connection, keyword: KeywordIndex) -> None:
-    """Make the keyword index anew from the stored texts."""
+    """Rebuild the keyword index from the stored texts."""
     keyword.drop(connection)
     keyword.create(connection)
     query = "SELECT row, content, metadata FROM chunks WHERE row > ? ORDER BY row LIMIT ?"

@@ -20,13 +20,13 @@ from corral.providers.vector_io.chroma.records import Rows, Upsert
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""Of a reading that meets deletions."""
+"""Attempts to read rows while others are deleted."""
 READ_ROWS = 1000
 """Rows with texts or embeddings fetched at once."""
 DELETE_ROWS = 5000
 """Ids in one request to delete."""
 HALF_DROPPED = "Missing metadata segment"
-"""What Chroma says of a collection that is being dropped (1.5.9)."""
+"""Chroma's message for a collection that is being dropped (1.5.9)."""
 
 
 class UnknownIds(ProviderError):
@@ -51,7 +51,7 @@ class Collection(ABC):
     """One collection of Chroma. Safe to use from many threads.
 
     Attributes:
-        uuid: Chroma's own id of it: another one after it was dropped and made anew.
+        uuid: Chroma's own id of it: another one after it was dropped and created again.
     """
 
     uuid: str

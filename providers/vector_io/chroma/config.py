@@ -19,7 +19,7 @@ def _server_url(value: str) -> str:
     if url.scheme not in {"http", "https"} or not url.host:
         raise ValueError("must look like http://127.0.0.1:8000")
     if url.userinfo or url.query or url.fragment:
-        raise ValueError("must hold no user, password or query; put a key into headers")
+        raise ValueError("must not hold a user, password or query; put a key into headers")
     return value.rstrip("/")
 
 
@@ -44,16 +44,16 @@ class ChromaConfig(ProviderConfig):
         "folder named by provider_id in the data folder.",
     )
     keyword_memory_mib: float = Field(
-        default=64, ge=0, description="Postings of common words kept in memory, per vector DB."
+        default=64, ge=0, description="Memory for cached postings of common words, per vector DB."
     )
     ef_search: int = Field(
         default=200,
         ge=10,
         le=10_000,
-        description="Candidates looked at by a search; more find more.",
+        description="Candidates of a search; more find more and take longer.",
     )
     ef_construction: int = Field(
-        default=200, ge=10, le=10_000, description="Candidates looked at when a chunk is added."
+        default=200, ge=10, le=10_000, description="Candidates for the edges of a new chunk."
     )
     max_neighbors: int = Field(
         default=16, ge=4, le=256, description="Edges of a chunk in the graph."
@@ -61,7 +61,7 @@ class ChromaConfig(ProviderConfig):
 
 
 class RemoteChromaConfig(ChromaConfig):
-    """Settings of remote::chroma, those of inline::chroma among them."""
+    """Settings of remote::chroma: those of inline::chroma, and the server's."""
 
     url: Annotated[str, AfterValidator(_server_url)] = Field(
         default="http://127.0.0.1:8000", description="The server, without /api."
@@ -79,7 +79,7 @@ class RemoteChromaConfig(ChromaConfig):
         description="Bound of one request to the server, retries included.",
     )
     max_retries: int = Field(
-        default=3, ge=0, le=10, description="Further attempts where the connection fails."
+        default=3, ge=0, le=10, description="Further attempts if the connection fails."
     )
     retry_delay_seconds: float = Field(
         default=0.1,
@@ -88,5 +88,5 @@ class RemoteChromaConfig(ChromaConfig):
         description="Pause before the first of them; it doubles each time.",
     )
     max_connections: int = Field(
-        default=16, ge=1, le=256, description="Connections kept to the server."
+        default=16, ge=1, le=256, description="Connections to the server, and requests at a time."
     )

@@ -39,7 +39,7 @@ _guard = threading.Lock()
 
 
 def hold(folder: Path, provider_id: str) -> EmbeddedChroma:
-    """Return the Chroma of a folder, opened by its first holder; each has to `release` it.
+    """Return the Chroma of a folder, opened by its first holder; each must `release` it.
 
     Chroma itself lets a second process in, whose writes the first one's vector search then misses
     without an error. So the folder is locked.
@@ -257,7 +257,7 @@ def _locked(path: Path, provider_id: str) -> apsw.Connection:
         connection.close()
         raise Unavailable(
             f"{provider_id}: another process uses the folder.",
-            hint="Stop it, or let `chroma run --path FOLDER` serve both by remote::chroma.",
+            hint="Stop it, or run `chroma run --path FOLDER` and use remote::chroma in both.",
         ) from None
     return connection
 

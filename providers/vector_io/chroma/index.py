@@ -55,7 +55,7 @@ class ChromaIndex(EmbeddingIndex):
         mirror: Its mirror, prepared.
         threads: Where the work runs.
         drop: Deletes the collection.
-        release: Gives back what `close` has to.
+        release: Gives the engine back, on close.
     """
 
     def __init__(

@@ -29,14 +29,14 @@ _SPACES = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}
 
 
 class ChromaProvider(VectorIOProvider):
-    """Holds one collection a vector DB, in this process or in a server.
+    """Holds one collection per vector DB, in this process or in a server.
 
     Args:
         provider_id: Its name.
         config: Its settings.
         mirrors: The folder of the mirrors.
         threads: Where the work runs.
-        hold: Returns the engine; what it returns is released when it is needed no more.
+        hold: Returns the engine, to be released after use.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ChromaProvider(VectorIOProvider):
             path.unlink(missing_ok=True)
 
     async def health(self) -> Health:
-        """Ask Chroma itself."""
+        """Return OK if Chroma answers."""
         try:
             await self._threads.run(self._ping)
         except CorralError as error:

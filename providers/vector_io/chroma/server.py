@@ -46,7 +46,7 @@ _HINTS = {
 }
 
 NAMES_AT_ONCE = 1000
-"""Collections of one page of a list."""
+"""Collections per page of a list."""
 
 
 class ChromaServer(Engine):
@@ -196,7 +196,7 @@ class ChromaServer(Engine):
                 hint="Check that the server runs at url.",
             ) from error
         except (ValueError, httpx.DecodingError) as error:
-            raise ProviderError(f"{self._name} answered with something else than JSON.") from error
+            raise ProviderError(f"{self._name} did not answer with JSON.") from error
         raise self._refusal(response)
 
     def _refusal(self, response: httpx.Response) -> CorralError:
@@ -281,4 +281,4 @@ class ServerCollection(Collection):
 
 
 class _ConnectionFailed(Unavailable):
-    """The only failure that is worth another attempt."""
+    """A failure that is worth another attempt."""

@@ -12,7 +12,7 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.faiss.provider:create",
     requires=("apsw", "faiss-cpu"),
     extra="faiss",
-    capabilities=replace(  # exact is False: it holds for `index: flat` alone
+    capabilities=replace(  # not exact: only `index: flat` is
         ENGINE_DEFAULTS,
         keyword="emulated",
         concurrent_processes=True,

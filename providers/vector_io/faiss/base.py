@@ -17,22 +17,21 @@ from corral.providers.vector_io._sqlite.matrix import (
     last_row_ever,
     mark_deleted,
 )
-from corral.providers.vector_io.faiss.approximate import ApproximateIndex
-from corral.providers.vector_io.faiss.flat import usable_places
+from corral.providers.vector_io.faiss.client import ApproximateIndex, usable_places
 
 
 class Base:
     """An approximate index, whose places 0 to n - 1 are rows of the chunk file.
 
-    While it is searched nothing but its knowledge of deletions changes.
+    During a search nothing but its knowledge of deletions changes.
 
     Args:
         index: The approximate index.
         rows: Row numbers by place, ascending, int64.
         squared_norms: Of the stored embeddings, by place, float64.
-        alive: False where the row is gone, by place.
+        alive: False for a deleted row, by place.
         deletion: The last deletion that `alive` knows.
-        trained: Number of embeddings in the file when the index was made from nothing.
+        trained: Number of embeddings in the file when the index was built from scratch.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Base:
         return Base(index, self.rows, self.squared_norms, alive, deletion, self.trained)
 
     def extend(self, batch: EmbeddingBatch) -> None:
-        """Add rows, all above the last one. Nobody may search the base meanwhile."""
+        """Add rows, all above the last one. The base must not be searched meanwhile."""
         self.index.add(batch.matrix)
         self.rows = np.concatenate([self.rows, batch.rows])
         self.squared_norms = np.concatenate([self.squared_norms, batch.squared_norms])
@@ -84,7 +83,7 @@ class Base:
 
     @property
     def dead(self) -> int:
-        """How many rows are known to be gone."""
+        """How many rows are known to be deleted."""
         return self._dead
 
     def candidates(
@@ -97,7 +96,7 @@ class Base:
         """Return rows and embeddings among which about the k nearest are.
 
         Args:
-            connection: In a read transaction; what it sees as gone is not returned.
+            connection: In a read transaction; rows that it sees as deleted are not returned.
             query, k, allowed: As `VectorSearcher.search` takes them.
 
         Raises:

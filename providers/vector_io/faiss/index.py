@@ -19,11 +19,11 @@ from corral.providers.vector_io.faiss.search import FaissSearch
 
 
 class FaissIndex(ChunkFileIndex):
-    """Chunks and keywords in one SQLite file, vectors in FAISS; every public method as everywhere.
+    """Chunks and keywords in one SQLite file, vectors in FAISS.
 
     Args:
         vector_db: The registration.
-        path: The chunk file, which exists; the FAISS index is kept beside it.
+        path: The chunk file, which exists; the FAISS index is stored beside it.
         config: The provider's settings.
     """
 

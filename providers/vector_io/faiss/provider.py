@@ -1,4 +1,4 @@
-"""inline::faiss: makes and opens the files of vector DBs in one folder."""
+"""inline::faiss: creates and opens the files of vector DBs in one folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corral.providers.vector_io.faiss.index import FaissIndex
 
 
 class FaissProvider(ChunkFileProvider):
-    """Holds one file a vector DB in one folder, and a FAISS index beside a large one."""
+    """Holds one file per vector DB in one folder, and a FAISS index beside a large one."""
 
     def __init__(self, provider_id: str, config: FaissConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)

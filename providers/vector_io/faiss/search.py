@@ -1,13 +1,13 @@
 """Vector search of inline::faiss: a base that is searched approximately, and the rest exactly.
 
-The chunk file is the truth. In memory there are two parts: the *base*, an HNSW or IVF index over
-the rows up to some row, and a *copy* of the embeddings above it, which is compared as a whole. A
-`flat` index has no base, and small vector DBs have none yet.
+The chunk file is the truth. Memory holds two parts: the *base*, an HNSW or IVF index over the rows
+up to some row, and a *copy* of the embeddings above it, all of which are compared. A `flat` index
+has no base, and small vector DBs have none yet.
 
-A base is never changed while it is searched. When the copy has grown, a thread makes a new base
-out of the old one and the copy, and both are exchanged at once. So neither queries nor writes wait
-for an index to be built, and what was just written is found at once. Deleted rows are passed over
-in the base until a third of it is gone; then it is built anew.
+A base never changes during a search. When the copy has grown, a thread builds a new base from the
+old one and the copy, and exchanges both at once. So neither queries nor writes wait for an index
+to be built, and a query finds what was just written. It passes over deleted rows in the base; once
+they are a third of it, the base is rebuilt.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from corral.providers.vector_io._sqlite.matrix import (
     read_embeddings,
     read_rows,
 )
-from corral.providers.vector_io.faiss.approximate import (
+from corral.providers.vector_io.faiss.base import Base
+from corral.providers.vector_io.faiss.client import (
     ApproximateIndex,
     empty_hnsw,
     empty_ivf,
+    flat_places,
     lists_for,
 )
-from corral.providers.vector_io.faiss.base import Base
-from corral.providers.vector_io.faiss.base_file import BaseFile
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.flat import flat_places
+from corral.providers.vector_io.faiss.records import BaseFile
 
 GROWTH = 0.1
-"""Share of the base's rows that the copy may have before both are made into a new base."""
+"""Share of the base's rows that the copy may reach before both become a new base."""
 MIN_GROWTH = 1000
-"""Rows that the copy may have in any case; comparing them takes 0.05 ms."""
+"""Rows that the copy may always have; comparing them takes 0.05 ms."""
 MOST_DEAD = 1 / 3
-"""Share of the base's rows that may be gone before it is built anew."""
+"""Share of the base's rows that may be deleted before it is rebuilt."""
 RETRAINED_AT = 4
-"""Growth at which the centers of an IVF index are found anew, and so their number doubled."""
+"""Growth at which an IVF index is trained again, which doubles the number of its centers."""
 SLICE_ROWS = 1024
 """Rows added at once; between slices a build can be stopped (0.4 s for 384 dimensions)."""
 SAMPLE_PER_LIST = 64
@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Abandoned(Exception):
-    """The vector DB was closed or emptied while its index was built."""
+    """The vector DB was closed or emptied during the build of its index."""
 
 
 class FaissSearch:
@@ -72,8 +72,8 @@ class FaissSearch:
     Args:
         vector_db: The registration.
         config: The provider's settings.
-        file: Where the base is kept.
-        lend: Lends a connection to the chunk file, outside of a transaction.
+        file: Where the base is stored.
+        lend: Lends a connection to the chunk file, outside a transaction.
 
     Attributes:
         stopping: Set once it is being closed.
@@ -124,7 +124,7 @@ class FaissSearch:
     # --- building ----------------------------------------------------------------------------
 
     def load(self, connection: apsw.Connection) -> None:
-        """Take the base from its file, where it fits the chunk file and is no older than ours.
+        """Load the base from its file if it fits the chunk file and is no older than ours.
 
         Args:
             connection: In a read transaction.
@@ -136,7 +136,7 @@ class FaissSearch:
             self._exchange(base)
 
     def build_if_due(self, connection: apsw.Connection) -> None:
-        """Start to build a new base in a thread, if one is due and none is being built."""
+        """Start building a new base in a thread if one is due and none is being built."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
             return
         if self.stopping.is_set():
@@ -151,7 +151,7 @@ class FaissSearch:
 
     @property
     def covered(self) -> int:
-        """The number of rows in the approximate index, gone ones included; 0 without one."""
+        """The number of rows in the approximate index, deleted ones included; 0 without one."""
         base = self._parts[0]
         return len(base) if base else 0
 
@@ -181,7 +181,7 @@ class FaissSearch:
         return _is_worn(base) or uncovered > max(MIN_GROWTH, GROWTH * len(base))
 
     def _build(self) -> None:
-        """Make a new base, exchange and store it: what a builder thread does."""
+        """Build a new base, exchange and store it: what a builder thread does."""
         try:
             with self._lend() as connection:
                 with transaction(connection, "DEFERRED"):
@@ -194,10 +194,10 @@ class FaissSearch:
                     self._exchange(base)
                     self._file.save(base)
         except _Abandoned:
-            logger.debug("a FAISS index was abandoned while it was built")
+            logger.debug("The build of a FAISS index was abandoned.")
         except (CorralError, OSError) as error:
             # Queries go on without it, exactly and more slowly, and the next one tries again.
-            logger.warning("a FAISS index could not be built or stored: %s", error)
+            logger.warning("A FAISS index could not be built or stored: %s", error)
         finally:
             self._building.release()
 
@@ -208,7 +208,7 @@ class FaissSearch:
         return MemoryCopy(self._dimension, unit=self._unit, after_row=row)
 
     def _grown(self, connection: apsw.Connection, old: Base | None) -> Base:
-        """Return a base over all rows of the file; the old one is not changed."""
+        """Return a base over all rows of the file, leaving the old one as it is."""
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row):
             if self.stopping.is_set():
@@ -270,8 +270,8 @@ def _is_worn(base: Base) -> bool:
 def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:
     """Return which index searches a vector DB: flat, hnsw or ivf.
 
-    Inner products of embeddings that are not normalized are always compared one by one: they are
-    no distance, long embeddings are near to everything, and graphs and lists miss much.
+    Inner products of embeddings that are not normalized are always compared one by one: an inner
+    product is not a distance, long embeddings are near everything, and graphs and lists miss much.
     """
     if not vector_db.normalize and vector_db.metric is Metric.DOT:
         return "flat"

@@ -1,4 +1,4 @@
-"""inline::memory: plain numpy and dictionaries, gone with the process."""
+"""inline::memory: plain numpy and dictionaries, lost when the process ends."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Similar words: which terms of a vocabulary a misspelled one may stand for."""
+"""Similar words: terms of a vocabulary that a misspelled term may mean."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def similar_terms(terms: Sequence[str], vocabulary: Sequence[str]) -> list[dict[
 
     Similarity is 1 - d / max(length), d being the optimal string alignment distance: insertions,
     deletions, substitutions and swaps of neighbors that turn one word into the other (Damerau: "A
-    technique for computer detection and correction of spelling errors", CACM 7(3), 1964). Where in
-    a text a word stands plays no part.
+    technique for computer detection and correction of spelling errors", CACM 7(3), 1964). The
+    position of a word in a text plays no part.
 
     Args:
         terms: Analyzed terms. They need not be in the vocabulary.

@@ -1,8 +1,8 @@
 """The index of one vector DB in memory: the reference that other providers are judged by.
 
-Plain on purpose. Every embedding is scored, every chunk is filtered by the reference evaluator, and
-BM25 is computed from its definition. All embeddings are scored in single precision; what that
-leaves among the k best or near them is scored anew in double precision.
+Plain on purpose: it scores every embedding, filters every chunk by the reference evaluator, and
+computes BM25 from its definition. It scores all embeddings in single precision, and those among
+the k best or near them again in double precision.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class MemoryIndex(EmbeddingIndex):
 
     Args:
         vector_db: The registration.
-        fuzzy: Whether every keyword search also finds words that differ by a typo.
-        forget: Called with the registration when the index is deleted.
+        fuzzy: Pass True to let every keyword search find words that differ by a typo.
+        on_drop: Called with the registration when the index is deleted.
     """
 
     def __init__(
-        self, vector_db: VectorDB, *, fuzzy: bool, forget: Callable[[VectorDB], None]
+        self, vector_db: VectorDB, *, fuzzy: bool, on_drop: Callable[[VectorDB], None]
     ) -> None:
         super().__init__(vector_db)
         self._fuzzy = fuzzy
-        self._forget = forget
+        self._on_drop = on_drop
         self._lock = threading.Lock()
         self._clear()
 
@@ -94,7 +94,7 @@ class MemoryIndex(EmbeddingIndex):
     async def _drop(self) -> None:
         with self._lock:
             self._clear()
-        self._forget(self.vector_db)
+        self._on_drop(self.vector_db)
 
     # --- what they do ------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io.memory import fuzzy as design
+from corral.providers.vector_io.memory import fuzzy as fuzzy_words
 
 MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is
@@ -45,7 +45,7 @@ class WordHit:
 class KeywordIndex:
     """The terms of all chunks. Not safe to use from several threads at once.
 
-    A query can ask for similar terms too, as on other providers (`vector_io/similar.py`). With
+    A query can ask for similar terms too, as on other providers (`ranking/similar.py`). With
     `fuzzy` every query finds those of `fuzzy.py`, which are more: of short words and codes too.
 
     Either way they count as one term: as common as the chunks that hold any of them, and in a chunk
@@ -58,7 +58,7 @@ class KeywordIndex:
     Args:
         field_weights: Weight by field.
         language: Name of the language for stemming and stop words.
-        fuzzy: Whether all queries find similar terms.
+        fuzzy: Pass True to let all queries find similar terms.
     """
 
     def __init__(self, field_weights: Mapping[str, float], language: str, *, fuzzy: bool) -> None:
@@ -97,7 +97,7 @@ class KeywordIndex:
         return len(self._ids) - 1
 
     def remove(self, chunk_id: str) -> None:
-        """Forget a chunk."""
+        """Remove a chunk."""
         self._weighed.clear()
         place = self._places.pop(chunk_id)
         self._free.append(place)
@@ -123,12 +123,12 @@ class KeywordIndex:
         Args:
             query: Any text.
             k: Most chunks wanted, >= 1; by default all.
-            passes: Says by its id whether a chunk may be returned; None for all.
-            fuzzy: Whether chunks with similar terms are found too; a hit's terms are then those
+            passes: Returns True for the id of a chunk that may be returned; None for all.
+            fuzzy: Pass True to find chunks with similar terms too; a hit's terms are then those
                 that the chunk holds.
         """
         wanted = Counter(self._analyzer.terms(query))
-        variants = self._similar(wanted) if fuzzy else self._by_design(wanted)
+        variants = self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
         scores = np.zeros(len(self._ids))
         for term in sorted(wanted):
             places, worth = self._term_scores(term, variants.get(term))
@@ -138,7 +138,7 @@ class KeywordIndex:
             found = np.array([n for n in found.tolist() if passes(self._ids[n])], dtype=np.intp)
         near = found[best_rows(scores[found], k)].tolist()  # and those tied with the last
         best = heapq.nsmallest(k, near, key=lambda n: (-scores[n], self._ids[n]))
-        stand_for = _as_held(wanted, variants) if fuzzy else _as_asked(wanted, variants)
+        stand_for = _by_word(wanted, variants) if fuzzy else _by_query_term(wanted, variants)
         return {self._ids[n]: WordHit(float(scores[n]), self._held_by(n, stand_for)) for n in best}
 
     def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> list[str]:
@@ -153,11 +153,11 @@ class KeywordIndex:
     def _held(self, similar: Iterable[tuple[str, float]]) -> Iterable[tuple[str, float]]:
         return islice((pair for pair in similar if pair[0] in self._postings), MAX_SIMILAR)
 
-    def _by_design(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
+    def _fuzzy_words(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
         if not self._fuzzy:
             return {}
         terms = list(wanted)[:MAX_FUZZY_TERMS]
-        return dict(zip(terms, design.similar_terms(terms, list(self._postings)), strict=True))
+        return dict(zip(terms, fuzzy_words.similar_terms(terms, list(self._postings)), strict=True))
 
     def _term_scores(self, term: str, variants: Mapping[str, float] | None) -> _Weights:
         """Return the BM25 of one term in the chunks that hold it, or one of its variants.
@@ -179,7 +179,7 @@ class KeywordIndex:
         return held, best[held]
 
     def _weights(self, term: str) -> _Weights:
-        """Return where a term is and its saturated weight there; arrays are kept until a write."""
+        """Return where a term is and its saturated weight there; cached until a write."""
         if term not in self._postings:
             return _NOWHERE
         if term not in self._weighed:
@@ -191,14 +191,14 @@ class KeywordIndex:
         return self._weighed[term]
 
 
-def _as_asked(
+def _by_query_term(
     wanted: Iterable[str], variants: Mapping[str, Iterable[str]]
 ) -> dict[str, tuple[str, ...]]:
     """Return by term of the query the words that it is found by."""
     return {term: (term, *variants.get(term, ())) for term in sorted(wanted)}
 
 
-def _as_held(
+def _by_word(
     wanted: Iterable[str], variants: Mapping[str, Iterable[str]]
 ) -> dict[str, tuple[str, ...]]:
     """Return each word that the query's terms are found by, for itself."""

@@ -1,4 +1,4 @@
-"""inline::memory: holds the indexes of vector DBs for as long as the provider lives."""
+"""inline::memory: holds the indexes of vector DBs as long as the provider lives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corral.providers.vector_io.memory.index import MemoryIndex
 
 
 class MemoryProvider(VectorIOProvider):
-    """Holds one index a vector DB; all are gone with the provider."""
+    """Holds one index per vector DB until the provider is closed."""
 
     def __init__(self, provider_id: str, config: MemoryConfig) -> None:
         super().__init__(provider_id)
@@ -34,12 +34,12 @@ class MemoryProvider(VectorIOProvider):
                         field="vector_db_id",
                     )
                 fuzzy = self._config.keyword == "fuzzy"
-                self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, forget=self._forget)
+                self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, on_drop=self._remove)
             self._indexes[key].reopen()
             return self._indexes[key]
 
     async def health(self) -> Health:
-        """Say that it can serve: there is nothing that could be down."""
+        """Return OK: nothing can be down."""
         return Health("OK")
 
     async def close(self) -> None:
@@ -47,7 +47,7 @@ class MemoryProvider(VectorIOProvider):
         with self._lock:
             self._indexes.clear()
 
-    def _forget(self, vector_db: VectorDB) -> None:
+    def _remove(self, vector_db: VectorDB) -> None:
         with self._lock:
             self._indexes.pop((vector_db.identifier, vector_db.created_at), None)
 

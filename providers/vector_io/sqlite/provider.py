@@ -1,4 +1,4 @@
-"""inline::sqlite: makes and opens the files of vector DBs in one folder."""
+"""inline::sqlite: creates and opens the files of vector DBs in one folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corral.providers.vector_io.sqlite.index import SqliteIndex
 
 
 class SqliteProvider(ChunkFileProvider):
-    """Holds one file a vector DB in one folder."""
+    """Holds one file per vector DB in one folder."""
 
     def __init__(self, provider_id: str, config: SqliteConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)

@@ -53,7 +53,7 @@ LAYOUT = 2
 BUSY_SECONDS = 60
 """How long a process waits for another one that brings the file up to date."""
 FRESH_SECONDS = 86_400
-"""How long a file at its head goes without being marked as such."""
+"""How long a file at its head may go without being marked as such."""
 
 _TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;

@@ -1,4 +1,4 @@
-"""How every process learns what the others wrote, without asking for everything.
+"""The journal: how every process learns what the others wrote, without reading everything.
 
 Each write of rows carries the writer's id and a number that only grows, in the metadata of every
 row; and, in the same request and thus in the same step, one more row, the *marker*, whose id names
@@ -9,11 +9,11 @@ both. So the markers and the number of rows are a version of the collection:
   was deleted. Where it differs, the ids tell which.
 
 A writer deletes its older markers once a newer one is acknowledged, and only those that were: what
-it does not know to be written may still arrive, and then has to be seen.
+it does not know to be written may still arrive, and must then be seen.
 
 A writer that ends folds all markers, its own and those of others, into one row, the *ledger*; who
-opens a collection with many does the same. A ledger lists the markers that it stands for, and a
-reader takes them as if they were there. It is written before they are deleted: a kill, or two
+opens a collection with many does the same. A ledger lists the markers that it replaces, and a
+reader treats them as if they were there. It is written before they are deleted: a kill, or two
 processes at once, leave too many and never too few.
 """
 
@@ -59,7 +59,7 @@ class Head:
     """A version of a collection: the ids of its markers and ledgers, and how many chunks it holds.
 
     Attributes:
-        folded: What the ledgers stand for; it follows from their ids.
+        folded: The markers that the ledgers replace; it follows from their ids.
     """
 
     markers: frozenset[str]
@@ -79,7 +79,7 @@ class Head:
         return cls(markers, count, folded)
 
     def marks(self) -> frozenset[_Mark]:
-        """Return all markers, those that ledgers stand for too."""
+        """Return all markers, those that ledgers replace too."""
         return self.folded.union(_parse(one) for one in self.markers if not _is_ledger(one))
 
 
@@ -158,15 +158,15 @@ def fold(collection: Collection, most: int, own: str = "", needed: Container[int
         return
     oldest = time.time_ns() - RETIRED_SECONDS * 10**9
     marks = _folded(found) | {_parse(one) for one in found.ids if not _is_ledger(one)}
-    kept = [(w, n) for w, n in sorted(marks) if n >= oldest and (w != own or n in needed)]
+    listed = [(w, n) for w, n in sorted(marks) if n >= oldest and (w != own or n in needed)]
     ledger = _row_id(uuid.uuid4().hex, time.time_ns(), _LEDGER)
-    metadata = {**_MARK, "folded": json.dumps(kept, separators=(",", ":"))}
+    metadata = {**_MARK, "folded": json.dumps(listed, separators=(",", ":"))}
     collection.upsert(Upsert([ledger], [metadata], found.embeddings[:1]))
     collection.delete(found.ids)
 
 
 def _folded(found: Rows) -> frozenset[_Mark]:
-    """Return what the ledgers among some rows stand for."""
+    """Return the markers that the ledgers among some rows replace."""
     texts = [one["folded"] for one in found.metadatas if "folded" in one]
     return frozenset((writer, number) for text in texts for writer, number in json.loads(text))
 

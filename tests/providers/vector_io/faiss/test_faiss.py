@@ -24,7 +24,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch
 from corral.providers.vector_io._sqlite.provider import file_name
-from corral.providers.vector_io.faiss import base_file as base_file_module
+from corral.providers.vector_io.faiss import records
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
@@ -473,7 +473,7 @@ def test_a_file_without_its_chunk_file_is_not_believed(
     fold.config = fold.config.model_copy(update={"index": "hnsw"})
     with caplog.at_level(logging.WARNING):
         fold.index = fold.open()
-    assert "not of its chunk file" in caplog.text
+    assert "does not match its chunk file" in caplog.text
     assert fold.recall() >= 0.95
     fold.index.vectors.settle()
     assert fold.recall() >= 0.95
@@ -529,7 +529,7 @@ def test_leftovers_of_killed_processes_are_removed(
     stranger.touch()
     fold.add(0, 600)
     assert leftover.exists()  # it is young: another process may be writing it
-    monkeypatch.setattr(base_file_module, "STALE_SECONDS", 0.0)
+    monkeypatch.setattr(records, "STALE_SECONDS", 0.0)
     fold.add(600, 1500, seed=1)
     assert not leftover.exists()
     leftover.touch()

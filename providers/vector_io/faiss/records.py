@@ -1,4 +1,4 @@
-"""The file in which the base of one vector DB outlives the process."""
+"""The stored form of a base: a file beside the chunk file, with a layout version."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.providers.vector_io._sqlite.matrix import last_deletion
-from corral.providers.vector_io.faiss.approximate import ApproximateIndex, Hnsw, Ivf
 from corral.providers.vector_io.faiss.base import Base
+from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.engine import faiss
 
 KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
 FORMAT = 1
@@ -33,18 +32,18 @@ logger = logging.getLogger(__name__)
 
 
 class BaseFile:
-    """Keeps a base on disk: a cache of what can be built again from the chunk file.
+    """Stores a base on disk: a cache of what can be rebuilt from the chunk file.
 
-    It is replaced as a whole, by renaming, so that no reader and no killed writer leaves half of
-    one. It is used only where its checksum is right and its rows and norms agree with the chunk
-    file's; so one that is damaged, or belongs to a chunk file of another day, does no harm.
+    A new file replaces the old one as a whole, by renaming, so that no killed writer leaves half a
+    file. A file is used only if its checksum is right and its rows and norms agree with the chunk
+    file's; so a damaged one, or one of another chunk file, does no harm.
 
-    A line of JSON, row numbers (int64), squared norms (float64), FAISS's own format, and the CRC-32
-    of all that.
+    The layout: a line of JSON, row numbers (int64), squared norms (float64), FAISS's own format,
+    and the CRC-32 of all that.
 
     Args:
         path: The file.
-        settings: What the base depends on: a file that was made with others is not used.
+        settings: What the base depends on; a file with other settings is not used.
         config: The provider's settings.
     """
 
@@ -55,7 +54,7 @@ class BaseFile:
         self._seen: tuple[int, int] | None = None
 
     def load(self, connection: apsw.Connection) -> Base | None:
-        """Return the base in the file; None where there is none that is new and fits.
+        """Return the base in the file, or None if there is no new one that fits.
 
         Args:
             connection: In a read transaction on the chunk file.
@@ -67,14 +66,14 @@ class BaseFile:
                     return None
                 self._seen = stamp
                 if not _is_whole(file):  # FAISS must never see damaged bytes: it would crash
-                    logger.warning("%s is damaged; it will be built anew", self._path.name)
+                    logger.warning("%s is damaged; it will be rebuilt", self._path.name)
                     return None
                 return self._read(connection, file)
         except FileNotFoundError:
             return None
 
     def save(self, base: Base) -> None:
-        """Put a base into the file, in the place of the one before.
+        """Replace the base in the file.
 
         Raises:
             OSError: The folder cannot be written to, or the disk is full; the old file stays.
@@ -94,7 +93,7 @@ class BaseFile:
         self._seen = stamp
 
     def delete(self) -> None:
-        """Remove the file, and what killed processes left of it."""
+        """Delete the file, and what killed processes left of it."""
         self._path.unlink(missing_ok=True)
         self._sweep(0.0)
 
@@ -130,7 +129,7 @@ class BaseFile:
         norms = np.frombuffer(file.read(8 * count), dtype=np.float64)
         alive = _still_there(connection, rows, norms)
         if alive is None:
-            logger.warning("%s is not of its chunk file; it will be built anew", self._path.name)
+            logger.warning("%s does not match its chunk file; it will be rebuilt", self._path.name)
             return None
         engine = faiss.read_index(faiss.PyCallbackIOReader(file.read))
         index = KINDS[header["kind"]](engine, self._config)
@@ -143,7 +142,7 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
 
 
 def _is_whole(file: BinaryIO) -> bool:
-    """Say whether the checksum at the end is that of what stands before it; go to the start."""
+    """Return True if the checksum at the end is right; go back to the start."""
     size = file.seek(0, os.SEEK_END) - CRC_BYTES
     file.seek(0)
     crc, left = 0, size
@@ -158,7 +157,7 @@ def _is_whole(file: BinaryIO) -> bool:
 def _still_there(
     connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
 ) -> NDArray[np.bool_] | None:
-    """Say which rows are still in the chunk file; None where it has others, or other norms."""
+    """Return which rows the chunk file still has; None if it has others, or other norms."""
     query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
     kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
     table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)

@@ -1,7 +1,8 @@
-"""HNSW and IVF: approximate search over the embeddings of one state of a file."""
+"""FAISS itself: exact scans over a matrix in memory, and HNSW and IVF indexes."""
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -9,17 +10,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
+from corral.providers.ranking.exact import rounding_slack
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.matrix import View
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.engine import faiss
-from corral.providers.vector_io.faiss.flat import SPARE, Selector
 
+faiss: Any = importlib.import_module("faiss")  # its type stubs (1.15) lack half of what we use
+
+SPARE = 16
+"""Places asked for beyond k, so that a few ties with the last one need no second search."""
 FEW = 0.1
 """Below this share of usable places all of them are compared: a graph walk, or a few lists, would
-pass too few of them, and comparing them costs little."""
+meet too few of them, and comparing them is cheap."""
 MIN_PROBES = 16
-"""Fewest lists of a query where the operator names no number."""
+"""Fewest lists of a query if the operator sets no number."""
 POINTS_PER_LIST = 39
 """Fewest training points of an IVF list; FAISS's own bound."""
+
+
+def flat_places(
+    view: View, query: NDArray[np.float32], k: int, allowed: RowSet | None, metric: Metric
+) -> NDArray[np.int64]:
+    """Return the places in the view of the k nearest rows, of all that tie with the last, and more.
+
+    Args:
+        view: The rows.
+        query: Shape (dimension,), contiguous.
+        k: At least 1.
+        allowed: The rows that may be returned, None for all.
+        metric: The inner product of unit rows for cosine.
+    """
+    usable = usable_places(view.rows, view.alive, view.all_alive, allowed)
+    passing = len(view.rows) if usable is None else int(usable.sum())
+    slack = rounding_slack(view.squared_norms, query, metric)
+    size = min(passing, k + SPARE)
+    while size:
+        scores, places = _scan(view.matrix, query, size, usable, metric)
+        if size == passing or scores[-1] < scores[k - 1] - slack:
+            return places
+        size = min(passing, 4 * size)
+    return np.empty(0, dtype=np.int64)
+
+
+def usable_places(
+    rows: NDArray[np.int64], alive: NDArray[np.bool_], all_alive: bool, allowed: RowSet | None
+) -> NDArray[np.bool_] | None:
+    """Return a mask of the rows that may be returned; None if all may."""
+    if allowed is None:
+        return None if all_alive else alive.copy()
+    mask = allowed.mask(rows)
+    return mask if all_alive else mask & alive
+
+
+class Selector:
+    """FAISS's view of a mask over places, with the memory that it points to.
+
+    Args:
+        usable: Shape (n,), or None for all.
+    """
+
+    def __init__(self, usable: NDArray[np.bool_] | None) -> None:
+        # FAISS keeps a pointer only: the bits must live as long as the search.
+        self._bits = None if usable is None else np.packbits(usable, bitorder="little")
+        self.faiss: Any = None if self._bits is None else faiss.IDSelectorBitmap(self._bits)
+
+
+def _scan(
+    matrix: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    usable: NDArray[np.bool_] | None,
+    metric: Metric,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return scores (L2: minus the squared distance) and places, best first."""
+    faiss.omp_set_num_threads(1)  # holds for the calling thread, of which there are many
+    selector = Selector(usable)
+    scores, places = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
+    pointers = [faiss.swig_ptr(query), faiss.swig_ptr(matrix), matrix.shape[1], 1, len(matrix), k]
+    pointers += [faiss.swig_ptr(scores), faiss.swig_ptr(places)]
+    if metric is Metric.L2:
+        faiss.knn_L2sqr(*pointers, None, selector.faiss)
+        return -scores, places
+    faiss.knn_inner_product(*pointers, selector.faiss)
+    return scores, places
 
 
 class ApproximateIndex(ABC):
@@ -42,7 +115,7 @@ class ApproximateIndex(ABC):
         return type(self)(faiss.clone_index(self.engine), self._config)
 
     def add(self, matrix: NDArray[np.float32]) -> None:
-        """Add embeddings at the next places. Nobody may search the index meanwhile."""
+        """Add embeddings at the next places. The index must not be searched meanwhile."""
         faiss.omp_set_num_threads(self._config.build_threads)
         self.engine.add(np.ascontiguousarray(matrix))
 
@@ -56,7 +129,7 @@ class ApproximateIndex(ABC):
     ) -> NDArray[np.int64]:
         """Return the places of about the k nearest embeddings, and of some more.
 
-        Never fewer than there are: where the index finds too few, all embeddings are compared.
+        Never fewer than exist: if the index finds too few, all embeddings are compared.
 
         Args:
             query: Shape (dimension,).
@@ -72,7 +145,7 @@ class ApproximateIndex(ABC):
         share = passing / len(self)
         if share >= FEW:
             found = self._search(query[None], wanted, selector.faiss, share).reshape(-1)
-            found = found[found >= 0]  # -1 stands for nothing found
+            found = found[found >= 0]  # -1 means nothing found
             if len(found) == wanted:
                 return found
         return self._compare_all(query[None], wanted, selector.faiss).reshape(-1)
@@ -100,7 +173,7 @@ class Hnsw(ApproximateIndex):
     def _search(
         self, queries: NDArray[np.float32], k: int, selector: Any, share: float
     ) -> NDArray[np.int64]:
-        # The walk also passes what may not be returned; so it has to be longer.
+        # The walk also meets what may not be returned, so it must be longer.
         effort = int(max(self._config.hnsw_ef_search, k) / share)
         parameters = faiss.SearchParametersHNSW(efSearch=effort, sel=selector)
         places: NDArray[np.int64] = self.engine.search(queries, k, params=parameters)[1]
@@ -143,14 +216,14 @@ class Ivf(ApproximateIndex):
 
 
 def empty_hnsw(dimension: int, metric: Metric, config: FaissConfig) -> Hnsw:
-    """Return a graph without a node."""
+    """Return an empty graph."""
     engine = faiss.IndexHNSWFlat(dimension, config.hnsw_m, _metric(metric))
     engine.hnsw.efConstruction = config.hnsw_ef_construction
     return Hnsw(engine, config)
 
 
 def lists_for(count: int, config: FaissConfig) -> int:
-    """Return how many lists an IVF index over so many embeddings has.
+    """Return how many lists an IVF index over this many embeddings has.
 
     FAISS's guidelines: 4 to 16 times the root; never so many that they cannot be trained.
     """
