@@ -66,7 +66,7 @@ SUITES = {
     "inline::qdrant": Suite("qdrant/test_qdrant_edge_conformance.py", "TestQdrantEdge"),
     "remote::qdrant": Suite("qdrant/test_qdrant_server_conformance.py", "TestQdrantServer",
                             STAND_IN),
-    "inline::sqlite": Suite("test_sqlite_conformance.py", "TestSqlite"),
+    "inline::sqlite": Suite("sqlite/test_sqlite_conformance.py", "TestSqlite"),
     "remote::weaviate": Suite("weaviate/test_weaviate_conformance.py", "TestWeaviate", STAND_IN),
 }  # fmt: skip
 """By provider type, in the order of the table."""

@@ -96,7 +96,7 @@ def test_no_body_of_the_schema_makes_the_server_fail(tmp_path: Path) -> None:
             for path, methods in document["paths"].items()
             if "post" in methods
         }
-        assert len(bodies) == 8
+        assert len(bodies) == 9
 
         @SETTINGS
         @given(st.data())
