@@ -1,5 +1,106 @@
 """The contract of Corral: types, abstract classes, score and filter semantics, errors.
 
 Nothing here does I/O or knows an engine; every other package may import this one and it imports
-none of them. A provider author needs only this package.
+none of them. What a provider author needs, all of it public:
+
+* `corral.api`: the names below, from whichever module they are in.
+* `corral.api.testing`: the conformance suite that a provider must pass.
+* `corral.providers.ranking`: BM25, exact scores and the words of a text, for engines that lack
+  them.
 """
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import (
+    ConfigError,
+    Conflict,
+    ContractViolation,
+    CorralError,
+    InvalidEmbedding,
+    InvalidFilter,
+    InvalidRequest,
+    MissingDependency,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+    UnknownProvider,
+    UnsupportedMode,
+)
+from corral.api.filters import Comparison, Compound, Filter, matches, parse_filter
+from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker, fuse
+from corral.api.hits import Candidate, Hit, QueryChunksResponse
+from corral.api.library import Library
+from corral.api.options import RetrievalOptions
+from corral.api.provider import (
+    Capabilities,
+    EmbeddingProvider,
+    InferenceProvider,
+    ProviderConfig,
+    ProviderSpec,
+    RerankProvider,
+    VectorIOProvider,
+)
+from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
+from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank, Reranker
+from corral.api.scoring import Metric, keyword_score, vector_score
+from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
+
+__all__ = [
+    "BM25Rerank",
+    "Candidate",
+    "Capabilities",
+    "Chunk",
+    "ChunkMetadata",
+    "Comparison",
+    "Compound",
+    "ConfigError",
+    "Conflict",
+    "ContractViolation",
+    "CorralError",
+    "Embedder",
+    "EmbeddingIndex",
+    "EmbeddingProvider",
+    "Filter",
+    "Hit",
+    "InferenceProvider",
+    "InvalidEmbedding",
+    "InvalidFilter",
+    "InvalidRequest",
+    "Library",
+    "MMRRerank",
+    "MaxRanker",
+    "Metric",
+    "MissingDependency",
+    "ModelInfo",
+    "ModelRerank",
+    "NoRerank",
+    "NotFound",
+    "ProviderConfig",
+    "ProviderError",
+    "ProviderSpec",
+    "ProviderTimeout",
+    "QueryChunksResponse",
+    "RAGDocument",
+    "RAGQueryConfig",
+    "RAGQueryResult",
+    "RRFRanker",
+    "Ranker",
+    "RerankProvider",
+    "Reranker",
+    "RetrievalOptions",
+    "SearchMode",
+    "Unavailable",
+    "UnknownProvider",
+    "UnsupportedMode",
+    "VectorDB",
+    "VectorDBRegistration",
+    "VectorIOProvider",
+    "WeightedRanker",
+    "fuse",
+    "keyword_score",
+    "matches",
+    "parse_filter",
+    "vector_score",
+]

@@ -87,6 +87,9 @@ class _Malformed(ValueError):
 def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
     """Check a filter as it came over the wire and return its parsed form, None for none.
 
+    >>> parse_filter({"type": "gte", "key": "year", "value": 2020})
+    Comparison(type='gte', key='year', value=2020)
+
     Args:
         data: None, a parsed filter (returned as it is), or a JSON object.
         field: The request's name for it; errors name the path to the bad node below it.
@@ -196,7 +199,12 @@ class _Parser:
 
 
 def matches(filter_: Filter | None, metadata: Mapping[str, Any]) -> bool:
-    """Say whether a chunk's metadata passes the filter: the reference for every provider."""
+    """Return True if a chunk's metadata passes the filter: the reference for every provider.
+
+    >>> recent = Comparison("gte", "year", 2020)
+    >>> matches(recent, {"year": 2024}), matches(recent, {"year": "2024"}), matches(recent, {})
+    (True, False, False)
+    """
     if filter_ is None:
         return True
     if isinstance(filter_, Compound):

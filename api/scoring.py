@@ -42,6 +42,11 @@ class Metric(StrEnum):
 def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool = True) -> float:
     """Turn a raw vector relevance into a score in [0, 1], monotonically.
 
+    >>> vector_score(0.5)
+    0.75
+    >>> vector_score(-3.0, Metric.L2, normalized=False)
+    0.25
+
     Args:
         raw: Cosine in [-1, 1] where `normalized` or the metric is cosine; otherwise minus the L2
             distance (<= 0), or the inner product (any finite number).
@@ -61,6 +66,9 @@ def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool
 def keyword_score(raw: float) -> float:
     """Turn a raw keyword relevance (BM25, >= 0, unbounded) into a score in [0, 1].
 
+    >>> keyword_score(3.0)
+    0.75
+
     It is raw / (1 + raw), written so that rounding never gives the better one the lower score: each
     step here is monotone, while in the quotient numerator and denominator are rounded apart.
     """
@@ -70,7 +78,10 @@ def keyword_score(raw: float) -> float:
 def competition_ranks(scores: Sequence[float]) -> list[int]:
     """Give each of some scores, sorted from best to worst, its rank from 1; equal scores share one.
 
-    1, 2, 2, 4: SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
+    SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
+
+    >>> competition_ranks([0.9, 0.7, 0.7, 0.1])
+    [1, 2, 2, 4]
     """
     ranks: list[int] = []
     for position, score in enumerate(scores):
