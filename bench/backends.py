@@ -151,7 +151,7 @@ class Backend:
 
     @property
     def own_fusion(self) -> bool:
-        """Whether its hybrid mode fuses by itself, so that fusions make no difference."""
+        """Return whether its hybrid mode fuses by itself, so that fusions make no difference."""
         return self.entry is None and load_peer(self.name).own_fusion
 
     @property
@@ -236,7 +236,7 @@ def expanded(names: Sequence[str]) -> list[str]:
 
 
 def installed(distributions: Iterable[str]) -> bool:
-    """Say whether all of these are installed."""
+    """Return whether all of these are installed."""
     try:
         for distribution in distributions:
             metadata.distribution(distribution)

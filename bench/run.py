@@ -121,7 +121,7 @@ class Run:
 
     @property
     def out_of_time(self) -> bool:
-        """Whether the time of the run is up."""
+        """Return whether the time of the run is up."""
         return time.monotonic() > self.ends
 
     def add(self, *rows: Row) -> None:

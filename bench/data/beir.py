@@ -26,7 +26,7 @@ DEFAULT_SPLIT = "test"
 
 
 def is_beir(folder: Path) -> bool:
-    """Say whether a folder is meant to be in this layout."""
+    """Return whether a folder is meant to be in this layout."""
     return (folder / CORPUS).exists() or (folder / QUERIES).exists()
 
 

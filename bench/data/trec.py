@@ -40,7 +40,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def is_trec(folder: Path) -> bool:
-    """Say whether a folder is meant to be in these formats."""
+    """Return whether a folder is meant to be in these formats."""
     return any(folder.glob("qrels.*"))
 
 

@@ -200,7 +200,7 @@ def examine_own(ranked: Ranked, own: int, corpus: Corpus, truth: NDArray[np.floa
 
 
 def _is_reversed(true: NDArray[np.float64]) -> bool:
-    """Say whether similarity rises along the hits, best first as they claim to be."""
+    """Return whether similarity rises along the hits, best first as they claim to be."""
     if len(true) < 3 or np.ptp(true) <= TIE:
         return False
     places = np.arange(len(true))
@@ -210,7 +210,7 @@ def _is_reversed(true: NDArray[np.float64]) -> bool:
 def _is_misplaced(
     true: NDArray[np.float64], scores: NDArray[np.float64], mode: SearchMode, *, contract: bool
 ) -> bool:
-    """Say whether scores, or foreign places, are not those of their chunks."""
+    """Return whether scores, or foreign places, are not those of their chunks."""
     if not contract:
         return bool(np.any(np.diff(true) > FOREIGN_SLACK))
     right = (1 + true) / 2 if mode is SearchMode.VECTOR else np.array([_keyword(s) for s in true])

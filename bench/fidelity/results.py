@@ -116,7 +116,7 @@ def _comparable(
 
 
 def _is_short(system: Answers, asked: Round, number: int, known: Known) -> bool:
-    """Say whether a filtered answer has too few hits, where an unfiltered one has enough."""
+    """Return whether a filtered answer has too few hits, where an unfiltered one has enough."""
     plain = system.by_key().get((asked.mode, None, asked.k, False))
     if plain is None or len(plain.found[number]) < asked.k:
         return False

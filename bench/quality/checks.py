@@ -49,7 +49,7 @@ def check_answer(ranked: Ranked, k: int, known: Collection[str]) -> None:
 
 
 class OrderChecks:
-    """Holds answers against the truth about the first `SAMPLE` queries of a set.
+    """Compare answers with the truth about the first `SAMPLE` queries of a set.
 
     Args:
         judged: The set.

@@ -48,13 +48,13 @@ def parse_fusion(text: str) -> Fusion:
         near = difflib.get_close_matches(given, NAMES, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         raise InvalidRequest(
-            f"{given!r} is no fusion: {first['msg']}.",
+            f"{given!r} is not a fusion: {first['msg']}.",
             hint=f"{meant}Give {', '.join(NAMES)}, or JSON such as "
             '{"type": "weighted", "alpha": 0.3}.',
             field="fusion",
         ) from None
     except ValueError as error:
-        raise InvalidRequest(f"{given!r} is no JSON: {error}.", field="fusion") from None
+        raise InvalidRequest(f"{given!r} is not JSON: {error}.", field="fusion") from None
     return Fusion(label_of(ranker), ranker)
 
 

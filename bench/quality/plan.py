@@ -161,7 +161,7 @@ def _check(plan: QualityPlan) -> None:
     if not plan.sets:
         raise InvalidRequest("No data set is named.", field="data")
     if not 1 <= plan.k <= 1000:
-        raise InvalidRequest(f"--k is {plan.k}; it is 1 to 1000.", field="k")
+        raise InvalidRequest(f"--k must be 1 to 1000 (got {plan.k}).", field="k")
     plan.check()
     labels = [cell.label for cell in plan.all_cells()]
     if plan.baseline is not None and plan.baseline not in labels:

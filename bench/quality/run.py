@@ -4,7 +4,7 @@
 
 A document is stored as one chunk through `Retrieval.store` and queries are asked through
 `Retrieval.search`, the code that the server's routes call, so what is measured is what users get.
-Foreign systems get the same chunks, texts and embeddings through their adapters.
+Foreign systems (`peers`) get the same chunks, texts and embeddings.
 """
 
 from __future__ import annotations

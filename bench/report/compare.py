@@ -72,7 +72,7 @@ def compare_reports(
         InvalidRequest: The data differ, nothing is in both, or the tolerance is below 0.
     """
     if tolerance < 0:
-        raise InvalidRequest(f"The tolerance is {tolerance:g}; it must not be below 0.")
+        raise InvalidRequest(f"The tolerance must be >= 0 (got {tolerance:g}).")
     _check_data(first.data_sets, second.data_sets)
     missing = _missing(first, second)
     quality = _quality(first, second, seed)

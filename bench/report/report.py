@@ -107,7 +107,7 @@ def read_report(path: Path) -> Report:
     try:
         data = json.loads(source.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InvalidRequest(f"{source} is no JSON: {error}.") from error
+        raise InvalidRequest(f"{source} is not JSON: {error}.") from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
         raise InvalidRequest(

@@ -139,7 +139,7 @@ async def run_load(system: System, questions: Sequence[Question], load: Load, fi
 
 
 class _Budget:
-    """Hands out questions, from any thread, until there are enough or time is up."""
+    """Hand out questions, from any thread, until there are enough or time is up."""
 
     def __init__(self, questions: Iterator[Question], load: Load) -> None:
         self._questions: Iterator[Question] = itertools.islice(questions, load.most)

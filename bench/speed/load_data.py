@@ -193,7 +193,9 @@ def parse_size(text: str) -> int:
     size = int(digits) * factor if digits.isascii() and digits.isdigit() else 0
     if size < 10:
         raise InvalidRequest(
-            f"{text!r} is no size.", hint="Give 10 or more, such as 500, 20k or 1M.", field="sizes"
+            f"{text!r} is not a size.",
+            hint="Give 10 or more, such as 500, 20k or 1M.",
+            field="sizes",
         )
     return size
 

@@ -30,7 +30,7 @@ def parse_share(text: str) -> float:
         share = 0.0
     if not 1e-4 <= share <= MOST_SHARE:
         raise InvalidRequest(
-            f"{text!r} is no share of the chunks.",
+            f"{text!r} is not a share of the chunks.",
             hint="Give 0.01% to 100%, such as 1% or 50%.",
             field="filters",
         )

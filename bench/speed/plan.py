@@ -156,7 +156,7 @@ def _check(plan: SpeedPlan) -> None:
         raise InvalidRequest("Neither --sizes nor --data is given.", field="sizes")
     for name, value, most in (("rounds", plan.rounds, 100), ("queries", plan.queries, 100_000)):
         if not 1 <= value <= most:
-            raise InvalidRequest(f"--{name} is {value}; it is 1 to {most}.", field=name)
+            raise InvalidRequest(f"--{name} must be 1 to {most} (got {value}).", field=name)
     if (
         not plan.concurrencies
         or not 1 <= min(plan.concurrencies) <= max(plan.concurrencies) <= MOST_CONCURRENCY

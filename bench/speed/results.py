@@ -40,7 +40,7 @@ class Measured:
 
     @property
     def deferred(self) -> bool:
-        """Whether its inserts are stored when it is built."""
+        """Return whether its inserts are stored when it is built."""
         backend = self.entrant.backend
         kind = None if backend.entry else load_peer(backend.name)
         return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred

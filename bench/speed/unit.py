@@ -244,20 +244,20 @@ class Unit:
         return build_row(one, self._base(one), self._corpus)
 
     def _progress(self, seconds: float) -> None:
-        """Say that a step is done that was to take so long; whether it did makes the estimate."""
+        """Count a step that was expected to take so long; the bar estimates from what it took."""
         done = min(self._work_left, round(seconds * 100))
         self._work_left -= done
         self._advance(0, done)
 
 
 def _can(backend: Backend, cell: Cell) -> bool:
-    """Say whether a backend has the mode, and filters where there is one."""
+    """Return whether a backend has the mode, and filters where there is one."""
     honors = backend.entry is not None or load_peer(backend.name).filters
     return cell.mode in backend.modes and (cell.selectivity is None or honors)
 
 
 def _remote(backend: Backend) -> bool:
-    """Say whether a backend keeps its data elsewhere."""
+    """Return whether a backend keeps its data elsewhere."""
     if backend.entry is not None:
         return backend.entry.provider_type.startswith("remote::")
     return load_peer(backend.name).service

@@ -70,12 +70,12 @@ class TunePlan:
         """
         if (self.db is None) == (self.data is None):
             raise InvalidRequest(
-                "There has to be one of --db and --data.", hint="--db tunes a registered vector DB."
+                "Give either --db or --data.", hint="--db tunes a registered vector DB."
             )
         named = [self.queries is not None, self.generate is not None]
         if self.db is not None and sum(named) != 1:
             raise InvalidRequest(
-                "There has to be one of --queries and --generate.",
+                "Give either --queries or --generate.",
                 hint="--generate 200 makes questions from the chunks.",
             )
         if self.data is not None and any(named):

@@ -151,7 +151,7 @@ async def _complete(answers: Answers, questions: Questions, trial: Trial) -> flo
 
 
 def _statement(best: Trial, judged: Mapping[Trial, Values], seed: int) -> str:
-    """Say what the chosen trial is worth against the single modes, on the held-out half."""
+    """Return what the chosen trial is worth against the single modes, on the held-out half."""
     chosen = judged[best]
     said = [f"{best.label}: nDCG@10 {bootstrap(list(chosen.values()), seed).mean:.3f} held out"]
     others = [trial for trial in single_modes() if trial != best]

@@ -228,9 +228,9 @@ def test_fusions_have_labels(text: str, label: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rff", "'rff' is no fusion.*Did you mean 'rrf'"),
-        ('{"type": "weighted", "alpha": 3}', "is no fusion: .*less than or equal to 1"),
-        ('{"type"', "is no JSON"),
+        ("rff", "'rff' is not a fusion.*Did you mean 'rrf'"),
+        ('{"type": "weighted", "alpha": 3}', "is not a fusion: .*less than or equal to 1"),
+        ('{"type"', "is not JSON"),
     ],
 )
 def test_what_is_no_fusion(text: str, message: str) -> None:

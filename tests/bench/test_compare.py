@@ -153,7 +153,7 @@ def test_the_tolerance_can_be_set() -> None:
     before, after = made(speed_row()), made(speed_row(p50_ms=14.0))
     assert compared(before, after).regressions
     assert not compared(before, after, tolerance=0.5).regressions
-    with pytest.raises(InvalidRequest, match="must not be below 0"):
+    with pytest.raises(InvalidRequest, match="must be >= 0"):
         compared(before, after, tolerance=-0.1)
 
 
@@ -283,7 +283,7 @@ def test_json_is_the_whole_comparison(files: tuple[Path, Path]) -> None:
     ("content", "said"),
     [
         (None, "cannot be read: No such file"),
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "schema version None"),
         (json.dumps({"schema_version": 99}), "schema version 99"),
         (json.dumps({"schema_version": 1}), "Field required"),

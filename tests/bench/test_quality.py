@@ -260,10 +260,10 @@ def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
     [
         ({"data": []}, "No data set is named"),
         ({"modes": ["vectr"]}, r"mode 'vectr'. Did you mean 'vector'\? Valid: vector, keyword"),
-        ({"fusions": ["rff"]}, "'rff' is no fusion"),
+        ({"fusions": ["rff"]}, "'rff' is not a fusion"),
         ({"baseline": "sqlite:vectr"}, r"Did you mean 'sqlite:vector'\? Measured: sqlite:vector"),
-        ({"k": 0}, "--k is 0"),
-        ({"k": 1001}, "--k is 1001"),
+        ({"k": 0}, r"--k must be 1 to 1000 \(got 0\)"),
+        ({"k": 1001}, r"--k must be 1 to 1000 \(got 1001\)"),
         ({"max_seconds": 0.001}, "--max-seconds 0.001 is too small for one measurement"),
         ({"languages": {"": "klingon"}, "data": ["set"]}, "unknown language 'klingon'"),
         ({"languages": {"sett": "german"}}, "given for 'sett', which is no data set"),

@@ -98,9 +98,9 @@ def test_another_report_is_refused(
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"a"'])
 def test_no_report_is_refused(tmp_path: Path, text: str) -> None:
-    """What is no JSON object is no report."""
+    """What is not JSON object is no report."""
     (tmp_path / REPORT_NAME).write_text(text, encoding="utf-8")
-    with pytest.raises(InvalidRequest, match=r"is no JSON|schema version None"):
+    with pytest.raises(InvalidRequest, match=r"is not JSON|schema version None"):
         read_report(tmp_path)
 
 

@@ -220,9 +220,9 @@ def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"sizes": []}, "Neither --sizes nor --data"),
-        ({"sizes": ["many"]}, "is no size"),
+        ({"sizes": ["many"]}, "is not a size"),
         ({"modes": ["telepathy"]}, "telepathy"),
-        ({"filters": ["200%"]}, "is no share"),
+        ({"filters": ["200%"]}, "is not a share"),
         ({"concurrency": [0]}, "concurrency"),
         ({"rounds": 0}, "rounds"),
         ({"max_seconds": 0.1}, "too small for one measurement"),

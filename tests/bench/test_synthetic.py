@@ -114,7 +114,7 @@ def test_sizes_are_written_short() -> None:
         "1234",
     ]
     for wrong in ("", "k", "9", "-20", "1.5k", "many", "²k"):
-        with pytest.raises(InvalidRequest, match="is no size"):
+        with pytest.raises(InvalidRequest, match="is not a size"):
             parse_size(wrong)
 
 
@@ -122,5 +122,5 @@ def test_shares_are_percentages_or_numbers() -> None:
     """1% is 0.01; nothing, everything beyond, and words are refused."""
     assert [parse_share(text) for text in ("1%", "0.5", " 50 %", "100%")] == [0.01, 0.5, 0.5, 1.0]
     for wrong in ("0%", "101%", "-1%", "some", "", "nan"):
-        with pytest.raises(InvalidRequest, match="is no share"):
+        with pytest.raises(InvalidRequest, match="is not a share"):
             parse_share(wrong)
