@@ -1,7 +1,8 @@
-"""Checks of a registration that need no engine: what its provider can do, what is there already."""
+"""From a registration to a vector DB: defaults, and every check that needs no engine."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -9,7 +10,47 @@ from pydantic import ValidationError
 
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Capabilities
-from corral.api.vector_dbs import VectorDB
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.configured import ConfiguredProviders
+
+
+def resolved(registration: VectorDBRegistration, providers: ConfiguredProviders) -> VectorDB:
+    """Return what to register: the defaults filled in, everything checked that needs no engine.
+
+    Raises:
+        UnknownProvider: The provider is not configured.
+        NotFound: No provider serves the embedding model.
+        InvalidRequest: A setting that the provider or the model cannot have.
+    """
+    provider_id = registration.provider_id or providers.config.providers.vector_io[0].provider_id
+    spec = providers.spec(provider_id)
+    _, info = providers.model(registration.embedding_model)
+    given = registration.embedding_dimension
+    if given is not None and given != info.dimension:
+        raise InvalidRequest(
+            f"embedding_dimension is {given}, but {info.model} has {info.dimension}.",
+            hint="Leave embedding_dimension out to take the model's.",
+            field="embedding_dimension",
+        )
+    providers.check_reranker(registration.rerank)
+    resource_id = registration.provider_vector_db_id or registration.vector_db_id
+    if resource_id != registration.vector_db_id:
+        check_resource(resource_id, provider_id, providers.vector_io(provider_id).resources())
+    settings = registration.model_dump(
+        exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
+    )
+    if spec.default_ranker and "ranker" not in registration.model_fields_set:
+        settings["ranker"] = spec.default_ranker
+    vector_db = VectorDB(
+        identifier=registration.vector_db_id,
+        provider_id=provider_id,
+        provider_resource_id=resource_id,
+        embedding_dimension=info.dimension,
+        created_at=time.time(),
+        **settings,
+    )
+    check_capabilities(vector_db, spec.capabilities)
+    return vector_db
 
 
 def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Field
 
 from corral.api.errors import NotFound, UnknownProvider
 from corral.api.provider import Api, ProviderSpec
+from corral.providers.configured import ProviderStatus
 from corral.providers.registry import broken_plugins, provider_specs
-from corral.providers.stack import ProviderStatus, Stack
+from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, PathId, StackOf

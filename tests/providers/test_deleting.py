@@ -355,7 +355,7 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
     async with opened(tmp_path, provider) as stack:
         await filled(stack)
         made: list[EmbeddingIndex] = []
-        engine = stack._vector_io(provider)
+        engine = stack.vector_io(provider)
         open_index = engine.open_index
 
         async def noted(*arguments: Any, **options: Any) -> EmbeddingIndex:

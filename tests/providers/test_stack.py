@@ -24,7 +24,7 @@ from corral.api.errors import (
 )
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers import stack as stack_module
+from corral.providers import configured
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.registry import build_provider, find_spec
 from corral.providers.stack import Stack
@@ -137,7 +137,7 @@ async def test_a_provider_is_asked_only_for_what_it_can(
     """Mode, metric and dimension are held against the capabilities before the engine sees them."""
     weak = Capabilities(vector="native", metrics=("cosine",), max_dimension=256)
     spec = replace(find_spec(Api.VECTOR_IO, "inline::sqlite"), capabilities=weak)
-    monkeypatch.setattr(Stack, "_spec", lambda *_: spec)
+    monkeypatch.setattr(Stack, "spec", lambda *_: spec)
 
     async def work(stack: Stack) -> None:
         with pytest.raises(InvalidRequest, match="does not support search_mode hybrid"):
@@ -275,10 +275,10 @@ async def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A health check that hangs is cut off and reported."""
-    monkeypatch.setattr(stack_module, "HEALTH_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(configured, "HEALTH_TIMEOUT_SECONDS", 0.05)
 
     async def work(stack: Stack) -> None:
-        provider = stack._vector_io("second")
+        provider = stack.vector_io("second")
         monkeypatch.setattr(provider, "health", lambda: asyncio.sleep(60))
         found = {status.provider_id: status.health for status in await stack.providers()}
         assert found["second"].status == "Error"
@@ -301,7 +301,7 @@ async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_
             raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
         return build_provider(api, entry, home)
 
-    monkeypatch.setattr(stack_module, "build_provider", broken)
+    monkeypatch.setattr(configured, "build_provider", broken)
     config = CONFIG.model_copy(deep=True)
     config.providers.embedding.insert(
         0, ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
