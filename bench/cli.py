@@ -16,7 +16,7 @@ import click
 from corral.api.errors import MissingDependency
 
 if TYPE_CHECKING:
-    from corral.server.command_line.cli import Target
+    from corral.server.command_line.options import Target
 
 FILE = click.Path(path_type=Path)
 

@@ -1,6 +1,7 @@
-"""The command line: options and dispatch. What the commands do is in `commands`, imported late.
+"""The command line: options and dispatch.
 
-`corral --help` has to answer at once, so nothing heavier than click is imported here.
+`corral --help` must answer at once, so nothing heavier than click is imported here; what a command
+does is in a module that `Target.run` imports.
 """
 
 from __future__ import annotations
@@ -8,11 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import click
@@ -25,37 +24,22 @@ from corral.api.errors import (
     MissingDependency,
     NotFound,
 )
+from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
 from corral.server.command_line.options import (
-    as_json_option,
+    MODES,
+    Target,
     encoding_of,
-    field_weight,
+    json_option,
     named_option,
     number_or_auto,
     typed,
 )
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
-MODES = click.Choice(["vector", "keyword", "hybrid"])
-METRICS = click.Choice(["cosine", "l2", "dot"])
-RANKERS = click.Choice(["rrf", "weighted", "max"])
 CUTOFFS = click.Choice(["none", "gap"])
 SYNTAXES = click.Choice(["plain", "web"])
 EXISTING = click.Path(path_type=Path)
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Where the commands go: a server's URL, or the app in process with its configuration."""
-
-    url: str | None
-    home: Path | None
-    config: Path | None
-
-    def local_only(self, command: str) -> None:
-        """Refuse `--url` for a command that works on this machine."""
-        if self.url is not None:
-            raise click.UsageError(f"{command} works on this machine; it takes no --url.")
 
 
 class _Failure(click.ClickException):
@@ -119,18 +103,20 @@ def _exit_code(error: CorralError) -> int:
     cls=_Corral,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--url", help="Talk to this server. Without it the same app runs in process.")
+@click.option("--url", help="Server to talk to. [default: run in this process]")
 @click.option("--home", type=EXISTING, help="Data folder. [default: $CORRAL_HOME or ~/.corral]")
-@click.option("--config", type=EXISTING, help="Configuration. [default: run.yaml in the folder]")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is being done.")
+@click.option(
+    "--config", type=EXISTING, help="Configuration file. [default: run.yaml in the data folder]"
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log to stderr.")
 @click.version_option(package_name="corral-rag", prog_name="corral")
 @click.pass_context
 def main(
     ctx: click.Context, url: str | None, home: Path | None, config: Path | None, verbose: bool
 ) -> None:
-    """One fence around every vector database: retrieval by meaning, by words, and by both."""
+    """One fence around every vector database: vector, keyword and hybrid retrieval."""
     if url is not None and (home is not None or config is not None):
-        raise click.UsageError("--home and --config are for this machine; --url is for another.")
+        raise click.UsageError("--url cannot be combined with --home or --config.")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
             stream.reconfigure(errors="replace")
@@ -146,28 +132,36 @@ def main(
 
 
 @main.command()
-@click.option("--host", help="Address to listen on. [default: of the configuration, 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="0: a free one. [default: 8321]")
+@click.option("--host", help="Address to listen on. [default: server.host, 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. [default: 8321]"
+)
 @click.pass_obj
 def serve(target: Target, host: str | None, port: int | None) -> None:
     """Start the server."""
     target.local_only("serve")
-    _commands().serve(target.config, target.home, host, port)
+    from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
+
+    commands.serve(target.config, target.home, host, port)
 
 
 @main.command()
-@click.option("--path", type=EXISTING, help="Your own folder or file. [default: the project's]")
-@click.option("--ask", "questions", multiple=True, help="A question; may be repeated.")
-@click.option("--max-tokens", type=int, default=700, show_default=True, help="Context budget.")
+@click.option(
+    "--path", type=EXISTING, help="Your own file or folder. [default: Corral's own documents]"
+)
+@click.option("--ask", "questions", multiple=True, help="Question to ask; repeatable.")
+@click.option(
+    "--max-tokens", type=int, default=700, show_default=True, help="Context budget in tokens."
+)
 @click.pass_obj
 def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_tokens: int) -> None:
-    """Show the whole way on real files: register, ingest, ask.
+    """Register, ingest and ask: the whole tour on real files.
 
-    On SQLite, in a temporary data folder.
+    Runs on SQLite in a temporary data folder and leaves nothing behind.
     """
     target.local_only("demo")
     if target.home is not None:
-        raise click.UsageError("demo makes a temporary data folder; it takes no --home.")
+        raise click.UsageError("demo uses a temporary data folder; leave --home out.")
     from corral.server.command_line.demo import run_demo  # noqa: PLC0415 - start-up time
 
     run_demo(target.config, path, questions, max_tokens)
@@ -176,19 +170,21 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 @main.command()
 @click.argument("db")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
-@click.option("--create", is_flag=True, help="Register DB with the defaults where it is missing.")
-@click.option("--replace", is_flag=True, help="Replace documents of the same id from other places.")
+@click.option("--create", is_flag=True, help="Register DB with the defaults if it does not exist.")
+@click.option(
+    "--replace", is_flag=True, help="Replace documents with the same id from other folders."
+)
 @click.option(
     "--as-text",
     multiple=True,
     metavar="PATTERN",
-    help="Take files whose name matches as plain text too, as '*.log'; repeatable.",
+    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
 )
 @click.option(
     "--encoding",
-    help="Encoding of text files. [default: UTF-8, UTF-16 where it shows, else Windows-1252]",
+    help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
 )
-@as_json_option
+@json_option
 @click.pass_obj
 def ingest(
     target: Target,
@@ -200,22 +196,21 @@ def ingest(
     encoding: str | None,
     as_json: bool,
 ) -> None:
-    """Put files and folders into a vector DB.
+    """Ingest files and folders into a vector DB.
 
-    Takes .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, folders
-    recursively, without hidden files and links that lead out of them. A file's document id is its
-    path relative to the folder that was named. The same files again replace themselves; unchanged
-    ones are skipped. A file that is too large is refused before anything is sent
-    (rag.document_limits and server.limits of the server's run.yaml).
+    Reads .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, and
+    searches folders recursively, without hidden files and links that lead out of the folder. A
+    file's document id is its path relative to the folder you name. Running the command again
+    replaces changed files and skips unchanged ones. Files above the server's limits
+    (rag.document_limits and server.limits in run.yaml) fail before anything is sent.
 
-    Text is stored without characters that a reader cannot see, and with \\n for every other line
-    or page break (\\r, \\v, \\f).
+    Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
     from corral.server.command_line.files import Taking  # noqa: PLC0415 - start-up time
 
     taking = Taking(as_text, encoding_of(encoding))
-    _run(
-        target, "ingest", db, paths,
+    target.run(
+        "commands.ingest", db, paths,
         create=create, as_json=as_json, replace=replace, taking=taking,
     )  # fmt: skip
 
@@ -223,28 +218,37 @@ def ingest(
 @main.command()
 @click.argument("db")
 @click.argument("text")
-@click.option("--mode", type=MODES, help="[default: as DB was registered]")
+@click.option("--mode", type=MODES, help="Search mode. [default: DB's own]")
 @click.option(
-    "--k", default="5", show_default=True, help="Most hits; auto: the root of all chunks."
+    "--k",
+    default="5",
+    show_default=True,
+    help="Number of hits, or auto: the square root of the number of chunks.",
 )
-@click.option("--ranker", help="rrf, weighted or max, or JSON. [default: as DB was registered]")
-@click.option("--rerank", help="mmr, bm25 or none, or JSON. [default: as DB was registered]")
-@click.option("--cutoff", type=CUTOFFS, help="gap: stop before the largest drop of the score.")
-@click.option("--query-syntax", type=SYNTAXES, help='web: "exact phrase", -excluded.')
-@click.option("--fuzzy", is_flag=True, default=None, help="Find misspelled words too.")
-@click.option("--also", "queries", multiple=True, help="The question in other words; repeatable.")
+@click.option("--ranker", help="Fusion: rrf, weighted, max, or JSON. [default: DB's own]")
+@click.option("--rerank", help="Re-ranking: mmr, bm25, none, or JSON. [default: DB's own]")
+@click.option(
+    "--cutoff", type=CUTOFFS, help="Where to stop; gap: before the largest drop in score."
+)
+@click.option("--query-syntax", type=SYNTAXES, help='Query syntax; web: "exact phrase", -excluded.')
+@click.option("--fuzzy", is_flag=True, default=None, help="Match misspelled words, too.")
+@click.option(
+    "--also", "queries", multiple=True, help="The same question in other words; repeatable."
+)
 @click.option(
     "-o",
     "--option",
     "others",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Any other field of a query config, as order=edges or expand=1; repeatable.",
+    help="Any other query_config field, such as order=edges or expand=1; repeatable.",
 )
-@click.option("--max-tokens", type=int, help="Assemble a context of at most so many tokens.")
-@click.option("--threshold", type=float, default=0.0, show_default=True, help="Least score, 0..1.")
-@click.option("--explain", is_flag=True, help="Say for each hit why it is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the RAG tool's reply as it is.")
+@click.option("--max-tokens", type=int, help="Assemble a context within this many tokens.")
+@click.option(
+    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score (0-1)."
+)
+@click.option("--explain", is_flag=True, help="Explain why each hit is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
 @click.pass_obj
 def query(
     target: Target,
@@ -261,10 +265,10 @@ def query(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask a vector DB and show the hits.
+    """Search a vector DB and show the hits.
 
-    With --max-tokens the context is shown too, and the hits are those that fit into it. Every
-    option is a field of the RAG tool's query config; see docs/ for each with an example.
+    --max-tokens also shows the assembled context, and only the hits that fit into it. Every option
+    is a field of the RAG tool's query_config; docs/ describes each with an example.
     """
     asked: dict[str, Any] = {name: value for name, value in options.items() if value}
     asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
@@ -273,19 +277,19 @@ def query(
     kinds = {"ranker": ranker, "rerank": rerank}
     asked |= {name: typed(value) for name, value in kinds.items() if value}
     asked |= dict(map(named_option, others))
-    _run(target, "query", db, text, asked, explain=explain, as_json=as_json)
+    target.run("commands.query", db, text, asked, explain=explain, as_json=as_json)
 
 
 @main.command()
 @click.argument("source", metavar="SRC_DB")
 @click.argument("target", metavar="DST_DB")
-@click.option("--to", "provider_id", help="Where DST_DB is registered. [default: as SRC_DB]")
+@click.option("--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]")
 @click.option(
     "--batch",
     type=click.IntRange(1, 10_000),
-    help="Chunks of a step. [default: a fiftieth of them, 500 to 10000]",
+    help="Chunks per step. [default: 1/50 of all, between 500 and 10000]",
 )
-@as_json_option
+@json_option
 @click.pass_obj
 def copy(
     target_: Target,
@@ -298,120 +302,40 @@ def copy(
 ) -> None:
     """Copy a vector DB with its embeddings and settings, to any provider.
 
-    Embeds nothing again. Interrupted, the same command goes on. At the end both sides are
-    compared: their chunks, and their answers to a sample of queries.
+    Nothing is embedded again. Run the same command to resume an interrupted copy. At the end,
+    Corral compares the chunks of both sides and their answers to sample queries.
     """
-    _run(target_, "copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json)
-
-
-@main.group()
-def dbs() -> None:
-    """List, create, show, delete and prune vector DBs."""
-
-
-@dbs.command("list")
-@click.option("--orphans", is_flag=True, help="List data in the engines without a registration.")
-@as_json_option
-@click.pass_obj
-def list_dbs(target: Target, orphans: bool, as_json: bool) -> None:
-    """List the vector DBs with their chunks and documents."""
-    if orphans:
-        _run_on_orphans(target, "list_orphans", as_json=as_json)
-    else:
-        _run(target, "list_dbs", as_json=as_json)
-
-
-@dbs.command("prune")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def prune(target: Target, yes: bool) -> None:
-    """Delete the data in the engines that no registration holds.
-
-    A process that is killed while it registers a vector DB leaves such data. It is shown first:
-    `corral dbs list --orphans`. Where several Corrals share a server, each with its own data
-    folder, the vector DBs of the others are shown, too: do not prune there.
-    """
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here; give --yes to delete.")
-    _run_on_orphans(target, "prune", ask=not yes)
-
-
-@dbs.command("show")
-@click.argument("db")
-@as_json_option
-@click.pass_obj
-def show_db(target: Target, db: str, as_json: bool) -> None:
-    """Show one vector DB with all its settings, its chunks and documents."""
-    _run(target, "show_db", db, as_json=as_json)
-
-
-@dbs.command("create")
-@click.argument("db")
-@click.option("--provider", "provider_id", help="[default: the first that is configured]")
-@click.option("--model", "embedding_model", help="[default: the server's]")
-@click.option("--mode", "search_mode", type=MODES, help="[default: hybrid]")
-@click.option("--language", help="ISO code or English name. [default: english]")
-@click.option("--metric", type=METRICS, help="[default: cosine]")
-@click.option("--ranker", type=RANKERS, help="How hybrid results are fused. [default: weighted]")
-@click.option(
-    "--field-weight",
-    "weights",
-    multiple=True,
-    metavar="FIELD=WEIGHT",
-    help="Keyword weight of a field; may be repeated. [default: content=1 title=2]",
-)
-@as_json_option
-@click.pass_obj
-def create_db(
-    target: Target,
-    /,
-    db: str,
-    ranker: str | None,
-    weights: tuple[str, ...],
-    as_json: bool,
-    **settings: str | None,
-) -> None:
-    """Register a vector DB named DB. The same settings again change nothing."""
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if ranker is not None:
-        given["ranker"] = {"type": ranker}
-    if weights:
-        given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
-    _run(target, "create_db", db, given, as_json=as_json)
-
-
-@dbs.command("delete")
-@click.argument("db")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_obj
-def delete_db(target: Target, db: str, yes: bool) -> None:
-    """Delete a vector DB with all its chunks."""
-    if not yes and not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here; give --yes to delete.")
-    _run(target, "delete_db", db, ask=not yes)
+    target_.run(
+        "db_commands.copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json
+    )
 
 
 @main.command()
-@as_json_option
+@json_option
 @click.pass_obj
 def providers(target: Target, as_json: bool) -> None:
-    """Show provider types with capabilities, and the configured ones with health."""
-    _run(target, "show_providers", as_json=as_json)
+    """Show provider types and configured providers.
+
+    Types come with their capabilities, configured providers with their health.
+    """
+    target.run("commands.show_providers", as_json=as_json)
 
 
 @main.command()
 @click.argument("provider_type")
-@click.option("--provider-id", help="Which one, where several of the type are configured.")
-@click.option("--json", "json_file", type=EXISTING, metavar="FILE", help="Write the matrix there.")
+@click.option("--provider-id", help="Required if several providers of the type are configured.")
+@click.option(
+    "--json", "json_file", type=EXISTING, metavar="FILE", help="Also write the matrix to this file."
+)
 @click.pass_obj
 def conformance(
     target: Target, provider_type: str, provider_id: str | None, json_file: Path | None
 ) -> None:
     """Test a provider against the contract, in scratch vector DBs.
 
-    PROVIDER_TYPE is one of `corral providers`, as inline::sqlite. It is taken as run.yaml has it,
-    or with the type's defaults. Other vector DBs are not touched; an engine for one process at a
-    time must not be in use by a server meanwhile. Exit code 0 where the provider conforms, else 1.
+    PROVIDER_TYPE is a type that `corral providers` lists, such as inline::sqlite, with its settings
+    from run.yaml or its defaults. Your vector DBs are not touched. Stop any server that uses an
+    engine limited to one process. Exits with 0 if the provider conforms, else 1.
     """
     target.local_only("conformance")
     from corral.server.command_line import conformance as suite  # noqa: PLC0415 - start-up time
@@ -421,11 +345,11 @@ def conformance(
 
 
 @main.command()
-@as_json_option
+@json_option
 @click.pass_obj
 def models(target: Target, as_json: bool) -> None:
     """List the embedding models."""
-    _run(target, "list_models", as_json=as_json)
+    target.run("commands.list_models", as_json=as_json)
 
 
 @main.group()
@@ -434,37 +358,18 @@ def config() -> None:
 
 
 @config.command("show")
-@as_json_option
+@json_option
 @click.pass_obj
 def show_config(target: Target, as_json: bool) -> None:
-    """Print the effective configuration as YAML, defaults filled in and secrets masked."""
+    """Print the effective configuration: defaults filled in, secrets masked."""
     target.local_only("config show")
-    _commands().show_config(target.config, target.home, as_json=as_json)
-
-
-main.add_command(documents)
-
-
-def _commands() -> ModuleType:
     from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
 
-    return commands
+    commands.show_config(target.config, target.home, as_json=as_json)
 
 
-def _run(target: Target, name: str, *arguments: Any, **options: Any) -> None:
-    """Run a command of `commands` with a client that is connected to the target."""
-    commands = _commands()
-    commands.run(
-        target.url, target.config, target.home, getattr(commands, name), *arguments, **options
-    )
-
-
-def _run_on_orphans(target: Target, name: str, **options: Any) -> None:
-    """Run a command of `orphan_commands` in the same way."""
-    from corral.server.command_line import orphan_commands  # noqa: PLC0415 - start-up time
-
-    command = getattr(orphan_commands, name)
-    _commands().run(target.url, target.config, target.home, command, **options)
+main.add_command(dbs)
+main.add_command(documents)
 
 
 if __name__ == "__main__":

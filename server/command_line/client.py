@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from corral.providers.config import RunConfig
 
 JSON = dict[str, Any]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 TIMEOUT = httpx.Timeout(600.0, connect=5.0)
 """Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
@@ -219,6 +223,23 @@ class Client:
     @property
     def _url(self) -> str:
         return str(self._http.base_url).rstrip("/")
+
+
+def run(
+    url: str | None,
+    config: Path | None,
+    home: Path | None,
+    command: Callable[Concatenate[Client, P], Awaitable[T]],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> T:
+    """Connect, run a command and return what it returns."""
+
+    async def connected() -> T:
+        async with connect(url, config, home) as client:
+            return await command(client, *arguments, **options)
+
+    return asyncio.run(connected())
 
 
 @asynccontextmanager

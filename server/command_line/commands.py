@@ -4,59 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 import yaml
 
 from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
-from corral.providers.copying import WRITTEN_AT_ONCE, batch_size
 from corral.providers.registry import check_config
 from corral.server.command_line import display
-from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, connect
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
 from corral.server.command_line.files import Report, Taking, collect, within_limits
 from corral.server.command_line.ingest import ingest as ingest_files
 from corral.server.command_line.progress import progress
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 NO_BUDGET = 1_000_000
 """The largest budget that the wire takes: no hit is dropped for want of room."""
 
 NAMES_SHOWN = 5
-_FIRST = (
-    "identifier",
-    "provider_id",
-    "chunk_count",
-    "document_count",
-    "embedding_model",
-    "embedding_dimension",
-    "search_mode",
-)
-
-
-def run(
-    url: str | None,
-    config: Path | None,
-    home: Path | None,
-    command: Callable[Concatenate[Client, P], Awaitable[T]],
-    *arguments: P.args,
-    **options: P.kwargs,
-) -> T:
-    """Connect, run a command and return what it returns."""
-
-    async def connected() -> T:
-        async with connect(url, config, home) as client:
-            return await command(client, *arguments, **options)
-
-    return asyncio.run(connected())
 
 
 def serve(config: Path | None, home: Path | None, host: str | None, port: int | None) -> None:
@@ -199,100 +167,6 @@ def show_reply(
     display.show(*parts)
     for note in told.get("notes") or ():
         display.show(display.clean(f"Note: {note}"))
-
-
-async def copy(
-    client: Client,
-    source: str,
-    target: str,
-    *,
-    provider_id: str | None,
-    batch: int | None,
-    as_json: bool,
-) -> None:
-    """Copy a vector DB step by step, verify the copy and print what was done."""
-    started = time.monotonic()
-    step = await client.copy(source, target, provider_id, "", batch or WRITTEN_AT_ONCE)
-    limit = batch or batch_size(step["total"])
-    seen = copied = 0
-    with (
-        _resumable(),
-        progress(step["total"], step["total"], work="Copying", things="chunks") as advance,
-    ):
-        while True:
-            seen, copied = seen + step["seen"], copied + step["copied"]
-            advance(step["seen"], step["seen"])
-            if step["done"]:
-                break
-            step = await client.copy(source, target, provider_id, step["last_id"], limit)
-    try:
-        checks = await client.verify_copy(source, target)
-    except CommandError as error:  # the copy is to blame and not the command
-        raise CommandError(error.message, hint=error.hint, status=error.status) from None
-    report = {**checks, "seen": seen, "copied": copied, "seconds": time.monotonic() - started}
-    if as_json:
-        display.show_json(report)
-    else:
-        display.show(display.copy_table(report))
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """Say, when the work in a context does not come to its end, how it goes on."""
-    try:
-        yield
-    except (CommandError, asyncio.CancelledError):
-        note = "What is copied stays: the same command again goes on from there."
-        display.console(stderr=True).print(note)
-        raise
-
-
-async def list_dbs(client: Client, *, as_json: bool) -> None:
-    """Print the table of vector DBs, with what is in them."""
-    vector_dbs = await client.vector_dbs(counts=True)
-    if as_json:
-        display.show_json(vector_dbs)
-    elif vector_dbs:
-        display.show(display.vector_dbs_table(vector_dbs))
-    else:
-        click.echo("No vector DB is registered. Create one: corral dbs create NAME")
-
-
-async def show_db(client: Client, db: str, *, as_json: bool) -> None:
-    """Print one vector DB's settings, and what is in it."""
-    settings = await client.vector_db(db, counts=True)
-    if as_json:
-        display.show_json(settings)
-        return
-    first = {name: settings.pop(name) for name in _FIRST if name in settings}
-    display.show(display.settings_table({**first, **settings}))
-
-
-async def create_db(client: Client, db: str, settings: JSON, *, as_json: bool) -> None:
-    """Register a vector DB and print what the server made of it."""
-    created = await client.register(db, settings)
-    if as_json:
-        display.show_json(created)
-    else:
-        display.show(describe(created))
-
-
-def describe(vector_db: JSON) -> str:
-    """Return one line about a vector DB."""
-    return display.clean(
-        f"{vector_db.get('identifier')}: {vector_db.get('search_mode')} search on "
-        f"{vector_db.get('provider_id')}, embeddings {vector_db.get('embedding_model')} "
-        f"({vector_db.get('embedding_dimension')} dimensions)"
-    )
-
-
-async def delete_db(client: Client, db: str, *, ask: bool) -> None:
-    """Delete a vector DB, after asking."""
-    await client.vector_db(db)
-    if ask:
-        click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
-    note = await client.unregister(db)
-    display.show(display.clean(f"{db} is deleted. {note}".strip()))
 
 
 async def show_providers(client: Client, *, as_json: bool) -> None:

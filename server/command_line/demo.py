@@ -19,7 +19,8 @@ from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
-from corral.server.command_line.commands import describe, say_passed_over, show_reply, summary
+from corral.server.command_line.commands import say_passed_over, show_reply, summary
+from corral.server.command_line.db_commands import describe
 from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.progress import progress

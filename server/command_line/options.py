@@ -1,14 +1,56 @@
-"""Option values that click has no type for."""
+"""What several commands share: where they run, their options, and values click has no type for."""
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, not a table.")
+# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
+MODES = click.Choice(["vector", "keyword", "hybrid"])
+METRICS = click.Choice(["cosine", "l2", "dot"])
+RANKERS = click.Choice(["rrf", "weighted", "max"])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """On every command that prints data."""
+
+
+def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Not a terminal; pass --yes.")
+    return yes
+
+
+yes_option = click.option(
+    "--yes", is_flag=True, callback=_check_terminal, help="Delete without asking."
+)
+"""On every command that deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where the commands go: a server's URL, or the app in process with its configuration."""
+
+    url: str | None
+    home: Path | None
+    config: Path | None
+
+    def local_only(self, command: str) -> None:
+        """Refuse `--url` for a command that works on this machine."""
+        if self.url is not None:
+            raise click.UsageError(f"{command} works on this machine; it takes no --url.")
+
+    def run(self, command: str, *arguments: Any, **options: Any) -> None:
+        """Run `MODULE.FUNCTION` of this folder with a client that is connected to the target."""
+        module, _, name = command.partition(".")
+        function = getattr(import_module(f"corral.server.command_line.{module}"), name)
+        client = import_module("corral.server.command_line.client")
+        client.run(self.url, self.config, self.home, function, *arguments, **options)
 
 
 def field_weight(given: str) -> tuple[str, float]:
@@ -20,7 +62,7 @@ def field_weight(given: str) -> tuple[str, float]:
         return field, float(weight)
     except ValueError:
         raise click.BadParameter(
-            f"{given!r} is not FIELD=WEIGHT", param_hint="--field-weight"
+            f"must be FIELD=WEIGHT, such as title=2 (got {given!r}).", param_hint="--field-weight"
         ) from None
 
 
@@ -31,7 +73,7 @@ def number_or_auto(given: str) -> int | str:
     try:
         return int(given)
     except ValueError:
-        raise click.UsageError(f"--k is {given!r}; it takes a number or auto.") from None
+        raise click.UsageError(f"--k must be a number or auto (got {given!r}).") from None
 
 
 def encoding_of(given: str | None) -> str | None:
@@ -41,7 +83,7 @@ def encoding_of(given: str | None) -> str | None:
             "".encode(given)
     except LookupError:
         raise click.UsageError(
-            f"--encoding is {given!r}; it takes a name such as latin-1 or utf-16."
+            f"--encoding must be a name such as latin-1 or utf-16 (got {given!r})."
         ) from None
     return given
 
@@ -52,10 +94,10 @@ def typed(given: str) -> Any:
 
 
 def named_option(given: str) -> tuple[str, Any]:
-    """Return the field and value of `NAME=VALUE`; what is no JSON is text."""
+    """Return the field and value of `NAME=VALUE`; a value that is not JSON is text."""
     name, separator, value = given.partition("=")
     if not name or not separator:
-        raise click.UsageError(f"{given!r} is not of the form NAME=VALUE.")
+        raise click.UsageError(f"--option must be NAME=VALUE (got {given!r}).")
     return name, json.loads(value) if _is_json(value) else value
 
 

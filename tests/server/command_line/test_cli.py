@@ -21,7 +21,7 @@ from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.providers.stack import Stack
-from corral.server.command_line import cli
+from corral.server.command_line import cli, options
 
 Corral = Callable[..., Result]
 
@@ -57,9 +57,9 @@ def test_help_imports_nothing_heavy() -> None:
 def test_choices_are_those_of_the_contract() -> None:
     """The command line offers exactly the modes, metrics and rankers that there are."""
     rankers = [ranker().type for ranker in (RRFRanker, WeightedRanker, MaxRanker)]
-    assert list(cli.MODES.choices) == [mode.value for mode in SearchMode]
-    assert list(cli.METRICS.choices) == [metric.value for metric in Metric]
-    assert list(cli.RANKERS.choices) == rankers
+    assert list(options.MODES.choices) == [mode.value for mode in SearchMode]
+    assert list(options.METRICS.choices) == [metric.value for metric in Metric]
+    assert list(options.RANKERS.choices) == rankers
 
 
 def test_every_command_has_help(invoke: Corral) -> None:
