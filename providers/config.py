@@ -33,7 +33,7 @@ from typing import Annotated, Any, TypeAlias
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from corral.api.errors import ConfigError
+from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.provider import Api
 
 HOME_VARIABLE = "CORRAL_HOME"
@@ -111,7 +111,7 @@ class Limits(_Section):
 def _check_host_name(name: str) -> str:
     if not re.fullmatch(r"\*|[\w.-]+", name) and not _is_address(name):
         raise ValueError(
-            f"{name!r} is no host name; write names only, such as corral.example.org, or '*'"
+            f"{name!r} is not a host name; write names only, such as corral.example.org, or '*'"
         )
     return name
 
@@ -151,6 +151,14 @@ class DocumentLimits(_Section):
         ge=256,
         description="Memory to read it, where the system can bound that (Linux).",
     )
+
+    def exceeded(self, what: str, setting: str) -> InvalidRequest:
+        """Return the error of a document with more than a setting allows of something: "pages"."""
+        return InvalidRequest(
+            f"More than {getattr(self, setting):,.10g} {what} in one document.",
+            hint=f"Split it; the operator's setting is rag.document_limits.{setting}.",
+            field="content",
+        )
 
 
 class RagSettings(_Section):
@@ -220,7 +228,7 @@ def _read(source: Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1} is" if mark else "it is"
         raise ConfigError(
-            f"Cannot read {source}: {place} no valid YAML.",
+            f"Cannot read {source}: {place} not valid YAML.",
             hint="Put quotes around a value that begins with punctuation or holds a colon.",
         ) from None
 

@@ -1,4 +1,4 @@
-"""Whether two indexes hold the same chunks and give the same answers: by counts and by a sample."""
+"""Compare two indexes: their chunks and their answers, by counts and by a sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying a vector DB to another backend: chunks, embeddings, settings; nothing is embedded anew.
+"""Copying a vector DB to another backend: chunks, embeddings, settings; nothing is embedded again.
 
 A copy goes through the source's ids in order. Of each batch it reads both sides, and writes to the
 target what is missing there or differs. So a step may be repeated, and a copy that was interrupted
@@ -151,9 +151,7 @@ async def copy_batch(
         ProviderError: A backend failed; what was copied stays, and the step can be repeated.
     """
     if not 1 <= limit <= MAX_BATCH:
-        raise InvalidRequest(
-            f"limit is {limit}.", hint=f"Use an integer from 1 to {MAX_BATCH}.", field="limit"
-        )
+        raise InvalidRequest(f"limit must be from 1 to {MAX_BATCH} (got {limit}).", field="limit")
     await _target(stack, source_id, target_id, provider_id, register=not after)
     source, target = await stack.index(source_id), await stack.index(target_id)
     ids, total = await _next_ids(source, after, limit)
@@ -195,7 +193,7 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
     )
     if checks.differences:
         raise Conflict(
-            f"{target_id!r} is no copy of {source_id!r}: {' '.join(checks.differences)}",
+            f"{target_id!r} is not a copy of {source_id!r}: {' '.join(checks.differences)}",
             hint="If others wrote to the source meanwhile, copy again: that brings the rest, but "
             "deletes nothing. Words are ranked alike unless a provider is configured otherwise.",
             field="target_id",
@@ -209,7 +207,7 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
 async def _target(
     stack: Stack, source_id: str, target_id: str, provider_id: str | None, *, register: bool
 ) -> None:
-    """See that the target is there, registered like the source."""
+    """Register the target like the source, or check that it is."""
     source = await stack.vector_db(source_id)
     try:
         target = await stack.vector_db(target_id)
@@ -260,7 +258,7 @@ class _Ids:
         return self.ids[start : start + limit]
 
     def serves(self, after: str, limit: int) -> bool:
-        """Whether the ids asked for are all in it."""
+        """Return True if it holds all the ids of a step."""
         is_last = len(self.ids) < MAX_IDS
         return after >= self.after and (is_last or len(self.next(after, limit)) == limit)
 

@@ -79,7 +79,7 @@ async def read_document(
 
 
 async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
-    """Delete a document in one write and return how many chunks it had; 0 where there is none."""
+    """Delete a document in one write and return how many chunks it had; 0 if it is unknown."""
     ids = await index.document_chunk_ids(document_id)
     if ids:
         await index.add_chunks([], replace_documents=[document_id])

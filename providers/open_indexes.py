@@ -76,7 +76,7 @@ class OpenIndexes:
         return held
 
     async def usable(self, vector_db: VectorDB) -> None:
-        """Make the index anew, empty, if its data is gone from the backend; under its lock.
+        """Recreate the index, empty, if its data is gone from the backend; under its lock.
 
         Raises:
             ProviderError: The backend failed.
@@ -90,7 +90,7 @@ class OpenIndexes:
             self.keep(await provider.open_index(vector_db, create=True))
 
     def forget(self, vector_db_id: str) -> None:
-        """Hold an index no longer that was deleted, if it was held."""
+        """Drop an index that was deleted, if it is open."""
         self._indexes.pop(vector_db_id, None)
 
     async def close(self) -> None:
@@ -112,7 +112,7 @@ class OpenIndexes:
         return found
 
     def notice_changes(self) -> None:
-        """See to it that vector DBs that others have deleted are let go of, soon."""
+        """Start closing, in the background, vector DBs that others have deleted."""
         generation, looked = self._looked
         now = time.monotonic()
         if self._registry.generation != generation and now >= looked + LOOK_EVERY_SECONDS:
@@ -123,7 +123,7 @@ class OpenIndexes:
         await self.registered()
 
     async def _check(self, vector_db_id: str) -> None:
-        """Let go of a vector DB that is deleted; under the lock, since it may be in the making."""
+        """Close a vector DB that is deleted; under the lock, since it may be being created."""
         async with self.lock[vector_db_id]:
             held = self._indexes.get(vector_db_id)
             stored = await self._registry.find(vector_db_id)

@@ -28,7 +28,7 @@ def resolved(registration: VectorDBRegistration, providers: ConfiguredProviders)
     given = registration.embedding_dimension
     if given is not None and given != info.dimension:
         raise InvalidRequest(
-            f"embedding_dimension is {given}, but {info.model} has {info.dimension}.",
+            f"embedding_dimension must be {info.dimension} for {info.model} (got {given}).",
             hint="Leave embedding_dimension out to take the model's.",
             field="embedding_dimension",
         )
@@ -79,7 +79,7 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
         )
     if vector_db.embedding_dimension > capabilities.max_dimension:
         raise InvalidRequest(
-            f"{vector_db.provider_id} holds {capabilities.max_dimension} dimensions at most, "
+            f"{vector_db.provider_id} holds at most {capabilities.max_dimension} dimensions; "
             f"{vector_db.embedding_model} has {vector_db.embedding_dimension}.",
             field="embedding_model",
         )

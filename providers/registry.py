@@ -64,7 +64,7 @@ def _entries() -> Iterator[tuple[str, ProviderSpec | str]]:
             yield entry.name, f"{entry.value} cannot be imported: {_said(error)}"
             continue
         is_spec = isinstance(spec, ProviderSpec)
-        yield entry.name, spec if is_spec else f"{entry.value} is no ProviderSpec"
+        yield entry.name, spec if is_spec else f"{entry.value} is not a ProviderSpec"
 
 
 def find_spec(api: Api, provider_type: str) -> ProviderSpec:

@@ -129,8 +129,8 @@ class Stack(ConfiguredProviders):
         if not self.has_vector_io(asked.provider_id):
             await self._vector_dbs.remove(asked)
             return (
-                f"Its provider {asked.provider_id!r} is not in run.yaml any more: the registration "
-                f"is deleted, the chunks stay where that provider keeps them."
+                f"Its provider {asked.provider_id!r} is no longer in run.yaml: the registration "
+                f"is deleted, and the chunks stay in that provider's storage."
             )
         async with self._open.lock[vector_db_id]:
             stored = await self._vector_dbs.find(vector_db_id)
@@ -157,7 +157,7 @@ class Stack(ConfiguredProviders):
 
     @contextmanager
     def _making(self, vector_db: VectorDB) -> Iterator[None]:
-        """Let nobody take a vector DB that is being made for an orphan."""
+        """Keep a vector DB that is being created from being listed as an orphan."""
         self._made[vector_db.identifier] = vector_db
         try:
             yield

@@ -51,7 +51,7 @@ class VectorDBStore:
         return _parsed(await self._reads.run(self._select, query))
 
     async def find(self, identifier: str) -> VectorDB | None:
-        """Return one registration, None where there is none."""
+        """Return one registration, or None."""
         query = "SELECT registration FROM vector_dbs WHERE identifier = ?"
         found = _parsed(await self._reads.run(self._select, query, identifier))
         return found[0] if found else None
@@ -207,7 +207,7 @@ class VectorDBStore:
             raise ConfigError(
                 f"The registry {self._path} is damaged or cannot be opened "
                 f"({type(error).__name__}).",
-                hint="Restore it from a backup, or move it away and register the vector DBs anew.",
+                hint="Restore it from a backup, or move it away and register the vector DBs again.",
                 field="registry.db",
             ) from None
         except apsw.Error as error:

@@ -101,7 +101,7 @@ def status_of(error: errors.CorralError) -> tuple[int, str]:
 
 
 def is_retried(status: int) -> bool:
-    """Say whether clients of these wires repeat a request that got this status."""
+    """Return True if clients of these wires repeat a request that got this status."""
     return status in (408, 409, 429) or status >= 500
 
 
@@ -185,7 +185,7 @@ def describe_stack(error: BaseException) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """Make an app answer every refusal in the one form."""
+    """Install handlers that give every refusal the same form."""
     app.add_exception_handler(errors.CorralError, _corral_error)
     app.add_exception_handler(RequestValidationError, _framework_validation)
     app.add_exception_handler(HTTPException, _http_exception)

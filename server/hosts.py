@@ -27,7 +27,7 @@ class HostCheck:
 
     Those are `localhost`, every loopback address, the address that the connection came in on, and
     what `server.host` and `server.allowed_hosts` say. A server that listens on all addresses also
-    answers to every address, since a page cannot make one its own; names it has to be told. In
+    answers to every address, since a page cannot claim one; it must be told its names. In
     process the URL's host is the address, so every URL works there.
     """
 
@@ -78,7 +78,7 @@ def _refusal(given: Collection[str]) -> ASGIApp:
     return error_response(
         421,
         "unknown_host",
-        f"The Host header is {shown!r}, which is no name of this server. Use its address, or let "
-        "the operator add the name to server.allowed_hosts.",
+        f"Host {shown!r} is not a name of this server. Use the server's address, or "
+        "add the name to server.allowed_hosts.",
         param="host",
     )

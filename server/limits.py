@@ -1,6 +1,6 @@
 """What one request may ask for: the operator's `server.limits`, each with its refusal.
 
-The body is bounded here, before anything reads it; counts are checked by the routes.
+The body is checked here, before anything reads it; the routes check counts.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ MIB = 1024 * 1024
 
 
 LINGER_SECONDS = 2.0
-"""How long a refused body is still taken in and thrown away. Many clients look for the answer only
-when they have sent all; to close on them at once would take it from them."""
+"""How long to read and discard a refused body. Many clients read the answer only after they have
+sent everything, and lose it if the connection closes at once."""
 
 
 class _BodyTooLarge(Exception):
-    """A body went over the limit while it was read."""
+    """A body exceeded the limit while it was read."""
 
 
 class BodyLimit:
     """ASGI middleware that answers 413 to a body over `max_body_mib`, without waiting for its end.
 
-    A declared length is judged before the first byte, a chunked body while it comes in. Nothing of
-    it is kept, and the connection is closed soon after the answer.
+    Checks a declared length before the first byte and a chunked body while it arrives. Keeps
+    nothing of it and closes the connection soon after the answer.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
@@ -90,7 +90,7 @@ def check_count(items: Collection[object], most: int, *, field: str, setting: st
     """
     if len(items) > most:
         raise InvalidRequest(
-            f"{field} has {len(items)} items, {most} are allowed.",
+            f"{field} must have <= {most} items (got {len(items)}).",
             hint=f"Send fewer at once; the operator's setting is server.limits.{setting}.",
             field=field,
         )
@@ -104,7 +104,7 @@ def check_max_chunks(max_chunks: MaxChunks, limits: Limits, *, field: str) -> No
     """
     if max_chunks != "auto" and max_chunks > limits.max_k:
         raise InvalidRequest(
-            f"{field} is {max_chunks}, {limits.max_k} is the most.",
+            f"{field} must be <= {limits.max_k} (got {max_chunks}).",
             hint="Ask for fewer; the operator's setting is server.limits.max_k.",
             field=field,
         )

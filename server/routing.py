@@ -157,14 +157,14 @@ def _check_content_type(request: Request) -> None:
     )
     if len(given) != 1 or not is_json:
         raise InvalidRequest(
-            f"The request has {len(given)} content-type headers, or none that is JSON.",
+            f"The request must have one content-type header, and of JSON (got {len(given)}).",
             hint="Send the body as JSON, with the header content-type: application/json.",
             field="content-type",
         )
 
 
 async def _cut(request: Request, raw: bytes) -> Pieces | None:
-    """Cut up a large body, once; None where it is small or cannot be cut."""
+    """Cut a large body into pieces, once; return None if it is small or cannot be cut."""
     if len(raw) < LARGE_BODY_BYTES:
         return None
     if not hasattr(request.state, "pieces"):

@@ -119,7 +119,7 @@ def _sentence(location: Location, kind: str, said: str, value: Any) -> str:
 
 
 def _describe(value: Any, kind: str) -> str:
-    """Say what was found; text is quoted only where a name from a list was expected."""
+    """Describe what was found; quote text only if a name from a list was expected."""
     if value is None:
         return "null"
     if isinstance(value, bool):

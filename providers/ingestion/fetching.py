@@ -50,7 +50,7 @@ class Fetched:
 
 
 def is_public(address: IPAddress) -> bool:
-    """Say whether an address belongs to the public internet.
+    """Return True if an address belongs to the public internet.
 
     It does not when it is private, shared, loopback, link-local, multicast or reserved, or an IPv6
     address that carries an IPv4 address (mapped, 6to4, Teredo, NAT64): these reach other networks.
@@ -78,7 +78,7 @@ class Fetcher:
 
     Args:
         settings: Allowed hosts, size and time limits.
-        is_public: Says whether an address may be connected to; replaced in tests only.
+        is_public: Returns True if an address may be connected to; replaced in tests only.
         resolver: Finds the addresses of a host.
         transport: Sends requests; one of its own by default.
 

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 from corral.api.errors import InvalidRequest, MissingDependency
 from corral.providers.config import DocumentLimits
 from corral.providers.ingestion import word
-from corral.providers.ingestion.bounds import beyond
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 """Largest Word file once unpacked; 1 MB of zeros in a zip unpacks to 1 GB."""
@@ -139,13 +138,13 @@ def _pages(pdfium: Any, data: bytes, limits: DocumentLimits) -> Iterator[str]:
         raise
     try:
         if len(document) > limits.max_pages:
-            raise beyond("pages", limits.max_pages, "max_pages")
+            raise limits.exceeded("pages", "max_pages")
         characters = 0
         for page in document:
             text = page.get_textpage()
             characters += text.count_chars()
             if characters > limits.max_characters:
-                raise beyond("characters", limits.max_characters, "max_characters")
+                raise limits.exceeded("characters", "max_characters")
             yield text.get_text_bounded()
             text.close()
             page.close()

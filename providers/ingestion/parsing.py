@@ -20,7 +20,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from corral.api.errors import InvalidRequest
 from corral.api.rag import URL, RAGDocument
 from corral.providers.config import DocumentLimits
-from corral.providers.ingestion.bounds import beyond
 from corral.providers.ingestion.formats import docx_text, html_text, pdf_pages
 from corral.providers.ranking.text import clean_text
 
@@ -126,10 +125,10 @@ def parse(
             field="mime_type",
         )
     if len(text) > limits.max_characters:
-        raise beyond("characters", limits.max_characters, "max_characters")
+        raise limits.exceeded("characters", "max_characters")
     if not text.strip():
         raise InvalidRequest(
-            "There is no text in it.",
+            "The document has no text.",
             hint="Scanned pages need text recognition first.",
             field="content",
         )
@@ -162,7 +161,7 @@ def read_file(path: Path, document_id: str) -> RAGDocument:
 
     Args:
         path: Its suffix, one of `SUFFIXES`, says what it is.
-        document_id: What the document is to be called.
+        document_id: Id of the document.
 
     Raises:
         InvalidRequest: The suffix is unknown, or a text file is not UTF-8.

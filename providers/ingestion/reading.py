@@ -28,7 +28,6 @@ from typing import IO, Any, TypeVar, cast
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.config import DocumentLimits, RagSettings
-from corral.providers.ingestion.bounds import beyond
 from corral.providers.ingestion.parsing import (
     ParsedDocument,
     is_plain_text,
@@ -149,7 +148,7 @@ class _Child:
         took = time.monotonic() - self._started
         self._end()
         if took >= self._limits.max_seconds:
-            return beyond("seconds to read", self._limits.max_seconds, "max_seconds")
+            return self._limits.exceeded("seconds to read", "max_seconds")
         return InvalidRequest(
             "The file cannot be read: its reader broke down.",
             hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib.",
@@ -222,7 +221,7 @@ def _answer(
     try:
         parsed = read(content, asked["mime_type"], limits)
     except MemoryError:
-        error: CorralError = beyond("MiB to read", limits.max_memory_mib, "max_memory_mib")
+        error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
     except (InvalidRequest, MissingDependency) as refusal:
         error = refusal
     else:

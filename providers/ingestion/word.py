@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from corral.providers.config import DocumentLimits
-from corral.providers.ingestion.bounds import beyond
 
 _PIECE = 1 << 16
 _LEFT_OUT = {"del", "moveFrom", "instrText", "delText", "delInstrText", "Fallback"}
@@ -130,7 +129,7 @@ class _Text:
         if self._path[-1] == "t" and not self._skipped:
             self._characters += len(text)
             if self._characters > self._limits.max_characters:
-                raise beyond("characters", self._limits.max_characters, "max_characters")
+                raise self._limits.exceeded("characters", "max_characters")
             self._add(text)
 
     def _add(self, text: str) -> None:
@@ -141,7 +140,7 @@ class _Text:
         """Count paragraphs, and cells and rows with them: an empty one costs as much."""
         self._paragraphs += local in {"p", "tc", "tr", "tbl"}
         if self._paragraphs > self._limits.max_paragraphs:
-            raise beyond("paragraphs and cells", self._limits.max_paragraphs, "max_paragraphs")
+            raise self._limits.exceeded("paragraphs and cells", "max_paragraphs")
 
     def _mark_deleted(self, local: str) -> None:
         """Note a tracked deletion of a row, or of a paragraph's mark."""

@@ -70,7 +70,7 @@ class Client:
         return _rows(await self._call("GET", f"/v1/vector-dbs{'?counts=true' * counts}"))
 
     async def find_vector_db(self, vector_db_id: str) -> JSON | None:
-        """Return a registered vector DB, None where there is none of that id."""
+        """Return a registered vector DB, or None if the id is unknown."""
         known = await self.vector_dbs()
         return next((db for db in known if db.get("identifier") == vector_db_id), None)
 
@@ -138,7 +138,7 @@ class Client:
     async def insert(
         self, vector_db_id: str, documents: Sequence[JSON], *, replace_others: bool = False
     ) -> JSON:
-        """Have the RAG tool split, embed and store documents, and return what it did.
+        """Insert documents with the RAG tool and return what it did.
 
         They are split as the vector DB was registered. Text stays text, addresses too. Unchanged
         documents are left alone.
@@ -295,7 +295,7 @@ def _server_url(url: str) -> httpx.URL:
         parsed = httpx.URL()
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise CommandError(
-            f"{url!r} is no server address.",
+            f"--url must be a server address (got {url!r}).",
             hint="Write it as http://127.0.0.1:8321",
             exit_code=BAD_INPUT,
         )
@@ -344,7 +344,7 @@ def _rows(reply: Any) -> list[JSON]:
 
 def _object(reply: Any) -> JSON:
     if not isinstance(reply, dict):
-        raise CommandError("The server's answer is no JSON object.", hint="Is it Corral?")
+        raise CommandError("The server's answer is not a JSON object.", hint="Is it Corral?")
     return reply
 
 

@@ -61,7 +61,7 @@ async def ingest(
     if vector_db is None and not create:
         raise CommandError(
             f"There is no vector DB {db!r}.",
-            hint=f"Create it: corral dbs create {db}, or give --create.",
+            hint=f"Create it: corral dbs create {db}, or pass --create.",
             exit_code=BAD_INPUT,
         )
     report = Report()
@@ -102,7 +102,7 @@ def summary(report: Report) -> str:
 
 @contextmanager
 def _says_what_is_stored(report: Report) -> Iterator[None]:
-    """Say, when an ingest is interrupted, what is stored and how it goes on."""
+    """Print what is stored, and how to resume, if an ingest is interrupted."""
     try:
         yield
     except asyncio.CancelledError:

@@ -132,7 +132,7 @@ def conformance(
     if importlib.util.find_spec("pytest") is None:
         raise MissingDependency("corral conformance", "pytest", "pip install 'corral-rag[testing]'")
     if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise CommandError(f"There is no folder {json_file.parent}.", exit_code=BAD_INPUT)
+        raise CommandError(f"Folder {json_file.parent} does not exist.", exit_code=BAD_INPUT)
     subject = choose(config, folder, provider_type, provider_id)
     with tempfile.TemporaryDirectory(prefix="corral-conformance-") as work:
         # A provider that nobody configured leaves nothing in the data folder.
@@ -155,7 +155,7 @@ def conformance(
 
 
 def conforms(groups: Sequence[Group]) -> bool:
-    """Say whether nothing failed and everything that applies ran."""
+    """Return True if nothing failed and everything that applies ran."""
     return all(group.outcome in {"passed", "not applicable"} for group in groups)
 
 
@@ -224,7 +224,7 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Have the suite end after the test at work; kill it only where it does not."""
+    """Stop the suite after the running test; kill it if it does not stop."""
     click.echo("Waiting for the test at work to remove its vector DBs.", err=True)
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):

@@ -29,5 +29,5 @@ class TestConfigured(LiveConformance):
         """Build the provider."""
         provider = build_provider(Api.VECTOR_IO, _subject.entry, Path(_target["place"]))
         if not isinstance(provider, VectorIOProvider):
-            raise ContractViolation(f"{provider.provider_id} is no VectorIOProvider.")
+            raise ContractViolation(f"{provider.provider_id} must be a VectorIOProvider.")
         return provider

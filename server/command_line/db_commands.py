@@ -24,8 +24,8 @@ _FIRST = (
     "search_mode",
 )
 SHARED = (
-    "Note: those on a server may be vector DBs of another Corral that uses it with registrations "
-    "of its own. Remove them only where there is none."
+    "Note: on a shared server, these may be vector DBs of another Corral. Remove them only if no "
+    "other Corral uses that server."
 )
 
 
@@ -108,14 +108,14 @@ def _show_orphans(found: JSON) -> None:
             display.add_row(table, one["provider_id"], one["name"], one["vector_db_id"] or "?")
         display.show(table)
     else:
-        click.echo("No data without a registration was found.")
+        click.echo("No orphans found.")
     if any(one["shared"] for one in orphans):
         click.echo(SHARED, err=True)
     for one in failures:
-        line = f"{one['provider_id']} could not be asked: {one['message']}"
+        line = f"{one['provider_id']} did not answer: {one['message']}"
         display.console(stderr=True).print(display.clean(line), soft_wrap=True)
     if failures and not orphans:
-        raise CommandError(f"Providers that could not be asked: {len(failures)}.")
+        raise CommandError(f"{len(failures)} providers did not answer.")
 
 
 async def copy(
@@ -155,7 +155,7 @@ async def copy(
 
 @contextmanager
 def _resumable() -> Iterator[None]:
-    """Say, when the work in a context does not come to its end, how it goes on."""
+    """Print how to resume if the work in this context is interrupted."""
     try:
         yield
     except (CommandError, asyncio.CancelledError):

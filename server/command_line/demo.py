@@ -52,7 +52,7 @@ def run_demo(
     """
     if path is not None and not questions:
         raise CommandError(
-            "Only you know what to ask of your own files.",
+            "--path needs a question.",
             hint="Add: --ask 'QUESTION'",
             exit_code=BAD_INPUT,
         )

@@ -83,34 +83,22 @@ class HitRow:
         score: In [0, 1].
         document: Its document id.
         text: The chunk's text.
-        legs: By leg, its rank, raw_score and score there; a leg that did not find it is absent.
-        contributions: By leg, its share of the fused score: weight times normalized.
-        terms: Index terms of the question that the chunk holds.
-        weights: By leg, what it counts.
-        normalized: By leg, its opinion as it is fused.
-        asked: By leg, its weight before its spread: alpha, and the rest to 1.
-        spreads: By leg, the spread of its scores, which multiplies that weight.
-        query_ranks: Its rank for each of several queries.
-        rerank: What a re-ranker's score is made of.
+        why: Its `Explanation`, as the server sent it.
     """
 
     rank: int
     score: float
     document: str
     text: str
-    legs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    contributions: Mapping[str, float] = field(default_factory=dict)
-    terms: Sequence[str] = ()
-    weights: Mapping[str, float] = field(default_factory=dict)
-    normalized: Mapping[str, float] = field(default_factory=dict)
-    asked: Mapping[str, float] = field(default_factory=dict)
-    spreads: Mapping[str, float] = field(default_factory=dict)
-    query_ranks: Sequence[int | None] = ()
-    rerank: Mapping[str, float | str] = field(default_factory=dict)
+    why: Mapping[str, Any] = field(default_factory=dict)
+
+    def said(self, key: str) -> Mapping[str, Any]:
+        """Return a part of the explanation by leg; empty where there is none."""
+        return self.why.get(key) or {}
 
     def leg_rank(self, leg: str) -> str:
         """Return the rank in a leg as it is shown, "-" where the leg did not find the chunk."""
-        return str(self.legs[leg]["rank"]) if leg in self.legs else "-"
+        return str(self.said("legs").get(leg, {}).get("rank", "-"))
 
 
 def hit_rows(reply: JSON) -> list[HitRow]:
@@ -126,21 +114,7 @@ def hit_rows(reply: JSON) -> list[HitRow]:
         strict=False,
     )
     return [
-        HitRow(
-            rank,
-            score,
-            str(document),
-            str(text),
-            explanation.get("legs") or {},
-            explanation.get("contributions") or {},
-            explanation.get("matched_terms") or (),
-            explanation.get("weights") or {},
-            explanation.get("normalized") or {},
-            explanation.get("asked") or {},
-            explanation.get("spreads") or {},
-            explanation.get("query_ranks") or (),
-            explanation.get("rerank") or {},
-        )
+        HitRow(rank, score, str(document), str(text), explanation)
         for rank, (score, document, text, explanation) in enumerate(parallel, 1)
     ]
 
@@ -162,16 +136,16 @@ def why_table(hits: Sequence[HitRow]) -> RenderableType:
     """Return why each hit is there: a line for each leg, one for a re-ranker."""
     table = new_table("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
     for hit in hits:
-        for leg in (leg for leg in LEGS if leg in hit.legs):
-            said = hit.legs[leg]
+        for leg in (leg for leg in LEGS if leg in hit.said("legs")):
+            said = hit.said("legs")[leg]
             raw, score = f"{said['raw_score']:.4f}", f"{said['score']:.3f}"
-            terms = " ".join(hit.terms) if leg == "keyword" else ""
+            terms = " ".join(hit.why.get("matched_terms") or ()) if leg == "keyword" else ""
             add_row(table, hit.rank, leg, said["rank"], raw, score, _product(hit, leg), terms)
-        if hit.query_ranks:
-            ranks = " ".join("-" if rank is None else str(rank) for rank in hit.query_ranks)
-            add_row(table, hit.rank, "queries", "", "", "", "", f"ranks {ranks}")
-        if hit.rerank:
-            add_row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(hit.rerank))
+        if ranks := hit.why.get("query_ranks"):
+            shown = " ".join("-" if rank is None else str(rank) for rank in ranks)
+            add_row(table, hit.rank, "queries", "", "", "", "", f"ranks {shown}")
+        if parts := hit.said("rerank"):
+            add_row(table, hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(parts))
     return table
 
 
@@ -182,9 +156,9 @@ def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
     """
     table = new_table("leg", "alpha>", "spread>", "alpha x spread>", "weight>")
     seen = dict.fromkeys(
-        tuple((leg, hit.asked[leg], hit.spreads[leg]) for leg in LEGS)
+        tuple((leg, hit.said("asked")[leg], hit.said("spreads")[leg]) for leg in LEGS)
         for hit in hits
-        if hit.spreads
+        if hit.said("spreads")
     )
     for legs in seen:
         total = sum(asked * spread for _, asked, spread in legs)
@@ -196,12 +170,12 @@ def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
 
 
 def _product(hit: HitRow, leg: str) -> str:
-    if leg not in hit.contributions:
+    if leg not in hit.said("contributions"):
         return "-"
-    share = hit.contributions[leg]
-    if leg not in hit.weights:
+    share = hit.said("contributions")[leg]
+    if leg not in hit.said("weights"):
         return f"{share:.3f}"
-    return f"{hit.weights[leg]:.3f} x {hit.normalized[leg]:.3f} = {share:.3f}"
+    return f"{hit.said('weights')[leg]:.3f} x {hit.said('normalized')[leg]:.3f} = {share:.3f}"
 
 
 def _parts(parts: Mapping[str, float | str]) -> str:
@@ -254,22 +228,13 @@ def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
         "dimension>",
     )  # fmt: skip
     for db in vector_dbs:
-        ranker = (db.get("ranker") or {}).get("type", "")
-        keys = ("embedding_model", "embedding_dimension")
-        name, counts = (
-            db.get("identifier", ""),
-            map(_count, (db.get("chunk_count"), db.get("document_count"))),
-        )
-        names = (db.get(key, "") for key in ("provider_id", "search_mode"))
-        add_row(
-            table,
-            name,
-            *counts,
-            *names,
-            ranker,
-            db.get("language", ""),
-            *(db.get(key, "") for key in keys),
-        )
+        shown = {**db, "ranker": (db.get("ranker") or {}).get("type", "")}
+        counts = (_count(db.get(key)) for key in ("chunk_count", "document_count"))
+        keys = (
+            "provider_id", "search_mode", "ranker", "language", "embedding_model",
+            "embedding_dimension",
+        )  # fmt: skip
+        add_row(table, db.get("identifier", ""), *counts, *(shown.get(key, "") for key in keys))
     return table
 
 

@@ -67,7 +67,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """How files are taken.
+    """How files are read.
 
     Attributes:
         as_text: Patterns of names that are plain text, whatever their suffix.
@@ -201,7 +201,7 @@ def read_document(
 
 def _files_of(given: Path, report: Report, taking: Taking) -> Iterator[SourceFile]:
     if not given.exists():
-        raise CommandError(f"There is no file or folder {given}.", exit_code=BAD_INPUT)
+        raise CommandError(f"{given} does not exist.", exit_code=BAD_INPUT)
     if given.is_file():
         yield from _wanted(given, given.name, report, taking, named=True)
         return
@@ -235,12 +235,12 @@ def _why_not_entered(folder: Path) -> str | None:
 def _wanted(
     path: Path, document_id: str, report: Report, taking: Taking, *, named: bool
 ) -> Iterator[SourceFile]:
-    """Yield the file if it is to be ingested, else say in the report why not."""
+    """Yield the file if it should be ingested; otherwise note why not in the report."""
     known = taking.mime_type(path) is not None
     if path.name.startswith(".") and not named:
         report.skipped.append((path.as_posix(), "hidden"))
     elif known and not path.is_file():  # a broken link, a pipe
-        report.failed.append((path.as_posix(), "is no file"))
+        report.failed.append((path.as_posix(), "not a regular file"))
     elif known:
         yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size)
     elif named:

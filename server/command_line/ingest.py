@@ -149,6 +149,6 @@ def _reason(error: CommandError) -> str:
 
 
 def _may_be_one_documents_fault(error: CommandError, documents: Sequence[JSON]) -> bool:
-    """Say whether other documents may still go in: a reader that is missing stops only its type."""
+    """Return True if other documents may still go in: a missing reader stops only its type."""
     needs_reader = any(isinstance(document["content"], dict) for document in documents)
     return error.status in _ABOUT_ONE_DOCUMENT or (error.status == 424 and needs_reader)

@@ -1,4 +1,4 @@
-"""How far work is: a bar on a terminal, a line now and then elsewhere; always on stderr."""
+"""Progress on stderr: a bar on a terminal, a line every two seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from corral.server.command_line.display import console
 
 SECONDS_BETWEEN_LINES = 2.0
-"""How often progress says something where it cannot draw a bar."""
+"""Interval of progress lines without a terminal."""
 
 
 @contextmanager

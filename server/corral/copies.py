@@ -23,7 +23,7 @@ class CopyRequest(Strict):
     target_id: Identifier = Field(description="The copy; registered like the source.")
     provider_id: str | None = Field(
         default=None,
-        description="Where the target is, or is to be; null: the source's own provider.",
+        description="Provider of the target; null: the source's provider.",
     )
     after: str = Field(
         default="",
@@ -41,7 +41,7 @@ class CopyReply(BaseModel):
     seen: int = Field(description="Chunks that the step went through.")
     copied: int = Field(description="Those of them that were not in the target as they are.")
     last_id: str = Field(description="`after` of the next step.")
-    done: bool = Field(description="Whether there is no next step.")
+    done: bool = Field(description="True if this was the last step.")
     total: int = Field(description="Chunks in the source, now.")
 
 

@@ -28,7 +28,7 @@ class DocumentRoute(ContractRoute):
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Say whether a request is for this route, and with which ids."""
+        """Return how well a request matches this route, and the ids in its path."""
         match, child = super().matches(scope)
         if match is Match.NONE:
             return match, child

@@ -104,7 +104,7 @@ class ModelList(BaseModel):
 
 @router.get("/health", summary="Is the server up?")
 async def health() -> HealthReply:
-    """Say that the server answers. What its providers can do now is in `/v1/providers`."""
+    """Return OK. `/v1/providers` tells whether the providers can serve."""
     return HealthReply()
 
 

@@ -34,7 +34,7 @@ router = APIRouter(
 
 @router.post("", summary="Register a vector DB")
 async def register(registration: VectorDBRegistration, stack: StackOf) -> VectorDB:
-    """Make a vector DB with its search mode, ranker, language and the rest, and return it.
+    """Register a vector DB with its search mode, ranker and other settings, and return it.
 
     Registering the same again returns the stored one; with other settings it is a 409. A refused
     registration leaves nothing behind.

@@ -60,7 +60,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    """Say what this is and where things are: a page for a browser, JSON for everyone else."""
+    """Return what this is and where things are: HTML for a browser, JSON for everyone else."""
     version = metadata.version(DISTRIBUTION)
     if "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"name": "Corral", "version": version, **PLACES})
@@ -87,6 +87,6 @@ async def docs() -> Response:
 async def asset(name: str) -> Response:
     """Return a file of Swagger UI."""
     if name not in ASSETS:
-        raise NotFound("There is no such file.", hint=f"There are {', '.join(ASSETS)}.")
+        raise NotFound("No such file.", hint=f"Files: {', '.join(ASSETS)}.")
     with resources.as_file(resources.files("fastapi_swagger") / "resources" / name) as path:
         return FileResponse(path, headers={"cache-control": "max-age=3600", **_HEADERS})

@@ -181,7 +181,7 @@ def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
         ("servr: {}", r"servr: Extra inputs"),
         ("server: {port: 99999}", r"server\.port: .*65535"),
         ("providers: {vector_io: [{provider_id: a}]}", r"vector_io\.0\.provider_type"),
-        ("a: [", r"line 1, column 5 .*no valid YAML"),
+        ("a: [", r"line 1, column 5 .*not valid YAML"),
         ("providers: {vector_io: []}", r"providers\.vector_io: .*at least 1 item"),
         ("server: {limits: {max_body_mib: .inf}}", r"server\.limits\.max_body_mib: .*finite"),
         ("server: {limits: {max_body_mib: .nan}}", r"server\.limits\.max_body_mib: .*finite"),

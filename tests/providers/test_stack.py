@@ -147,7 +147,7 @@ async def test_a_provider_is_asked_only_for_what_it_can(
         with pytest.raises(InvalidRequest, match="has no fuzzy keyword search"):
             await stack.register(registration(search_mode="vector", fuzzy=True))
         object.__setattr__(weak, "max_dimension", 100)
-        with pytest.raises(InvalidRequest, match="holds 100 dimensions at most"):
+        with pytest.raises(InvalidRequest, match="holds at most 100 dimensions"):
             await stack.register(registration(search_mode="vector"))
 
     await run(tmp_path, work)

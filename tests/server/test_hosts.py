@@ -105,5 +105,5 @@ def test_in_process_any_url_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["http://a.example", "a.example:80", "*.example", "a b", ""])
 def test_a_host_is_a_name_only(name: str) -> None:
     """What could never match a Host is refused when the configuration is read."""
-    with pytest.raises(ValidationError, match="is no host name"):
+    with pytest.raises(ValidationError, match="is not a host name"):
         ServerSettings(allowed_hosts=[name])

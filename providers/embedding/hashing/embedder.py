@@ -57,7 +57,7 @@ class HashingProvider(EmbeddingProvider):
         return self._embedder
 
     async def health(self) -> Health:
-        """Say OK: there is nothing that could fail."""
+        """Return OK; nothing can fail."""
         return Health("OK")
 
 

@@ -81,7 +81,7 @@ class MiniLMProvider(EmbeddingProvider):
         return self._embedder
 
     async def health(self) -> Health:
-        """Say whether the model's files are there; their digests are checked when loading."""
+        """Return OK if the model's files exist; loading checks their digests."""
         try:
             await asyncio.to_thread(model_folder, self._config.model_path)
         except CorralError as error:

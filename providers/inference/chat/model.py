@@ -53,7 +53,7 @@ class ChatProvider(InferenceProvider):
             ) from None
 
     async def health(self) -> Health:
-        """Say whether the service answers, within 3 seconds."""
+        """Return OK if the service answers within 3 seconds."""
         return await self._service.health("/models")
 
     async def close(self) -> None:
@@ -78,5 +78,5 @@ def _text(body: bytes) -> str:
     except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError("something else than a chat completion") from None
     if not isinstance(content, str | None):
-        raise ValueError("a message that is no text")
+        raise ValueError("a message that is not text")
     return content or ""

@@ -204,7 +204,7 @@ def test_what_else_is_refused_before_any_test(
     assert "takes no --url" in done.stderr
     done = corral("conformance", "inline::memory", "--json", tmp_path / "absent" / "m.json")
     assert done.exit_code == 2
-    assert "There is no folder" in done.stderr
+    assert "does not exist" in done.stderr
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "pytest" else find_spec(name)

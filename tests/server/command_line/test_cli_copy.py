@@ -134,7 +134,7 @@ def test_a_copy_that_differs_fails(corral: Corral, home: Path) -> None:
     assert corral("ingest", "barn", folder).exit_code == 0
     done = corral("copy", "farm", "barn")
     assert done.exit_code == 1
-    assert "Error: 'barn' is no copy of 'farm': The source has 30 chunks, the target 31." in (
+    assert "Error: 'barn' is not a copy of 'farm': The source has 30 chunks, the target 31." in (
         done.stderr
     )
     assert "copy again" in done.stderr

@@ -100,7 +100,7 @@ def test_a_bad_file_is_reported_and_the_rest_goes_on(corral: Corral, documents: 
     assert len(failed) == 3
     assert any("broken.txt: not text in windows-1252" in line for line in failed)
     assert any("255" in line for line in failed)
-    assert any("dangling.md: is no file" in line for line in failed)
+    assert any("dangling.md: not a regular file" in line for line in failed)
     assert "Files that were not ingested: 3." in done.stderr
     assert sorted(map(str, stored(corral)["document_ids"])) == IDS
 

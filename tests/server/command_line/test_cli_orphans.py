@@ -88,4 +88,4 @@ def test_a_provider_that_is_down_is_named_and_hides_nothing(
     shown = corral("dbs", "list", "--orphans")
     assert shown.exit_code == 0, shown.output
     assert any(path.stem in shown.stdout for path in files())
-    assert "far could not be asked" in shown.stderr
+    assert "far did not answer" in shown.stderr
