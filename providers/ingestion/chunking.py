@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,12 +11,11 @@ from pydantic import ValidationError
 from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata, derive_chunk_id
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
-from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
+from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.splitting import Piece, Window, split
 from corral.providers.ingestion.stored import document_hash
-from corral.providers.rag.frame import item_template
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
 
 
@@ -68,6 +67,7 @@ def chunks_of(
     parsed: ParsedDocument,
     chunking: ChunkingConfig,
     vector_db: VectorDB,
+    metadata_cost: Callable[[Mapping[str, Any]], int],
     window: Window | None = None,
     most: int | None = None,
 ) -> list[Chunk]:
@@ -76,8 +76,8 @@ def chunks_of(
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
-    into the `window`, where one is given. Where there are more than `most`, splitting ends there
-    and one more is returned.
+    into the `window`, if one is given. If there are more than `most`, splitting ends there and one
+    more is returned. `metadata_cost` returns the tokens of metadata as a context prints it.
     """
     pieces = split(
         parsed.text,
@@ -91,8 +91,7 @@ def chunks_of(
     if parsed.title and "title" not in metadata:
         metadata["title"] = parsed.title
     metadata["document_id"] = document.document_id
-    printed = item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata)
-    cost = tokenizer().count(printed)
+    cost = metadata_cost(metadata)
     hashed = document_hash(document, chunking, vector_db, window)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
     return [

@@ -14,11 +14,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
-from corral.api.rag import URL, RAGDocument
 from corral.providers.config import DocumentLimits
 from corral.providers.ingestion.formats import docx_text, html_text, pdf_pages
 from corral.providers.ranking.text import clean_text
@@ -152,34 +151,6 @@ def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> P
     """
     data, found = decode_data_uri(uri)
     return parse(data, chosen_type(mime_type, found), limits)
-
-
-def read_file(path: Path, document_id: str) -> RAGDocument:
-    """Read a file of the caller's own machine into a document that can be sent to a server.
-
-    Text is sent as text, and PDF and Word files as a `data:` URI.
-
-    Args:
-        path: Its suffix, one of `SUFFIXES`, says what it is.
-        document_id: Id of the document.
-
-    Raises:
-        InvalidRequest: The suffix is unknown, or a text file is not UTF-8.
-        OSError: The file cannot be read.
-    """
-    mime_type = SUFFIXES.get(path.suffix.lower())
-    if mime_type is None:
-        raise InvalidRequest(
-            f"{path.name!r} is of an unknown kind.", hint=f"Known: {', '.join(SUFFIXES)}."
-        )
-    data = path.read_bytes()
-    if mime_type in _BINARY:
-        content: str | URL = URL(
-            uri=f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"
-        )
-    else:
-        content = decode(data)
-    return RAGDocument(document_id=document_id, content=content, mime_type=mime_type)
 
 
 def decode_data_uri(uri: str) -> tuple[bytes, str]:

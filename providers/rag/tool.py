@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
 from corral.api.library import Library
 from corral.api.rag import (
+    DEFAULT_CHUNK_TEMPLATE,
     URL,
     RAGDocument,
     RAGQueryConfig,
@@ -29,6 +30,7 @@ from corral.providers.ingestion.splitting import Window
 from corral.providers.ingestion.stored import document_hash, unchanged
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
+from corral.providers.rag.frame import item_template
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.retrieval import Retrieval, Retrieved
@@ -135,7 +137,7 @@ class RagTool:
                 report.unread[document.document_id] = parsed.unread
             most = self._limits.max_chunks_per_insert - len(chunks)
             made = await self._reader.run(
-                chunks_of, document, parsed, chunking, vector_db, bound, most
+                chunks_of, document, parsed, chunking, vector_db, _metadata_cost, bound, most
             )
             report.chunks[document.document_id] = len(made)
             chunks += made
@@ -256,6 +258,11 @@ class RagTool:
                 "server.limits.max_chunks_per_insert.",
                 field="documents",
             )
+
+
+def _metadata_cost(metadata: Mapping[str, Any]) -> int:
+    """Return the tokens of metadata as the default template prints it."""
+    return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))
 
 
 def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:

@@ -206,12 +206,12 @@ def ingest(
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
-    from corral.server.command_line.files import Taking  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
 
-    taking = Taking(as_text, encoding_of(encoding))
+    options = ReadOptions(as_text, encoding_of(encoding))
     target.run(
         "commands.ingest", db, paths,
-        create=create, as_json=as_json, replace=replace, taking=taking,
+        create=create, as_json=as_json, replace=replace, options=options,
     )  # fmt: skip
 
 

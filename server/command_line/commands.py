@@ -17,7 +17,7 @@ from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_conf
 from corral.providers.registry import check_config
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
-from corral.server.command_line.files import Report, Taking, collect, within_limits
+from corral.server.command_line.files import ReadOptions, Report, collect, within_limits
 from corral.server.command_line.ingest import ingest as ingest_files
 from corral.server.command_line.progress import progress
 
@@ -54,7 +54,7 @@ async def ingest(
     create: bool,
     as_json: bool,
     replace: bool,
-    taking: Taking,
+    options: ReadOptions,
 ) -> None:
     """Put files into a vector DB and say what happened."""
     vector_db = await client.find_vector_db(db)
@@ -66,12 +66,12 @@ async def ingest(
         )
     report = Report()
     limits = await client.limits()
-    taking = dataclasses.replace(
-        taking,
+    options = dataclasses.replace(
+        options,
         max_characters=limits["document"]["max_characters"],
         max_body_mib=limits["server"]["max_body_mib"],
     )
-    files = within_limits(collect(paths, report, taking), report, taking)
+    files = within_limits(collect(paths, report, options), report, options)
     said = say_passed_over(report)
     if not files and not report.failed:
         raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
@@ -82,7 +82,7 @@ async def ingest(
         progress(len(files), sum(file.size for file in files)) as advance,
     ):
         await ingest_files(
-            client, vector_db, files, report, advance, taking=taking, replace=replace
+            client, vector_db, files, report, advance, options=options, replace=replace
         )
     say_passed_over(report, said)
     if as_json:

@@ -66,7 +66,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class ReadOptions:
     """How files are read.
 
     Attributes:
@@ -89,7 +89,7 @@ class Taking:
         return TEXT_TYPES.get(suffix) or BINARY_TYPES.get(suffix)
 
 
-AS_BY_DEFAULT = Taking()
+DEFAULT_OPTIONS = ReadOptions()
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class BadFileError(Exception):
 
 
 def collect(
-    paths: Sequence[Path], report: Report, taking: Taking = AS_BY_DEFAULT
+    paths: Sequence[Path], report: Report, options: ReadOptions = DEFAULT_OPTIONS
 ) -> list[SourceFile]:
     """Return the files under some paths, by document id; what is passed over goes to the report.
 
@@ -130,7 +130,7 @@ def collect(
     """
     found: dict[str, SourceFile] = {}
     for given in paths:
-        for file in _files_of(given, report, taking):
+        for file in _files_of(given, report, options):
             other = found.setdefault(file.document_id, file)
             if os.path.realpath(other.path) != os.path.realpath(file.path):
                 raise CommandError(
@@ -142,7 +142,9 @@ def collect(
     return sorted(found.values(), key=lambda file: file.document_id)
 
 
-def within_limits(files: Sequence[SourceFile], report: Report, taking: Taking) -> list[SourceFile]:
+def within_limits(
+    files: Sequence[SourceFile], report: Report, options: ReadOptions
+) -> list[SourceFile]:
     """Return the files that a server takes; those that are too large are failures in the report.
 
     Only files that may be too large are read.
@@ -150,8 +152,8 @@ def within_limits(files: Sequence[SourceFile], report: Report, taking: Taking) -
     kept = []
     for file in files:
         try:
-            if file.size > min(taking.max_characters or file.size, _most_bytes(taking, file)):
-                read_document(file, taking)
+            if file.size > min(options.max_characters or file.size, _most_bytes(options, file)):
+                read_document(file, options)
         except SkippedFileError:
             pass  # said when its turn comes
         except BadFileError as reason:
@@ -162,7 +164,7 @@ def within_limits(files: Sequence[SourceFile], report: Report, taking: Taking) -
 
 
 def read_document(
-    file: SourceFile, taking: Taking = AS_BY_DEFAULT, report: Report | None = None
+    file: SourceFile, options: ReadOptions = DEFAULT_OPTIONS, report: Report | None = None
 ) -> JSON:
     """Return a file as the wire's RAGDocument; what is guessed about it is noted in the report.
 
@@ -170,11 +172,11 @@ def read_document(
         SkippedFileError: It is empty, or binary in spite of its name.
         BadFileError: It cannot be read or decoded, or is larger than the server takes.
     """
-    mime_type = taking.mime_type(file.path) or "text/plain"
-    if file.size > _most_bytes(taking, file):
+    mime_type = options.mime_type(file.path) or "text/plain"
+    if file.size > _most_bytes(options, file):
         raise BadFileError(
             f"its {file.size / MIB:,.1f} MiB are more than a request may have "
-            f"(server.limits.max_body_mib is {taking.max_body_mib:g})"
+            f"(server.limits.max_body_mib is {options.max_body_mib:g})"
         )
     try:
         data = file.path.read_bytes()
@@ -189,7 +191,7 @@ def read_document(
     if mime_type in BINARY_TYPES.values():
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
     else:
-        content = _text(file, data, taking, report)
+        content = _text(file, data, options, report)
     return {
         "document_id": file.document_id,
         "content": content,
@@ -199,11 +201,11 @@ def read_document(
     }
 
 
-def _files_of(given: Path, report: Report, taking: Taking) -> Iterator[SourceFile]:
+def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[SourceFile]:
     if not given.exists():
         raise CommandError(f"{given} does not exist.", exit_code=BAD_INPUT)
     if given.is_file():
-        yield from _wanted(given, given.name, report, taking, named=True)
+        yield from _wanted(given, given.name, report, options, named=True)
         return
 
     def unreadable(error: OSError) -> None:
@@ -223,7 +225,7 @@ def _files_of(given: Path, report: Report, taking: Taking) -> Iterator[SourceFil
                 report.skipped.append((path.as_posix(), "link out of the folder"))
                 continue
             document_id = path.relative_to(given).as_posix()
-            yield from _wanted(path, document_id, report, taking, named=False)
+            yield from _wanted(path, document_id, report, options, named=False)
 
 
 def _why_not_entered(folder: Path) -> str | None:
@@ -233,10 +235,10 @@ def _why_not_entered(folder: Path) -> str | None:
 
 
 def _wanted(
-    path: Path, document_id: str, report: Report, taking: Taking, *, named: bool
+    path: Path, document_id: str, report: Report, options: ReadOptions, *, named: bool
 ) -> Iterator[SourceFile]:
     """Yield the file if it should be ingested; otherwise note why not in the report."""
-    known = taking.mime_type(path) is not None
+    known = options.mime_type(path) is not None
     if path.name.startswith(".") and not named:
         report.skipped.append((path.as_posix(), "hidden"))
     elif known and not path.is_file():  # a broken link, a pipe
@@ -251,21 +253,21 @@ def _wanted(
         report.skipped.append((path.as_posix(), f"type {path.suffix or 'without suffix'}"))
 
 
-def _most_bytes(taking: Taking, file: SourceFile) -> float:
+def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
     """Return how large a file can be and still fit into a request."""
-    if taking.max_body_mib is None:
+    if options.max_body_mib is None:
         return float("inf")
-    binary = taking.mime_type(file.path) in BINARY_TYPES.values()
-    return taking.max_body_mib * MIB * (0.75 if binary else 1)  # base64 makes four bytes of three
+    binary = options.mime_type(file.path) in BINARY_TYPES.values()
+    return options.max_body_mib * MIB * (0.75 if binary else 1)  # base64 makes four bytes of three
 
 
-def _text(file: SourceFile, data: bytes, taking: Taking, report: Report | None) -> str:
-    encoding, certain = (taking.encoding, True) if taking.encoding else _encoding(data, file)
+def _text(file: SourceFile, data: bytes, options: ReadOptions, report: Report | None) -> str:
+    encoding, certain = (options.encoding, True) if options.encoding else _encoding(data, file)
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
         raise BadFileError(f"not text in {encoding}; name its encoding with --encoding") from None
-    most = taking.max_characters
+    most = options.max_characters
     if most is not None and len(text) > most:
         raise BadFileError(
             f"its {len(text):,} characters are more than one document may have "

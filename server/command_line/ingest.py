@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from corral.server.command_line.client import JSON, Client, CommandError
 from corral.server.command_line.files import (
-    AS_BY_DEFAULT,
+    DEFAULT_OPTIONS,
     BadFileError,
+    ReadOptions,
     Report,
     SkippedFileError,
     SourceFile,
-    Taking,
     read_document,
 )
 
@@ -34,7 +34,7 @@ async def ingest(
     report: Report,
     advance: Advance = lambda documents, size: None,
     *,
-    taking: Taking = AS_BY_DEFAULT,
+    options: ReadOptions = DEFAULT_OPTIONS,
     replace: bool = False,
 ) -> Report:
     """Send files to a vector DB and return the report, completed.
@@ -47,7 +47,7 @@ async def ingest(
         files: What `collect` found.
         report: What `collect` passed over.
         advance: Called after each batch.
-        taking: How files are read.
+        options: How files are read.
         replace: Whether documents of the same ids from other places are replaced.
 
     Raises:
@@ -57,7 +57,7 @@ async def ingest(
     started = time.monotonic()
     sending = _Sending(client, vector_db, report, replace=replace)
     for batch in _batches(files):
-        documents = _read_batch(batch, report, taking)
+        documents = _read_batch(batch, report, options)
         try:
             await sending.send(documents)
         except CommandError as error:
@@ -82,12 +82,12 @@ def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _read_batch(
-    batch: Sequence[SourceFile], report: Report, taking: Taking
+    batch: Sequence[SourceFile], report: Report, options: ReadOptions
 ) -> list[tuple[SourceFile, JSON]]:
     documents = []
     for file in batch:
         try:
-            documents.append((file, read_document(file, taking, report)))
+            documents.append((file, read_document(file, options, report)))
         except SkippedFileError as reason:
             report.skipped.append((file.source, str(reason)))
         except BadFileError as reason:

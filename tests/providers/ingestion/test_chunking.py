@@ -30,7 +30,7 @@ def chunked(text: str, size: int = 16, overlap: int = 0, **fields: Any) -> list[
     """Split a text into chunks of a document."""
     document = RAGDocument(document_id="d", content="x")
     sizes = ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
-    return chunks_of(document, ParsedDocument(text, **fields), sizes, DB)
+    return chunks_of(document, ParsedDocument(text, **fields), sizes, DB, len)
 
 
 def record(chunk: Chunk) -> ChunkMetadata:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import sys
 import zipfile
@@ -11,19 +10,16 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import InvalidRequest, MissingDependency
-from corral.api.rag import URL
 from corral.providers.ingestion import formats
 from corral.providers.ingestion.parsing import (
     DOCX,
     HTML,
     MARKDOWN,
     PDF,
-    SUFFIXES,
     chosen_type,
     decode,
     decode_data_uri,
     parse,
-    read_file,
     served_type,
 )
 
@@ -371,34 +367,3 @@ def test_the_sender_decides_on_the_type() -> None:
     )
     assert chosen_type("text/csv", None) == "text/csv"
     assert chosen_type(None, None) is None
-
-
-@pytest.mark.parametrize("suffix", [".md", ".TXT", ".html", ".csv"])
-def test_a_text_file_is_sent_as_text(suffix: str, tmp_path: Path) -> None:
-    """With the MIME type of its suffix, whatever its case."""
-    path = tmp_path / f"notes{suffix}"
-    path.write_bytes("\ufeffgräs".encode())
-    document = read_file(path, "my notes")
-    assert document.document_id == "my notes"
-    assert document.content == "gräs"
-    assert document.mime_type == SUFFIXES[suffix.lower()]
-
-
-@pytest.mark.parametrize(("suffix", "data"), [(".pdf", pdf("Cattle graze.")), (".docx", WORD)])
-def test_a_binary_file_is_sent_as_a_data_uri(suffix: str, data: bytes, tmp_path: Path) -> None:
-    """The server gets the bytes and the type, and reads the same as from the file."""
-    path = tmp_path / f"plan{suffix}"
-    path.write_bytes(data)
-    document = read_file(path, "plan")
-    assert isinstance(document.content, URL)
-    assert decode_data_uri(document.content.uri) == (data, SUFFIXES[suffix])
-    assert base64.b64encode(data).decode() in document.content.uri
-
-
-def test_an_unknown_or_unreadable_file_is_refused(tmp_path: Path) -> None:
-    """The error lists the suffixes, or says that the text is not UTF-8."""
-    with pytest.raises(InvalidRequest, match=r"\.docx"):
-        read_file(tmp_path / "x.png", "x")
-    (tmp_path / "x.txt").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(InvalidRequest, match="UTF-8"):
-        read_file(tmp_path / "x.txt", "x")

@@ -31,7 +31,7 @@ def chunked(text: str, size: int, overlap: int, document_id: str = "d") -> list[
     """Split a text into the chunks of a document."""
     sizes = ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
     document = RAGDocument(document_id=document_id, content="x")
-    return chunks_of(document, ParsedDocument(text), sizes, DB)
+    return chunks_of(document, ParsedDocument(text), sizes, DB, len)
 
 
 def hit(chunk: Chunk, vector_db_id: str = "db") -> ContextHit:
@@ -61,7 +61,7 @@ def test_a_table_that_was_split_becomes_one_table(overlap: int) -> None:
     text = header + "\n".join(f"| herd {n} | {n * 7} |" for n in range(60)) + "\n\nThe end."
     document = RAGDocument(document_id="d", content="x")
     sizes = ChunkingConfig(chunk_size_in_tokens=64, overlap_in_tokens=overlap)
-    chunks = chunks_of(document, ParsedDocument(text, markdown=True), sizes, DB)
+    chunks = chunks_of(document, ParsedDocument(text, markdown=True), sizes, DB, len)
     assert len(chunks) > 5
     (whole,) = made([chunks[2]], chunks)
     assert whole.text == text
