@@ -86,18 +86,21 @@ async def list_orphans(client: Client, *, as_json: bool) -> None:
         _show_orphans(found)
 
 
-async def prune(client: Client, *, ask: bool) -> None:
+async def prune(client: Client, *, ask: bool, as_json: bool) -> None:
     """Delete what no registration holds, after showing it and asking."""
     found = await client.orphans()
-    _show_orphans(found)
     orphans: list[JSON] = found["data"]
-    if not orphans:
-        return
-    if ask:
-        click.confirm(f"Delete these for good ({len(orphans)})?", abort=True)
-    names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
-    await client.remove_orphans(names)
-    click.echo(f"Deleted: {len(orphans)}.")
+    if ask or not as_json:
+        _show_orphans(found)
+    if orphans:
+        if ask:
+            click.confirm(f"Delete these for good ({len(orphans)})?", abort=True)
+        names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
+        await client.remove_orphans(names)
+    if as_json:
+        display.show_json(orphans)
+    elif orphans:
+        click.echo(f"Deleted: {len(orphans)}.")
 
 
 def _show_orphans(found: JSON) -> None:

@@ -33,15 +33,16 @@ def list_dbs(target: Target, orphans: bool, as_json: bool) -> None:
 
 @dbs.command("prune")
 @yes_option
+@json_option
 @click.pass_obj
-def prune(target: Target, yes: bool) -> None:
+def prune(target: Target, yes: bool, as_json: bool) -> None:
     """Delete stored data that no vector DB owns.
 
     A process killed while it registers a vector DB leaves such data behind. See it first with
     `corral dbs list --orphans`. If several Corrals share an engine's server, each with its own data
     folder, the vector DBs of the others look the same: do not prune there.
     """
-    target.run("db_commands.prune", ask=not yes)
+    target.run("db_commands.prune", ask=not yes, as_json=as_json)
 
 
 @dbs.command("show")

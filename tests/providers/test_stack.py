@@ -102,7 +102,7 @@ async def test_registering_again_returns_the_stored_one_or_says_what_differs(
     ("settings", "error", "message"),
     [
         ({"provider_id": "sqlit"}, UnknownProvider, r"Did you mean 'sqlite'\?"),
-        ({"embedding_dimension": 3}, InvalidRequest, r"is 3, but hashing has 256"),
+        ({"embedding_dimension": 3}, InvalidRequest, r"must be 256 for hashing \(got 3\)"),
         ({"provider_vector_db_id": "theirs"}, InvalidRequest, r"sqlite.*'theirs'.*Leave provider"),
     ],
 )

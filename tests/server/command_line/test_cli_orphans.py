@@ -55,7 +55,7 @@ def test_a_killed_registration_leaves_an_orphan_that_can_be_removed(
     assert done.exit_code == 0, done.output
     assert "Deleted: 1" in done.stdout
     assert {path.stem for path in both - files()} == {orphan["name"]}
-    assert "No data without" in corral("dbs", "list", "--orphans").stdout
+    assert "No orphans found" in corral("dbs", "list", "--orphans").stdout
     assert corral("query", "farm", "sheep").exit_code == 0
     assert corral("dbs", "list", "--json").stdout.count('"identifier"') == 1
 
