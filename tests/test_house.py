@@ -114,7 +114,10 @@ COMMON |= {"filters.py", "keyword.py", "keyword", "README.md", "__pycache__"}
 """Names that mean the same in every engine's folder; an engine may lack what it does not need."""
 
 
-@pytest.mark.parametrize("engine", ["chroma", "faiss", "memory", "sqlite"])
+ENGINES = ["chroma", "faiss", "memory", "milvus", "pgvector", "qdrant", "sqlite", "weaviate"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_engine_folders_have_the_same_shape(engine: str) -> None:
     """Beside the common files an engine has at most two modules or folders of its own.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from abc import abstractmethod
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from corral.api.errors import ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import strays
+from corral.providers.vector_io._shared.names import stored_name, strays
 from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 
 
@@ -53,7 +52,7 @@ class ChunkFileProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the files that no registration holds; see the contract."""
         names = await asyncio.to_thread(self._names)
-        found = await strays(names, registered, lambda db: Path(file_name(db)).stem)
+        found = await strays(names, registered)
         return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
 
     def _names(self) -> list[str]:
@@ -74,22 +73,5 @@ class ChunkFileProvider(VectorIOProvider):
 
 
 def file_name(vector_db: VectorDB) -> str:
-    """Return the name of a vector DB's file.
-
-    The id is hashed, so that any id is a usable name, none is a path, and different ids never
-    share a file. The time of registration is hashed with it: an id that is registered anew gets
-    a new file, and a process that still holds the old one cannot touch it.
-    """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
-    return f"{hashlib.sha256(key).hexdigest()[:40]}.db"
-
-
-def folder_of(provider_id: str, kind: str, home: Path) -> Path:
-    """Return the folder of a provider whose operator named none; no id is a path.
-
-    Args:
-        provider_id: The provider's id.
-        kind: The provider type's short name.
-        home: The data folder.
-    """
-    return home / kind / hashlib.sha256(provider_id.encode()).hexdigest()[:16]
+    """Return the name of a vector DB's file."""
+    return f"{stored_name(vector_db)}.db"

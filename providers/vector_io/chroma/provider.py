@@ -12,9 +12,8 @@ from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import strays
+from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
 from corral.providers.vector_io._shared.threads import Threads
-from corral.providers.vector_io._sqlite.provider import file_name, folder_of
 from corral.providers.vector_io.chroma.client import Collection, Engine
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
@@ -61,7 +60,7 @@ class ChromaProvider(VectorIOProvider):
     def _open(self, vector_db: VectorDB, create: bool) -> ChromaIndex:
         engine = self._hold()
         try:
-            name = collection_name(vector_db)
+            name = stored_name(vector_db, PREFIX)
             collection = self._collection(engine, vector_db, create)
             mirror = Mirror(
                 self._mirrors / f"{name}.db",
@@ -81,7 +80,7 @@ class ChromaProvider(VectorIOProvider):
         )
 
     def _collection(self, engine: Engine, vector_db: VectorDB, create: bool) -> Collection:
-        name = collection_name(vector_db)
+        name = stored_name(vector_db, PREFIX)
         if create:
             return engine.create(name, self._graph(vector_db))
         found = engine.open(name)
@@ -107,7 +106,7 @@ class ChromaProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections and mirrors that no registration holds; see the contract."""
         names = await self._threads.run(self._names)
-        found = await strays(names, registered, collection_name, PREFIX)
+        found = await strays(names, registered, partial(stored_name, prefix=PREFIX), PREFIX)
         return [Orphan(name, partial(self._threads.run, self._remove, name)) for name in found]
 
     def _names(self) -> list[str]:
@@ -143,21 +142,12 @@ class ChromaProvider(VectorIOProvider):
             engine.release()
 
 
-def collection_name(vector_db: VectorDB) -> str:
-    """Return the name of a vector DB's collection.
-
-    It is a hash of id and time of registration, so that any id is usable, different ids never share
-    a collection, and an id that is registered anew gets a new one.
-    """
-    return f"{PREFIX}{Path(file_name(vector_db)).stem}"
-
-
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
     """Build inline::chroma (its spec's factory)."""
     # Here, since remote::chroma does not need chromadb.
     from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415 - it loads chromadb
 
-    folder = config.folder or folder_of(provider_id, "chroma", home)
+    folder = config.folder or provider_folder(provider_id, "chroma", home)
     threads = Threads(provider_id, None)
     return ChromaProvider(
         provider_id, config, folder / "mirrors", threads, hold=partial(hold, folder, provider_id)
@@ -166,7 +156,7 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
 
 def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaProvider:
     """Build remote::chroma (its spec's factory). The server need not run yet."""
-    mirrors = config.folder or folder_of(provider_id, "chroma", home)
+    mirrors = config.folder or provider_folder(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
     threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
     return ChromaProvider(provider_id, config, mirrors, threads, hold=server.hold)

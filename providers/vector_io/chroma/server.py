@@ -7,11 +7,9 @@ none while the server is down), and brings a hundred megabytes of packages for a
 from __future__ import annotations
 
 import base64
-import random
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -26,6 +24,8 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
+from corral.providers.vector_io._shared.clients import SharedClient
+from corral.providers.vector_io._shared.retries import retried
 from corral.providers.vector_io.chroma.client import (
     HALF_DROPPED,
     Collection,
@@ -59,58 +59,30 @@ class ChromaServer(Engine):
         self._name = f"{provider_id} (remote::chroma)"
         self._config = config
         self._limits: dict[str, Any] = {}
-        self._guard = threading.Lock()
         path = (
             f"/tenants/{quote(config.tenant, safe='')}/databases/{quote(config.database, safe='')}"
         )
         self._collections = f"{path}/collections"
-        self._holders = self._requests = 0
-        self._http: httpx.Client | None = None
+        self._http = SharedClient(self._name, self._connect, httpx.Client.close)
 
     def hold(self) -> ChromaServer:
         """Return the server itself, connected for as long as it has holders. Sends nothing yet."""
-        with self._guard:
-            self._holders += 1
-            if self._http is None:
-                headers = self._config.headers.items()
-                self._http = httpx.Client(
-                    base_url=f"{self._config.url}/api/v2",
-                    headers={name: value.get_secret_value() for name, value in headers},
-                    limits=httpx.Limits(max_connections=self._config.max_connections),
-                    # Certificates take 30 ms to load, and plain http has none.
-                    verify=self._config.url.startswith("https"),
-                )
+        self._http.enter()
         return self
 
     def release(self) -> None:
         """Close the connections after the last holder's last request."""
-        with self._guard:
-            self._holders -= 1
-            self._close_if_idle()
+        self._http.leave()
 
-    @contextmanager
-    def _at_work(self) -> Iterator[httpx.Client]:
-        """Lend the connections for the time of a request: they are not closed under it.
-
-        Raises:
-            Unavailable: The last holder has released them.
-        """
-        with self._guard:
-            if not self._holders or self._http is None:
-                raise Unavailable(f"{self._name}: the vector DB is closed.")
-            self._requests += 1
-            http = self._http
-        try:
-            yield http
-        finally:
-            with self._guard:
-                self._requests -= 1
-                self._close_if_idle()
-
-    def _close_if_idle(self) -> None:
-        if not self._holders and not self._requests and self._http is not None:
-            self._http.close()
-            self._http = None
+    def _connect(self) -> httpx.Client:
+        headers = self._config.headers.items()
+        return httpx.Client(
+            base_url=f"{self._config.url}/api/v2",
+            headers={name: value.get_secret_value() for name, value in headers},
+            limits=httpx.Limits(max_connections=self._config.max_connections),
+            # Certificates take 30 ms to load, and plain http has none.
+            verify=self._config.url.startswith("https"),
+        )
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
         """Return the collection of this name, created if it is missing."""
@@ -166,22 +138,21 @@ class ChromaServer(Engine):
             ProviderError: It refused.
         """
         deadline = time.monotonic() + self._config.timeout_seconds
-        for attempt in range(self._config.max_retries):
-            try:
-                return self._attempt(method, path, body, deadline)
-            except _ConnectionFailed:
-                pause = self._config.retry_delay_seconds * 2**attempt * random.uniform(0.5, 1)  # noqa: S311 - no secret
-                if time.monotonic() + pause >= deadline:
-                    raise
-                time.sleep(pause)
-        return self._attempt(method, path, body, deadline)
+        return retried(
+            partial(self._attempt, method, path, body, deadline),
+            lambda error: isinstance(error, _ConnectionFailed),
+            self._config.max_retries + 1,
+            self._config.retry_delay_seconds,
+            within_seconds=self._config.timeout_seconds,
+        )
 
     def _attempt(
         self, method: str, path: str, body: Mapping[str, Any] | None, deadline: float
     ) -> Any:
         seconds = max(0.001, deadline - time.monotonic())
         try:
-            with self._at_work() as http:
+            with self._http.calling():
+                http = self._http.connected()
                 response = http.request(method, path, json=body, timeout=seconds)
             if response.is_success:
                 return response.json()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.provider import ChunkFileProvider, folder_of
+from corral.providers.vector_io._shared.names import provider_folder
+from corral.providers.vector_io._sqlite.provider import ChunkFileProvider
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 
@@ -25,5 +26,5 @@ class FaissProvider(ChunkFileProvider):
 def create(provider_id: str, config: FaissConfig, home: Path) -> FaissProvider:
     """Build the provider (its spec's factory)."""
     return FaissProvider(
-        provider_id, config, config.folder or folder_of(provider_id, "faiss", home)
+        provider_id, config, config.folder or provider_folder(provider_id, "faiss", home)
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.provider import ChunkFileProvider, folder_of
+from corral.providers.vector_io._shared.names import provider_folder
+from corral.providers.vector_io._sqlite.provider import ChunkFileProvider
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.index import SqliteIndex
 
@@ -24,5 +25,5 @@ class SqliteProvider(ChunkFileProvider):
 
 def create(provider_id: str, config: SqliteConfig, home: Path) -> SqliteProvider:
     """Build the provider (its spec's factory)."""
-    folder = config.folder or folder_of(provider_id, "sqlite", home)
+    folder = config.folder or provider_folder(provider_id, "sqlite", home)
     return SqliteProvider(provider_id, config, folder)

@@ -14,10 +14,11 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.chroma.client import Collection, Engine, UnknownIds
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.embedded import hold
-from corral.providers.vector_io.chroma.provider import collection_name, create_remote
+from corral.providers.vector_io.chroma.provider import PREFIX, create_remote
 from corral.providers.vector_io.chroma.records import Upsert
 from corral.providers.vector_io.chroma.server import ChromaServer
 
@@ -153,7 +154,7 @@ async def test_what_another_process_has_deleted_is_not_found(
         for _ in range(2)
     ]
     await one.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
-    path = tmp_path / f"{collection_name(vector_db)}.db"
+    path = tmp_path / f"{stored_name(vector_db, PREFIX)}.db"
     path.unlink()
     assert len((await two.query(None, "zebra", 1, mode="keyword")).hits) == 1
     await one.delete()

@@ -13,9 +13,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
-from corral.providers.vector_io.chroma.provider import ChromaProvider, collection_name, create
+from corral.providers.vector_io.chroma.provider import PREFIX, ChromaProvider, create
 
 from .. import recall
 
@@ -126,9 +127,9 @@ async def test_a_dropped_index_leaves_no_file(tmp_path: Path) -> None:
 def test_a_registration_has_a_collection_of_its_own() -> None:
     """Another id, or the same one registered again, has another name, which Chroma accepts."""
     names = [
-        collection_name(registered("a")),
-        collection_name(registered("b")),
-        collection_name(registered("a", created_at=1.0)),
+        stored_name(registered("a"), PREFIX),
+        stored_name(registered("b"), PREFIX),
+        stored_name(registered("a", created_at=1.0), PREFIX),
     ]
     assert len(set(names)) == 3
     assert all(name.replace("-", "").isalnum() and len(name) < 63 for name in names)
