@@ -169,9 +169,9 @@ class _Assembly:
         while True:
             while position < len(queue):
                 cost = self._cost_within(len(chosen) + 1, queue[position], room)
-                alone = [] if cost is not None else queue[position].alone()
-                if alone:
-                    queue[position : position + 1] = alone
+                parts = [] if cost is not None else queue[position].split_up()
+                if parts:
+                    queue[position : position + 1] = parts
                     continue
                 if cost is not None:
                     chosen.append((position, cost))
@@ -183,7 +183,7 @@ class _Assembly:
             if excess <= 0 or not chosen:
                 return shown
             last, cost = chosen.pop()
-            queue[last : last + 1] = queue[last].alone()
+            queue[last : last + 1] = queue[last].split_up()
             position, room = last, cost - excess
 
     def cut(self, best: Passage) -> str | None:

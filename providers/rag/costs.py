@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from corral.providers.rag.remembering import Remembered
+from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.rag.tokens import TOKENIZERS, Tokenizer, seam
 
-_MEMORIES: dict[str, Remembered[int | None]] = {name: Remembered() for name in TOKENIZERS}
+_MEMORIES: dict[str, DigestCache[int | None]] = {name: DigestCache() for name in TOKENIZERS}
 
 
 class Costs:
@@ -26,7 +26,7 @@ class Costs:
         self._tokenizer = tokenizer
         self._known: dict[str, int] = {}
         # Of an embedder's tokenizer the name does not say which it is.
-        self._memory = _MEMORIES.get(tokenizer.name) or Remembered()
+        self._memory = _MEMORIES.get(tokenizer.name) or DigestCache()
 
     def of(self, parts: Sequence[str]) -> int:
         """Return exactly what the joined parts cost, in tokens."""

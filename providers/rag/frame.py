@@ -30,7 +30,7 @@ from functools import lru_cache
 from typing import Any
 
 from corral.api.rag import template_parts
-from corral.providers.rag.remembering import Remembered
+from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.ranking.text import clean_text
 
 FOOTER = "END of knowledge_search tool results.\n"
@@ -109,7 +109,7 @@ class ItemTemplate:
         self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)
         self._sections = _sections(parts)
         self._citations = citations
-        self._harmless: Remembered[bool] = Remembered()
+        self._harmless: DigestCache[bool] = DigestCache()
         self.contents = parts[1::2].count("chunk.content")
 
     def fill(self, index: int, content: str, metadata: str, source: str = "") -> list[str]:

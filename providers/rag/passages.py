@@ -54,7 +54,7 @@ class Passage:
         """The hit that it stands for."""
         return self.hits[0]
 
-    def alone(self) -> list[Passage]:
+    def split_up(self) -> list[Passage]:
         """Return its hits without their neighbors, best first; nothing where it is one alone."""
         return [bare(each) for each in self.hits] if len(self.chunks) > 1 else []
 

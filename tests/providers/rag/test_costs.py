@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.providers.rag import remembering
+from corral.providers.rag import digest_cache
 from corral.providers.rag.costs import Costs
-from corral.providers.rag.remembering import SHORTEST, Remembered
+from corral.providers.rag.digest_cache import SHORTEST, DigestCache
 from corral.providers.rag.tokens import TOKENIZERS, Tokenizer, own_tokenizer, tokenizer
 
 PARTS = st.lists(
@@ -81,14 +81,14 @@ def test_nothing_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_memory_is_bounded_and_knows_short_texts_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """It forgets when it is full, and None is no answer to remember."""
-    monkeypatch.setattr(remembering, "MOST", 3)
+    monkeypatch.setattr(digest_cache, "MOST", 3)
     asked: list[str] = []
 
     def answer(text: str) -> int | None:
         asked.append(text[-1])
         return None if text.endswith("n") else len(text)
 
-    memory: Remembered[int | None] = Remembered()
+    memory: DigestCache[int | None] = DigestCache()
     texts = {last: "x" * SHORTEST + last for last in "abcdn"}
     for last in "ababnnabcaabcda":
         assert memory.of(texts[last], answer) == (None if last == "n" else SHORTEST + 1)

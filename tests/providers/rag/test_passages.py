@@ -109,7 +109,7 @@ def test_hits_that_touch_each_other_are_one() -> None:
     assert [each.hit.chunk for each in second.hits] == [chunks[3], chunks[1], chunks[2]]
     assert second.best.hit.chunk == chunks[3]
     assert second.text in TEXT
-    assert [p.text for p in second.alone()] == [c.content for c in kept[1:]]
+    assert [p.text for p in second.split_up()] == [c.content for c in kept[1:]]
 
 
 def test_hits_of_a_vector_db_that_does_not_expand_stay_apart() -> None:

@@ -20,7 +20,7 @@ SHORTEST = 64
 """Texts of fewer characters are looked at anew, which is as fast."""
 
 
-class Remembered(Generic[T]):
+class DigestCache(Generic[T]):
     """A function of texts that need not be computed twice. Safe to use from many threads."""
 
     def __init__(self) -> None:
