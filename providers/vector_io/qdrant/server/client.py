@@ -193,7 +193,7 @@ def _status(error: Exception) -> Any:
 
 
 def _unreachable(error: BaseException) -> bool:
-    """Say whether there was no connection, or it broke."""
+    """Return True if there was no connection, or it broke."""
     if isinstance(error, ResponseHandlingException):
         source = error.source
         timed_out = isinstance(source, httpx.TimeoutException)
