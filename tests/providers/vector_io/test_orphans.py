@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def leave_something_in(home: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("backend", PERSISTENT)
-def test_what_is_not_corrals_is_left_alone(tmp_path: Path, backend: str) -> None:
+async def test_what_is_not_corrals_is_left_alone(tmp_path: Path, backend: str) -> None:
     """Files and folders of someone else beside Corral's are no orphans."""
 
     async def scenario(provider: VectorIOProvider) -> None:
@@ -53,13 +52,13 @@ def test_what_is_not_corrals_is_left_alone(tmp_path: Path, backend: str) -> None
         assert all((folder / "theirs").is_dir() for folder in theirs)
         await provider.close()
 
-    asyncio.run(scenario(MAKERS[backend](tmp_path)))
+    await scenario(MAKERS[backend](tmp_path))
 
 
-def test_names_of_another_form_are_never_strays() -> None:
+async def test_names_of_another_form_are_never_strays() -> None:
     """The prefix and 40 hex digits, whole: anything else is someone else's."""
     mine, digits = "corral-" + "a" * 40, "b" * 40
     others = [digits, "corral-" + "a" * 39, "corral-" + "g" * 40, f"x{mine}", f"{mine}x", "corral-"]
-    assert asyncio.run(strays([mine, *others], registered(), str, "corral-")) == [mine]
+    assert await strays([mine, *others], registered(), str, "corral-") == [mine]
     held = vector_db()
-    assert asyncio.run(strays([mine], registered(held), lambda _: mine, "corral-")) == []
+    assert await strays([mine], registered(held), lambda _: mine, "corral-") == []

@@ -135,13 +135,13 @@ def test_a_registration_has_a_collection_of_its_own() -> None:
     assert all(name.replace("-", "").isalnum() and len(name) < 63 for name in names)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """The error names provider and folder, at opening and in the health."""
     (tmp_path / "file").write_text("in the way")
     provider = provider_in(tmp_path / "file" / "folder")
     with pytest.raises(ProviderError, match="pet: cannot write to"):
-        asyncio.run(provider.open_index(registered(), create=True))
-    assert "cannot write" in asyncio.run(provider.health()).message
+        await provider.open_index(registered(), create=True)
+    assert "cannot write" in (await provider.health()).message
 
 
 async def test_health_is_asked_of_chroma(tmp_path: Path) -> None:

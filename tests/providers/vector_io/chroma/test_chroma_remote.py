@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import subprocess
 import sys
@@ -245,6 +244,6 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
         RemoteChromaConfig.model_validate(settings)
 
 
-def test_an_orphan_is_found_and_removed(chroma_server: Server, tmp_path: Path) -> None:
+async def test_an_orphan_is_found_and_removed(chroma_server: Server, tmp_path: Path) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
-    asyncio.run(check_orphans(provider_of(chroma_server.url, tmp_path)))
+    await check_orphans(provider_of(chroma_server.url, tmp_path))

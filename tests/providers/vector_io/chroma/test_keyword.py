@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 
@@ -195,7 +194,7 @@ def index_of(tmp_path: Path, collection: FakeCollection) -> ChromaIndex:
     )
 
 
-def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
+async def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
     tmp_path: Path, collection: FakeCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process deletes a passing chunk after the filter was read: the others are found.
@@ -214,14 +213,14 @@ def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
         return answer
 
     monkeypatch.setattr(Mirror, "passing", passing)
-    response = asyncio.run(index.query([1, 0], k=1, mode="vector", filters=ONLY_ZEBRAS))
+    response = await index.query([1, 0], k=1, mode="vector", filters=ONLY_ZEBRAS)
     assert [chunk.chunk_id for chunk in response.chunks] == ["a"]
     assert calls == [["a", "z"], ["a"]]
-    asyncio.run(index.close())
+    await index.close()
 
 
 @pytest.mark.parametrize(("filters", "few"), [(None, 0), (ONLY_ZEBRAS, 0), (ONLY_ZEBRAS, 100)])
-def test_chunks_that_the_graph_has_lost_are_found(
+async def test_chunks_that_the_graph_has_lost_are_found(
     tmp_path: Path, filters: Filter | None, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chroma's graph reaches 3 of 10 chunks: a search for 5 compares all and finds the best.
@@ -237,12 +236,12 @@ def test_chunks_that_the_graph_has_lost_are_found(
         collection.rows[f"c{number}"] = (collection.rows[f"c{number}"][0], vector)
     collection.reachable = {"c7", "c8", "c9"}
     index = index_of(tmp_path, collection)
-    response = asyncio.run(index.query([1, 0.01], k=5, mode="vector", filters=filters))
+    response = await index.query([1, 0.01], k=5, mode="vector", filters=filters)
     assert [chunk.chunk_id for chunk in response.chunks] == ["c0", "c1", "c2", "c3", "c4"]
-    asyncio.run(index.close())
+    await index.close()
 
 
-def test_ties_with_the_last_are_all_looked_at(tmp_path: Path) -> None:
+async def test_ties_with_the_last_are_all_looked_at(tmp_path: Path) -> None:
     """Of 500 equal embeddings, stored in falling order of ids, a search for 3 gives the first ids.
 
     If this fails: Chroma's order within ties, which is chance, decides what is cut off.
@@ -251,6 +250,6 @@ def test_ties_with_the_last_are_all_looked_at(tmp_path: Path) -> None:
     write(collection, {f"c{number:03}": "zebra" for number in reversed(range(500))})
     index = index_of(tmp_path, collection)
     assert index_module.MARGIN < 400
-    response = asyncio.run(index.query([1, 0], k=3, mode="vector"))
+    response = await index.query([1, 0], k=3, mode="vector")
     assert [chunk.chunk_id for chunk in response.chunks] == ["c000", "c001", "c002"]
-    asyncio.run(index.close())
+    await index.close()

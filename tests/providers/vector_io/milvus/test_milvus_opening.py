@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 from pathlib import Path
 
@@ -83,6 +82,6 @@ async def test_one_process_holds_a_folder(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:
+async def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
-    asyncio.run(check_orphans(remote(milvus_server.uri)))
+    await check_orphans(remote(milvus_server.uri))

@@ -90,7 +90,7 @@ async def test_scores_are_exact_over_segments_and_memory(
     await index.delete()
 
 
-def test_no_chunk_is_missing_while_it_goes_to_disk(
+async def test_no_chunk_is_missing_while_it_goes_to_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Queries while Milvus Lite flushes every third write find all that was acknowledged.
@@ -99,32 +99,29 @@ def test_no_chunk_is_missing_while_it_goes_to_disk(
     """
     monkeypatch.setattr(collection_module, "_UNFLUSHED_TERMS", 60)
 
-    async def run() -> None:
-        index = await lite(tmp_path).open_index(registered(), create=True)
-        there: set[str] = set()
-        done = False
+    index = await lite(tmp_path).open_index(registered(), create=True)
+    there: set[str] = set()
+    done = False
 
-        async def write() -> None:
-            nonlocal done
-            for number in range(60):
-                await index.add_chunks(words({f"c{number:02}": "zebra"}), [[1, 0]])
-                there.add(f"c{number:02}")
-            done = True
+    async def write() -> None:
+        nonlocal done
+        for number in range(60):
+            await index.add_chunks(words({f"c{number:02}": "zebra"}), [[1, 0]])
+            there.add(f"c{number:02}")
+        done = True
 
-        async def read() -> None:
-            while not done:
-                expected = set(there)
-                found = await index.query([1, 0], k=100, mode="vector")
-                assert {hit.chunk.chunk_id for hit in found.hits} >= expected
+    async def read() -> None:
+        while not done:
+            expected = set(there)
+            found = await index.query([1, 0], k=100, mode="vector")
+            assert {hit.chunk.chunk_id for hit in found.hits} >= expected
 
-        await asyncio.gather(write(), read(), read())
-        await index.close()
-
-    asyncio.run(run())
+    await asyncio.gather(write(), read(), read())
+    await index.close()
 
 
 @pytest.mark.parametrize("is_lite", [True, False])
-def test_milvus_lite_is_told_to_flush(
+async def test_milvus_lite_is_told_to_flush(
     milvus_server: Server, is_lite: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After enough terms Milvus Lite's server flushes; a Milvus decides that for itself.
@@ -151,7 +148,7 @@ def test_milvus_lite_is_told_to_flush(
         await index.delete()
         return called
 
-    assert ("flush" in asyncio.run(run())) is is_lite
+    assert ("flush" in await run()) is is_lite
 
 
 async def test_chunks_without_terms_count(tmp_path: Path, milvus_server: Server) -> None:

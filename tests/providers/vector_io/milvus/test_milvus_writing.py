@@ -160,33 +160,30 @@ async def test_other_clients_change_the_statistics(milvus_server: Server) -> Non
     await one.delete()
 
 
-def test_a_deletion_spares_what_another_client_has_written_anew(
+async def test_a_deletion_spares_what_another_client_has_written_anew(
     milvus_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One client has marked a chunk as dead; another one adds it again before the first deletes.
     The chunk stays: its writer was told that it is stored."""
 
-    async def run() -> None:
-        vector_db = registered()
-        one = await remote(milvus_server.uri).open_index(vector_db, create=True)
-        two = await remote(milvus_server.uri).open_index(vector_db)
-        await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-        delete_dead, anew = collection_module.Collection._delete_dead, words({"a": "quagga"})
+    vector_db = registered()
+    one = await remote(milvus_server.uri).open_index(vector_db, create=True)
+    two = await remote(milvus_server.uri).open_index(vector_db)
+    await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
+    delete_dead, anew = collection_module.Collection._delete_dead, words({"a": "quagga"})
 
-        def late(store: collection_module.Collection, pks: Any) -> None:
-            monkeypatch.undo()
-            asyncio.run(two.add_chunks(anew, [[0, 1]]))
-            delete_dead(store, pks)
+    def late(store: collection_module.Collection, pks: Any) -> None:
+        monkeypatch.undo()
+        asyncio.run(two.add_chunks(anew, [[0, 1]]))
+        delete_dead(store, pks)
 
-        monkeypatch.setattr(collection_module.Collection, "_delete_dead", late)
-        await one.add_chunks([], replace_documents={"d"})
-        for client in (one, two):
-            assert await client.get_chunks(["a", "b"]) == anew
-            assert list(await keyword(client, "zebra quagga")) == ["a"]
-        await two.close()
-        await one.delete()
-
-    asyncio.run(run())
+    monkeypatch.setattr(collection_module.Collection, "_delete_dead", late)
+    await one.add_chunks([], replace_documents={"d"})
+    for client in (one, two):
+        assert await client.get_chunks(["a", "b"]) == anew
+        assert list(await keyword(client, "zebra quagga")) == ["a"]
+    await two.close()
+    await one.delete()
 
 
 async def test_reading_and_writing_with_another_client_never_stops(milvus_server: Server) -> None:

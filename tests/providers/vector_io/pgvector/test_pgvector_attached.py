@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_named(server: Server) -> None:
         PgvectorConfig.model_validate({"attach": {"db": {**SETTINGS, "table": "100%"}}})
 
 
-def test_another_dimension_is_refused(server: Server, table: str) -> None:
+async def test_another_dimension_is_refused(server: Server, table: str) -> None:
     """The registration's embedding model must be the one that made the table's embeddings."""
 
     async def scenario() -> None:
@@ -256,4 +256,4 @@ def test_another_dimension_is_refused(server: Server, table: str) -> None:
         with pytest.raises(InvalidRequest, match="have 3 dimensions"):
             await attached(server, dimension=4)
 
-    asyncio.run(scenario())
+    await scenario()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -71,9 +70,9 @@ async def journey(home: Path) -> None:
         await stack.close()
 
 
-def test_a_vector_db_goes_to_postgresql_and_back(tmp_path: Path) -> None:
+async def test_a_vector_db_goes_to_postgresql_and_back(tmp_path: Path) -> None:
     """Interrupted and taken up, all that is stored comes back exactly, in the same order of ids.
 
     If this fails for the order: PostgreSQL compares ids by the database's locale.
     """
-    asyncio.run(journey(tmp_path))
+    await journey(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -21,24 +20,23 @@ def texts(**contents: str) -> list[Chunk]:
     return [Chunk(content=text, chunk_id=chunk_id) for chunk_id, text in contents.items()]
 
 
-def search(server: Server, chunks: list[Chunk], *queries: str, **settings: Any) -> list[list[str]]:
+async def search(
+    server: Server, chunks: list[Chunk], *queries: str, **settings: Any
+) -> list[list[str]]:
     """Return what each query finds among some chunks."""
 
-    async def scenario() -> list[list[str]]:
-        async with opened(server, vector_db(**settings), **FULL_TEXT) as index:
-            await index.add_chunks(chunks, embeddings(len(chunks)))
-            return [ids(await index.query(None, q, k=20, mode="keyword")) for q in queries]
-
-    return asyncio.run(scenario())
+    async with opened(server, vector_db(**settings), **FULL_TEXT) as index:
+        await index.add_chunks(chunks, embeddings(len(chunks)))
+        return [ids(await index.query(None, q, k=20, mode="keyword")) for q in queries]
 
 
-def test_words_are_joined_by_or(server: Server) -> None:
+async def test_words_are_joined_by_or(server: Server) -> None:
     """A question finds what holds a part of it, more of it first; ties by chunk_id.
 
     If this fails: the words are joined by AND, and questions find nothing.
     """
     chunks = texts(c="zebra", a="zebra", b="quagga and zebra", d="lion")
-    assert search(server, chunks, "did a zebra meet some quagga", "okapi", "the", "") == [
+    assert await search(server, chunks, "did a zebra meet some quagga", "okapi", "the", "") == [
         ["b", "a", "c"],
         [],
         [],
@@ -46,10 +44,10 @@ def test_words_are_joined_by_or(server: Server) -> None:
     ]
 
 
-def test_quotes_and_minus_mean_what_they_mean_in_websearch(server: Server) -> None:
+async def test_quotes_and_minus_mean_what_they_mean_in_websearch(server: Server) -> None:
     """A quoted phrase is a phrase; what a minus precedes must be absent."""
     chunks = texts(a="black cat", b="cat black", c="black dog", d="white dog")
-    found = search(
+    found = await search(
         server,
         chunks,
         '"black cat"',
@@ -79,19 +77,21 @@ def test_quotes_and_minus_mean_what_they_mean_in_websearch(server: Server) -> No
         "%s {x}",
     ],
 )
-def test_any_query_is_harmless(server: Server, query: str) -> None:
+async def test_any_query_is_harmless(server: Server, query: str) -> None:
     """Whatever a query looks like, it is an answer and no error."""
-    [found] = search(server, texts(a="it's E-4711, a cat"), query)
+    [found] = await search(server, texts(a="it's E-4711, a cat"), query)
     assert found in ([], ["a"])
 
 
-def test_a_long_query_is_harmless(server: Server) -> None:
+async def test_a_long_query_is_harmless(server: Server) -> None:
     """Thousands of words are asked for as far as a tsquery goes."""
-    [found] = search(server, texts(a="zebra"), "zebra " + " ".join(f"w{n}" for n in range(20_000)))
+    [found] = await search(
+        server, texts(a="zebra"), "zebra " + " ".join(f"w{n}" for n in range(20_000))
+    )
     assert found == ["a"]
 
 
-def test_the_title_outranks_categories_and_these_the_text(server: Server) -> None:
+async def test_the_title_outranks_categories_and_these_the_text(server: Server) -> None:
     """Labels A, B and C with the weights of the registration."""
     chunks = [
         Chunk(content="zebra", chunk_id="a"),
@@ -99,17 +99,17 @@ def test_the_title_outranks_categories_and_these_the_text(server: Server) -> Non
         Chunk(content="x", chunk_id="c", metadata={"title": "zebra"}),
     ]
     weights = {"content": 1.0, "categories": 2.0, "title": 4.0}
-    assert search(server, chunks, "zebra", field_weights=weights) == [["c", "b", "a"]]
+    assert await search(server, chunks, "zebra", field_weights=weights) == [["c", "b", "a"]]
     weights = {"content": 4.0, "categories": 2.0, "title": 1.0}
-    assert search(server, chunks, "zebra", field_weights=weights) == [["a", "b", "c"]]
-    assert search(server, chunks, "zebra", field_weights={"content": 1.0}) == [["a"]]
+    assert await search(server, chunks, "zebra", field_weights=weights) == [["a", "b", "c"]]
+    assert await search(server, chunks, "zebra", field_weights={"content": 1.0}) == [["a"]]
 
 
-def test_the_language_of_the_registration_decides(server: Server) -> None:
+async def test_the_language_of_the_registration_decides(server: Server) -> None:
     """Norwegian stems Norwegian; a language that PostgreSQL lacks is searched by its words."""
     chunks = texts(a="hundene bjeffer")
-    assert search(server, chunks, "hund", language="no") == [["a"]]
-    assert search(server, chunks, "hund", "hundene", language="chinese") == [[], ["a"]]
+    assert await search(server, chunks, "hund", language="no") == [["a"]]
+    assert await search(server, chunks, "hund", "hundene", language="chinese") == [[], ["a"]]
 
 
 async def test_scores_filters_and_the_explanation(server: Server) -> None:

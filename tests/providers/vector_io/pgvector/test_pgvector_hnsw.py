@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -209,7 +208,7 @@ async def test_shrinking_makes_search_exact_again(server: Server) -> None:
         assert ids(answer) == [f"c{n:05}" for n in range(2, 23, 3)]
 
 
-def test_an_index_that_cannot_be_built_costs_time_only(
+async def test_an_index_that_cannot_be_built_costs_time_only(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """When PostgreSQL refuses to build it, the write stands, answers are exact, the log says so.
@@ -217,16 +216,13 @@ def test_an_index_that_cannot_be_built_costs_time_only(
     If this fails with an error: a caller believes that nothing was stored.
     """
 
-    async def scenario() -> None:
-        async with opened(server, vector_db(), exact_below_rows=10) as index:
-            ask(server, REFUSE)
-            try:
-                await index.add_chunks(some_chunks(20), embeddings(20))
-            finally:
-                ask(server, "DROP FUNCTION refuse CASCADE")
-            answer = await index.query(embeddings(20)[3], k=3, mode="vector")
-            assert ids(answer)[0] == "c00003"
-            assert len(answer.hits) == 3
-
-    asyncio.run(scenario())
+    async with opened(server, vector_db(), exact_below_rows=10) as index:
+        ask(server, REFUSE)
+        try:
+            await index.add_chunks(some_chunks(20), embeddings(20))
+        finally:
+            ask(server, "DROP FUNCTION refuse CASCADE")
+        answer = await index.query(embeddings(20)[3], k=3, mode="vector")
+        assert ids(answer)[0] == "c00003"
+        assert len(answer.hits) == 3
     assert "No HNSW index" in caplog.text

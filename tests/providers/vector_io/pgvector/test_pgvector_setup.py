@@ -78,7 +78,7 @@ async def test_a_missing_right_is_a_configuration_error(server: Server) -> None:
         await provider(server, **ROLE, schema_name="public").open_index(vector_db(), create=True)
 
 
-def test_a_missing_extension_is_named_with_its_command(server: Server) -> None:
+async def test_a_missing_extension_is_named_with_its_command(server: Server) -> None:
     """A database without pgvector: the exact command, from `health` too; after it, it works."""
     ask(server, "CREATE DATABASE bare TEMPLATE template0")
 
@@ -99,12 +99,12 @@ def test_a_missing_extension_is_named_with_its_command(server: Server) -> None:
         await index.delete()
 
     try:
-        asyncio.run(scenario())
+        await scenario()
     finally:
         ask(server, "DROP DATABASE bare (FORCE)")
 
 
-def test_a_database_of_another_encoding_is_refused(server: Server) -> None:
+async def test_a_database_of_another_encoding_is_refused(server: Server) -> None:
     """Texts are Unicode, and compared by code point."""
     ask(server, "CREATE DATABASE odd TEMPLATE template0 ENCODING 'SQL_ASCII'")
 
@@ -113,7 +113,7 @@ def test_a_database_of_another_encoding_is_refused(server: Server) -> None:
             await provider(server, database="odd").open_index(vector_db(), create=True)
 
     try:
-        asyncio.run(scenario())
+        await scenario()
     finally:
         ask(server, "DROP DATABASE odd (FORCE)")
 
@@ -159,19 +159,16 @@ def test_settings_that_contradict_are_refused(settings: dict[str, Any], said: st
         PgvectorConfig.model_validate(settings)
 
 
-def test_a_dsn_says_it_all(server: Server) -> None:
+async def test_a_dsn_says_it_all(server: Server) -> None:
     """A URL works as an address, its own options win, and the rest is set as without one."""
 
-    async def scenario() -> None:
-        dsn = f"{server.dsn} application_name=mine"
-        one = provider(server)
-        one._database.config = PgvectorConfig.model_validate({"dsn": dsn})
-        index = await one.open_index(vector_db(), create=True)
-        names = ask(server, "SELECT application_name FROM pg_stat_activity")
-        assert ("mine",) in names
-        await index.delete()
-
-    asyncio.run(scenario())
+    dsn = f"{server.dsn} application_name=mine"
+    one = provider(server)
+    one._database.config = PgvectorConfig.model_validate({"dsn": dsn})
+    index = await one.open_index(vector_db(), create=True)
+    names = ask(server, "SELECT application_name FROM pg_stat_activity")
+    assert ("mine",) in names
+    await index.delete()
     assert "sslmode" in conninfo(PgvectorConfig.model_validate({"ssl_mode": "require"}))
     assert PASSWORD not in repr(PgvectorConfig.model_validate({"dsn": server.dsn}))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -284,14 +283,14 @@ async def test_a_failing_write_leaves_nothing(
         assert await index.count() == 14
 
 
-def test_event_loops_do_not_share_connections(server: Server) -> None:
+async def test_event_loops_do_not_share_connections(server: Server) -> None:
     """An index may be used by one event loop after another, as by commands in one process."""
     one = provider(server)
     db = vector_db()
-    index = asyncio.run(one.open_index(db, create=True))
-    asyncio.run(index.add_chunks(some_chunks(3), embeddings(3)))
-    assert asyncio.run(index.count()) == 3
-    asyncio.run(index.delete())
+    index = await one.open_index(db, create=True)
+    await index.add_chunks(some_chunks(3), embeddings(3))
+    assert await index.count() == 3
+    await index.delete()
 
 
 def test_bm25_needs_a_term(server: Server) -> None:
@@ -299,6 +298,6 @@ def test_bm25_needs_a_term(server: Server) -> None:
     assert Bm25(Tables(vector_db(), "corral")).search("the of - ?!", None) is None
 
 
-def test_an_orphan_is_found_and_removed(server: Server) -> None:
+async def test_an_orphan_is_found_and_removed(server: Server) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
-    asyncio.run(check_orphans(provider(server)))
+    await check_orphans(provider(server))

@@ -33,11 +33,6 @@ from corral.providers.vector_io.qdrant.records import VERSION
 T = TypeVar("T")
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end."""
-    return asyncio.run(work)
-
-
 def registered(**settings: Any) -> VectorDB:
     """Return a registration."""
     return VectorDB.model_validate(
@@ -60,22 +55,22 @@ def provider_of(folder: Path, **settings: Any) -> QdrantEdgeProvider:
     return create("edge", QdrantEdgeConfig(folder=folder, **settings), folder)
 
 
-def opened(folder: Path, **settings: Any) -> QdrantIndex:
+async def opened(folder: Path, **settings: Any) -> QdrantIndex:
     """Open the vector DB, made where it is absent."""
-    return run(provider_of(folder).open_index(registered(**settings), create=True))
+    return await provider_of(folder).open_index(registered(**settings), create=True)
 
 
-def found_by_words(index: QdrantIndex, text: str, k: int = 10) -> list[str]:
+async def found_by_words(index: QdrantIndex, text: str, k: int = 10) -> list[str]:
     """Return what keyword mode finds."""
-    return ids(run(index.query(None, text, k, mode="keyword")))
+    return ids(await index.query(None, text, k, mode="keyword"))
 
 
-def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
+async def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
     """The second opener gets Unavailable, which names the way out, and the first goes on.
 
     If this fails: two processes write one folder, and one of them loses.
     """
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
@@ -90,7 +85,8 @@ def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
         "except Unavailable as error:\n"
         "    print(error)\n"
     )
-    second = subprocess.run(
+    second = await asyncio.to_thread(
+        subprocess.run,
         [sys.executable, "-c", code, str(tmp_path), registered().model_dump_json()],
         capture_output=True,
         text=True,
@@ -98,52 +94,52 @@ def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
     )
     assert "another process has this vector DB open" in second.stdout
     assert "remote::qdrant" in second.stdout
-    run(index.add_chunks([chunk("a", "zebra")], [[1, 0]]))
-    run(index.close())
-    run(opened(tmp_path).close())
+    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
+    await index.close()
+    await (await opened(tmp_path)).close()
 
 
-def test_a_folder_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+async def test_a_folder_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     """Without `create` a missing folder is NotFound, and nothing is made."""
     with pytest.raises(NotFound):
-        run(provider_of(tmp_path).open_index(registered()))
+        await provider_of(tmp_path).open_index(registered())
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_half_made_folder_is_made_anew(tmp_path: Path) -> None:
+async def test_a_half_made_folder_is_made_anew(tmp_path: Path) -> None:
     """What a process that was killed while making it has left neither counts nor disturbs."""
     folder = tmp_path / stored_name(registered())
     folder.mkdir()
     (folder / "edge_config.json").write_text("{")
     with pytest.raises(NotFound):
-        run(provider_of(tmp_path).open_index(registered()))
-    index = opened(tmp_path)
-    run(index.add_chunks([chunk("a", "zebra")], [[1, 0]]))
-    run(index.delete())
+        await provider_of(tmp_path).open_index(registered())
+    index = await opened(tmp_path)
+    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
+    await index.delete()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     """A file where the folder should be: ProviderError with the provider's name, health says no."""
     (tmp_path / "file").write_text("")
     with pytest.raises(ProviderError, match="edge: cannot write"):
-        run(provider_of(tmp_path / "file").open_index(registered(), create=True))
+        await provider_of(tmp_path / "file").open_index(registered(), create=True)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert run(provider_of(tmp_path / "file").health()).status == "Error"
-    assert run(provider_of(tmp_path / "new").health()).status == "OK"
+    assert (await provider_of(tmp_path / "file").health()).status == "Error"
+    assert (await provider_of(tmp_path / "new").health()).status == "OK"
 
 
-def test_an_interrupted_replacement_is_finished_by_the_next_opening(
+async def test_an_interrupted_replacement_is_finished_by_the_next_opening(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between the two operations of a write: the new version is whole, the old one gone.
 
     If this fails: both versions of a document stay and are found.
     """
-    index = opened(tmp_path)
-    run(index.add_chunks([chunk(f"old{n}", "old", document_id="d") for n in "ab"], [[1, 0]] * 2))
+    index = await opened(tmp_path)
+    await index.add_chunks([chunk(f"old{n}", "old", document_id="d") for n in "ab"], [[1, 0]] * 2)
     other = chunk("x", "old")
-    run(index.add_chunks([other], [[1, 0]]))
+    await index.add_chunks([other], [[1, 0]])
 
     def killed(*_: object) -> None:
         raise RuntimeError("as good as killed")
@@ -151,27 +147,25 @@ def test_an_interrupted_replacement_is_finished_by_the_next_opening(
     with monkeypatch.context() as patched:
         patched.setattr(edge.EdgeCollection, "_remove", killed)
         with pytest.raises(RuntimeError):
-            run(
-                index.add_chunks(
-                    [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
-                )
+            await index.add_chunks(
+                [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
             )
-    run(index.close())
-    index = opened(tmp_path)
-    assert run(index.count()) == 2
-    assert found_by_words(index, "old new") == ["new", "x"]
-    assert run(index.get_chunks(["olda", "oldb", "x"])) == [other]
-    run(index.close())
+    await index.close()
+    index = await opened(tmp_path)
+    assert await index.count() == 2
+    assert await found_by_words(index, "old new") == ["new", "x"]
+    assert await index.get_chunks(["olda", "oldb", "x"]) == [other]
+    await index.close()
 
 
 @pytest.mark.parametrize("flush_each_write", [True, False])
-def test_writes_are_flushed_as_configured(
+async def test_writes_are_flushed_as_configured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush_each_write: bool
 ) -> None:
     """With flush_each_write every write is flushed, otherwise one in FLUSH_AFTER points."""
     monkeypatch.setattr(edge, "FLUSH_AFTER", 25)
     provider = provider_of(tmp_path, flush_each_write=flush_each_write)
-    index = run(provider.open_index(registered(), create=True))
+    index = await provider.open_index(registered(), create=True)
     flushed = Counter[str]()
 
     class Shard:
@@ -186,13 +180,13 @@ def test_writes_are_flushed_as_configured(
 
     monkeypatch.setattr(index._collection, "_shard", Shard(index._collection._shard))  # type: ignore[attr-defined]
     for number in range(5):
-        run(index.add_chunks([chunk(f"c{number}{n}") for n in range(10)], [[1, 0]] * 10))
-    run(index.delete_chunks(["c00"]))
+        await index.add_chunks([chunk(f"c{number}{n}") for n in range(10)], [[1, 0]] * 10)
+    await index.delete_chunks(["c00"])
     assert flushed["flush"] == (6 if flush_each_write else 1)
-    run(index.close())
+    await index.close()
 
 
-def test_deleted_points_are_cleared_out_and_answers_stay_exact(
+async def test_deleted_points_are_cleared_out_and_answers_stay_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After most chunks are deleted the shard is rewritten; search, counts and writes go on.
@@ -200,35 +194,35 @@ def test_deleted_points_are_cleared_out_and_answers_stay_exact(
     If this fails: a rewritten segment is searched by a graph, or counts what is gone.
     """
     monkeypatch.setattr(edge, "VACUUM_AFTER", 1000)
-    index = opened(tmp_path, embedding_dimension=4)
+    index = await opened(tmp_path, embedding_dimension=4)
     rng = np.random.default_rng(13)
     rows = rng.normal(size=(2400, 4))
     chunks = [chunk(f"c{n:04}", f"word{n % 7} zebra", part=n % 3) for n in range(2400)]
-    run(index.add_chunks(chunks, rows))
-    run(index.delete_chunks([f"c{n:04}" for n in range(2000)]))
-    run(index.add_chunks([chunk("c2000", "zebra new", part=1)], rows[:1]))
-    run(index.close())
-    index = opened(tmp_path, embedding_dimension=4)
-    assert run(index.count()) == 400
+    await index.add_chunks(chunks, rows)
+    await index.delete_chunks([f"c{n:04}" for n in range(2000)])
+    await index.add_chunks([chunk("c2000", "zebra new", part=1)], rows[:1])
+    await index.close()
+    index = await opened(tmp_path, embedding_dimension=4)
+    assert await index.count() == 400
     rows[2000] = rows[0]
     directions = rows[2000:] / np.linalg.norm(rows[2000:], axis=1, keepdims=True)
     for query in rng.normal(size=(5, 4)):
         best = np.argsort(-(directions @ query))[:20] + 2000
-        assert ids(run(index.query(query, "", 20, mode="vector"))) == [f"c{n:04}" for n in best]
+        assert ids(await index.query(query, "", 20, mode="vector")) == [f"c{n:04}" for n in best]
     texts = {one.chunk_id: {"content": one.content} for one in chunks[2001:]}
     texts["c2000"] = {"content": "zebra new"}
     for words in ("new", "word3 zebra"):
-        found = raw_scores(run(index.query(None, words, 500, mode="keyword")))
+        found = raw_scores(await index.query(None, words, 500, mode="keyword"))
         assert found == pytest.approx(bm25(words, texts, {"content": 1.0}), abs=1e-6)
-    run(index.close())
+    await index.close()
 
 
-def test_scores_are_bm25_after_the_average_length_has_moved(tmp_path: Path) -> None:
+async def test_scores_are_bm25_after_the_average_length_has_moved(tmp_path: Path) -> None:
     """Notes of three words first, then long texts, then short ones again: the definition holds.
 
     If this fails: chunks are ranked by the average length of the day they were stored.
     """
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     rng = np.random.default_rng(14)
     words = [f"w{n}" for n in range(20)]
     texts: dict[str, dict[str, str]] = {}
@@ -237,37 +231,37 @@ def test_scores_are_bm25_after_the_average_length_has_moved(tmp_path: Path) -> N
             size = int(rng.integers(1, longest + 1))
             texts[f"{batch}-{number:02}"] = {"content": " ".join(rng.choice(words, size))}
         new = [chunk(i, t["content"]) for i, t in texts.items() if i.startswith(f"{batch}-")]
-        run(index.add_chunks(new, [[1, 0]] * len(new)))
+        await index.add_chunks(new, [[1, 0]] * len(new))
     for query in ("w0 w7", "w3", "w1 w2 w3 w4 w5"):
         expected = bm25(query, texts, {"content": 1.0})
-        found = raw_scores(run(index.query(None, query, 15, mode="keyword")))
+        found = raw_scores(await index.query(None, query, 15, mode="keyword"))
         best = sorted(expected, key=lambda i: (-expected[i], i))[:15]
         assert found == pytest.approx({i: expected[i] for i in best}, abs=1e-6)
-    run(index.close())
+    await index.close()
 
 
-def test_more_ties_than_the_margin_come_in_the_order_of_ids(tmp_path: Path) -> None:
+async def test_more_ties_than_the_margin_come_in_the_order_of_ids(tmp_path: Path) -> None:
     """300 equal embeddings and texts, stored in any order, in two segments' worth of calls."""
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     names = [f"c{n:03}" for n in np.random.default_rng(15).permutation(300)]
     for part in (names[:100], names[100:]):
-        run(index.add_chunks([chunk(name, "zebra") for name in part], [[3, 4]] * len(part)))
+        await index.add_chunks([chunk(name, "zebra") for name in part], [[3, 4]] * len(part))
     for mode in ("vector", "keyword", "hybrid"):
-        assert ids(run(index.query([3, 4], "zebra", 7, mode=mode))) == sorted(names)[:7]
-    run(index.close())
+        assert ids(await index.query([3, 4], "zebra", 7, mode=mode)) == sorted(names)[:7]
+    await index.close()
 
 
-def test_embeddings_under_plain_cosine_come_back_to_the_last_bit(tmp_path: Path) -> None:
+async def test_embeddings_under_plain_cosine_come_back_to_the_last_bit(tmp_path: Path) -> None:
     """Without `normalize` the engine compares directions, and the embedding itself is kept."""
-    index = opened(tmp_path, metric="cosine", normalize=False, embedding_dimension=3)
+    index = await opened(tmp_path, metric="cosine", normalize=False, embedding_dimension=3)
     rows = np.random.default_rng(16).normal(size=(20, 3)).astype(np.float32) * 1e5
-    run(index.add_chunks([chunk(f"c{n:02}") for n in range(20)], rows))
-    found = run(index.get_chunks([f"c{n:02}" for n in range(20)], include_embeddings=True))
+    await index.add_chunks([chunk(f"c{n:02}") for n in range(20)], rows)
+    found = await index.get_chunks([f"c{n:02}" for n in range(20)], include_embeddings=True)
     assert [one.embedding for one in found] == [[float(x) for x in row] for row in rows]
-    run(index.close())
+    await index.close()
 
 
-def test_another_analyzer_finds_all_terms_anew(
+async def test_another_analyzer_finds_all_terms_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Opened by a release whose analyzer differs, every chunk is indexed anew, in batches, once.
@@ -275,10 +269,10 @@ def test_another_analyzer_finds_all_terms_anew(
     If this fails: chunks stored before an upgrade are not found by words any more.
     """
     settings: dict[str, Any] = {"metric": "cosine", "normalize": False}
-    index = opened(tmp_path, **settings)
+    index = await opened(tmp_path, **settings)
     chunks = [chunk(f"c{n}", "Zebra crossing", part=n, document_id="d") for n in range(25)]
-    run(index.add_chunks(chunks, [[3.0, 4.0]] * 25))
-    run(index.close())
+    await index.add_chunks(chunks, [[3.0, 4.0]] * 25)
+    await index.close()
     monkeypatch.setattr(index_module, "VERSION", VERSION + 1)
     monkeypatch.setattr(index_module, "REINDEX_BATCH", 10)
 
@@ -289,53 +283,53 @@ def test_another_analyzer_finds_all_terms_anew(
             return text.upper().split()
 
     monkeypatch.setattr(keyword_module, "analyzer", lambda _: Shouting())
-    index = opened(tmp_path, **settings)
-    assert len(found_by_words(index, "zebra", 50)) == 25
-    assert run(index.get_chunks([c.chunk_id for c in chunks])) == chunks
-    [one] = run(index.get_chunks(["c7"], include_embeddings=True))
+    index = await opened(tmp_path, **settings)
+    assert len(await found_by_words(index, "zebra", 50)) == 25
+    assert await index.get_chunks([c.chunk_id for c in chunks]) == chunks
+    [one] = await index.get_chunks(["c7"], include_embeddings=True)
     assert one.embedding == [3.0, 4.0]
     only = {"type": "in", "key": "part", "value": [3, 4]}
-    assert ids(run(index.query([3, 4], "ZEBRA", mode="hybrid", filters=only))) == ["c3", "c4"]
-    run(index.close())
+    assert ids(await index.query([3, 4], "ZEBRA", mode="hybrid", filters=only)) == ["c3", "c4"]
+    await index.close()
     written: list[int] = []
 
     async def counted(_: object, points: list[Any], __: object) -> None:
         written.append(len(points))
 
     monkeypatch.setattr(edge.EdgeCollection, "replace", counted)
-    run(opened(tmp_path, **settings).close())
+    await (await opened(tmp_path, **settings)).close()
     assert written == []
 
 
-def test_a_selective_ordering_is_exact_where_the_engine_is_not(tmp_path: Path) -> None:
+async def test_a_selective_ordering_is_exact_where_the_engine_is_not(tmp_path: Path) -> None:
     """Strings that share 24 bytes, and neighbors above 2^53: the few that pass are all found."""
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     start = "https://example.org/documents/"
     chunks = [
         chunk(f"c{n:03}", "zebra", url=f"{start}{n:03}", number=2**60 + n) for n in range(300)
     ]
-    run(index.add_chunks(chunks, [[1, 0]] * 300))
+    await index.add_chunks(chunks, [[1, 0]] * 300)
     for key, value in (("url", f"{start}296"), ("number", 2**60 + 296)):
         last = {"type": "gt", "key": key, "value": value}
         for mode in ("vector", "keyword", "hybrid"):
-            found = ids(run(index.query([1, 0], "zebra", 5, mode=mode, filters=last)))
+            found = ids(await index.query([1, 0], "zebra", 5, mode=mode, filters=last))
             assert found == ["c297", "c298", "c299"], (key, mode)
-    run(index.close())
+    await index.close()
 
 
-def test_long_queries_have_exact_scores(tmp_path: Path) -> None:
+async def test_long_queries_have_exact_scores(tmp_path: Path) -> None:
     """A query of 300 terms, half of which no chunk holds, has the scores of the definition."""
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     texts = {f"c{n}": {"content": f"w{n} w{n + 1} w{n % 5}"} for n in range(400)}
-    run(index.add_chunks([chunk(i, t["content"]) for i, t in texts.items()], [[1, 0]] * 400))
+    await index.add_chunks([chunk(i, t["content"]) for i, t in texts.items()], [[1, 0]] * 400)
     query = " ".join(f"w{n}" for n in range(0, 600, 2))
     expected = bm25(query, texts, {"content": 1.0})
-    found = raw_scores(run(index.query(None, query, 1000, mode="keyword")))
+    found = raw_scores(await index.query(None, query, 1000, mode="keyword"))
     assert found == pytest.approx(expected, abs=1e-6)
-    run(index.close())
+    await index.close()
 
 
-def test_a_failed_replacement_never_deletes_what_is_written_after_it(
+async def test_a_failed_replacement_never_deletes_what_is_written_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The deletion of the old version fails once; its chunks are sent again and acknowledged.
@@ -343,9 +337,9 @@ def test_a_failed_replacement_never_deletes_what_is_written_after_it(
     If this fails: the journal of the failed call outlives it, and the next opening deletes chunks
     that were written after it, or counts and searches find the journal itself.
     """
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     old = [chunk(f"old{n}", "old", document_id="d") for n in range(3)]
-    run(index.add_chunks(old, [[1, 0]] * 3))
+    await index.add_chunks(old, [[1, 0]] * 3)
     real = engine.delete
 
     def broken(*_: object) -> None:
@@ -353,19 +347,17 @@ def test_a_failed_replacement_never_deletes_what_is_written_after_it(
 
     monkeypatch.setattr(engine, "delete", broken)
     with pytest.raises(ProviderError):
-        run(
-            index.add_chunks(
-                [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
-            )
+        await index.add_chunks(
+            [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
         )
     monkeypatch.setattr(engine, "delete", real)
-    assert run(index.count()) == 1
-    assert run(index.chunk_ids()) == ["new"]
-    run(index.add_chunks(old, [[1, 0]] * 3))
-    run(index.close())
-    index = opened(tmp_path)
-    assert run(index.chunk_ids()) == ["new", "old0", "old1", "old2"]
-    run(index.close())
+    assert await index.count() == 1
+    assert await index.chunk_ids() == ["new"]
+    await index.add_chunks(old, [[1, 0]] * 3)
+    await index.close()
+    index = await opened(tmp_path)
+    assert await index.chunk_ids() == ["new", "old0", "old1", "old2"]
+    await index.close()
 
 
 def operations(index: QdrantIndex) -> list[Callable[[], Coroutine[Any, Any, Any]]]:
@@ -383,38 +375,38 @@ def operations(index: QdrantIndex) -> list[Callable[[], Coroutine[Any, Any, Any]
     ]
 
 
-def test_a_closed_or_dropped_index_is_not_found(tmp_path: Path) -> None:
+async def test_a_closed_or_dropped_index_is_not_found(tmp_path: Path) -> None:
     """Every operation on a closed or dropped index says 404; closing twice is fine.
 
     If this fails: a request that holds an index which another request closed or dropped ends with
     an AttributeError, a panic, or "Qdrant Edge failed".
     """
-    index = opened(tmp_path)
-    run(index.close())
-    run(index.close())
+    index = await opened(tmp_path)
+    await index.close()
+    await index.close()
     for use in operations(index):
         with pytest.raises(NotFound, match="was deleted or closed") as caught:
-            run(use())
+            await use()
         assert "secret" not in str(caught.value)
-    index = opened(tmp_path)
-    run(index.delete())
+    index = await opened(tmp_path)
+    await index.delete()
     for use in operations(index):
         with pytest.raises(NotFound, match="was deleted or closed"):
-            run(use())
-    run(index.delete())
-    run(index.close())
+            await use()
+    await index.delete()
+    await index.close()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_index_can_still_be_dropped(tmp_path: Path) -> None:
+async def test_a_closed_index_can_still_be_dropped(tmp_path: Path) -> None:
     """Its folder goes, too."""
-    index = opened(tmp_path)
-    run(index.close())
-    run(index.delete())
+    index = await opened(tmp_path)
+    await index.close()
+    await index.delete()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> None:
+async def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> None:
     """Queries and writes that run while an index is dropped end well or with NotFound, 20 times."""
 
     async def use(index: QdrantIndex) -> None:
@@ -428,9 +420,9 @@ def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> N
         await asyncio.gather(*running)
 
     for number in range(20):
-        index = opened(tmp_path, identifier=f"notes{number}")
-        run(index.add_chunks([chunk("a", "zebra", x=2)], [[1, 0]]))
-        run(use(index))
+        index = await opened(tmp_path, identifier=f"notes{number}")
+        await index.add_chunks([chunk("a", "zebra", x=2)], [[1, 0]])
+        await use(index)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -441,27 +433,29 @@ def test_a_panic_of_the_engine_is_an_error_of_the_provider() -> None:
         raise panic("index out of bounds: secret")
 
 
-def test_a_newer_layout_is_refused_and_left_alone(
+async def test_a_newer_layout_is_refused_and_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older Corral that opens what a newer one has written says so, and changes nothing.
 
     If this fails: it finds the newer chunks "out of date" and migrates them downwards.
     """
-    index = opened(tmp_path)
-    run(index.add_chunks([chunk("a", "zebra")], [[1, 0]]))
-    run(index.close())
+    index = await opened(tmp_path)
+    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
+    await index.close()
     monkeypatch.setattr(index_module, "VERSION", VERSION - 1)
     for _ in range(2):
         with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
-            opened(tmp_path)
+            await opened(tmp_path)
     monkeypatch.undo()
-    index = opened(tmp_path)
-    assert found_by_words(index, "zebra") == ["a"]
-    run(index.close())
+    index = await opened(tmp_path)
+    assert await found_by_words(index, "zebra") == ["a"]
+    await index.close()
 
 
-def test_statistics_cost_no_exact_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_statistics_cost_no_exact_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Writes and queries ask for no count that visits every chunk."""
     exact: list[Any] = []
 
@@ -477,11 +471,11 @@ def test_statistics_cost_no_exact_count(tmp_path: Path, monkeypatch: pytest.Monk
 
     for name in ("FacetRequest", "CountRequest"):
         monkeypatch.setattr(qdrant_edge, name, Request(getattr(qdrant_edge, name)))
-    index = opened(tmp_path)
+    index = await opened(tmp_path)
     for number in range(5):
         chunks = [chunk(f"c{number}{n}", f"zebra w{n}") for n in range(3)]
-        run(index.add_chunks(chunks, [[1, 0]] * 3))
-    assert len(found_by_words(index, "zebra w1", 50)) == 15
+        await index.add_chunks(chunks, [[1, 0]] * 3)
+    assert len(await found_by_words(index, "zebra w1", 50)) == 15
     assert exact
     assert not any(exact)
-    run(index.close())
+    await index.close()

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,11 +56,6 @@ CHUNKS = [chunk("a", "zebra", x=1), chunk("b", "lion", x=2), chunk("c", "zebra l
 ROWS = [[1, 0], [0, 1], [1, 1]]
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end."""
-    return asyncio.run(work)
-
-
 async def with_provider(
     service: Service, use: Callable[[QdrantProvider], Awaitable[T]], **settings: Any
 ) -> T:
@@ -80,7 +75,7 @@ async def filled(provider: QdrantProvider) -> EmbeddingIndex:
     return index
 
 
-def test_every_operation_works_over_http(service: Service) -> None:
+async def test_every_operation_works_over_http(service: Service) -> None:
     """Make, add, search in all modes with a filter, get, list, replace, delete, reopen, drop."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -103,10 +98,10 @@ def test_every_operation_works_over_http(service: Service) -> None:
         with pytest.raises(NotFound):
             await provider.open_index(DB)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_the_api_key_is_sent_and_never_shown(
+async def test_the_api_key_is_sent_and_never_shown(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every request carries the key; neither the config, an error nor a log shows it."""
@@ -119,14 +114,14 @@ def test_the_api_key_is_sent_and_never_shown(
         return str(caught.value)
 
     with pytest.warns(UserWarning, match="insecure"):  # the client's own, about http
-        message = run(with_provider(service, use, api_key="qd-very-secret"))
+        message = await with_provider(service, use, api_key="qd-very-secret")
     assert service.api_keys == {"qd-very-secret"}
     assert "refuses access" in message
     config = QdrantConfig.model_validate({"api_key": "qd-very-secret"})
     assert "secret" not in f"{message} {config!r} {caplog.text}".replace("SecretStr", "")
 
 
-def test_a_server_that_is_down_is_unavailable_at_once(service: Service) -> None:
+async def test_a_server_that_is_down_is_unavailable_at_once(service: Service) -> None:
     """503 with the provider's name, not after the timeout; health says so; then it recovers.
 
     If this fails: the client was built so that it does not connect anew.
@@ -150,11 +145,11 @@ def test_a_server_that_is_down_is_unavailable_at_once(service: Service) -> None:
         assert (await provider.health()).status == "OK"
         assert ids(await index.query([1, 0], "zebra")) == ["a", "c", "b"]
 
-    run(with_provider(service, use, timeout_seconds=60))
+    await with_provider(service, use, timeout_seconds=60)
 
 
 @pytest.mark.parametrize("transport", ["rest", "grpc"])
-def test_nobody_listens(transport: str) -> None:
+async def test_nobody_listens(transport: str) -> None:
     """A port without a server is unavailable over both transports, retries included."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -165,11 +160,11 @@ def test_nobody_listens(transport: str) -> None:
             with pytest.raises(Unavailable, match=r"cluster: .* cannot be reached"):
                 await provider.open_index(DB, create=True)
 
-        run(with_provider(nobody, use, transport=transport, grpc_port=port, retries=1))
+        await with_provider(nobody, use, transport=transport, grpc_port=port, retries=1)
         nobody.store.close()
 
 
-def test_a_server_killed_during_a_query(service: Service) -> None:
+async def test_a_server_killed_during_a_query(service: Service) -> None:
     """The query that was under way ends with Unavailable, and the next one is answered."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -184,10 +179,12 @@ def test_a_server_killed_during_a_query(service: Service) -> None:
         service.start()
         assert ids(await index.query([1, 0], "zebra")) == ["a", "c", "b"]
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_server_killed_during_an_insert_loses_nothing_acknowledged(service: Service) -> None:
+async def test_a_server_killed_during_an_insert_loses_nothing_acknowledged(
+    service: Service,
+) -> None:
     """What was acknowledged before is there; the call that failed can be repeated."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -204,10 +201,10 @@ def test_a_server_killed_during_an_insert_loses_nothing_acknowledged(service: Se
         await index.add_chunks([chunk("d", "okapi")], [[1, 0]])
         assert await index.count() == 4
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_broken_connection_is_tried_again(service: Service) -> None:
+async def test_a_broken_connection_is_tried_again(service: Service) -> None:
     """With retries left, a server that comes back in time is never noticed."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -218,10 +215,10 @@ def test_a_broken_connection_is_tried_again(service: Service) -> None:
         service.start()
         assert await asked == 3
 
-    run(with_provider(service, use, retries=4))
+    await with_provider(service, use, retries=4)
 
 
-def test_a_refusal_is_not_tried_again(service: Service) -> None:
+async def test_a_refusal_is_not_tried_again(service: Service) -> None:
     """Retries are for connections: an error that the server answers with comes back at once."""
     service.broken["GET "] = 500
 
@@ -229,11 +226,11 @@ def test_a_refusal_is_not_tried_again(service: Service) -> None:
         with pytest.raises(ProviderError):
             await provider.open_index(DB)
 
-    run(with_provider(service, use, retries=5))
+    await with_provider(service, use, retries=5)
     assert service.requests == ["GET /", "GET "]
 
 
-def test_a_slow_server_is_a_timeout(service: Service) -> None:
+async def test_a_slow_server_is_a_timeout(service: Service) -> None:
     """504 after timeout_seconds, and not tried again: the server is busy enough."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -246,7 +243,7 @@ def test_a_slow_server_is_a_timeout(service: Service) -> None:
         assert time.monotonic() - began < 10
         assert service.requests == ["POST /points/count"]
 
-    run(with_provider(service, use, timeout_seconds=1, retries=3))
+    await with_provider(service, use, timeout_seconds=1, retries=3)
 
 
 @pytest.mark.parametrize(
@@ -261,7 +258,7 @@ def test_a_slow_server_is_a_timeout(service: Service) -> None:
         (503, Unavailable),
     ],
 )
-def test_statuses_become_our_errors_without_data(
+async def test_statuses_become_our_errors_without_data(
     service: Service, status: int, expected: type[CorralError]
 ) -> None:
     """Each status has its class, and the server's own words, which may quote data, are dropped."""
@@ -274,10 +271,10 @@ def test_statuses_become_our_errors_without_data(
         assert type(caught.value) is expected
         assert "because" not in str(caught.value)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_collection_that_is_not_finished_is_removed(service: Service) -> None:
+async def test_a_collection_that_is_not_finished_is_removed(service: Service) -> None:
     """When an index cannot be made, the collection goes as well, and making it again works."""
     service.broken["PUT /index"] = 500
 
@@ -289,10 +286,10 @@ def test_a_collection_that_is_not_finished_is_removed(service: Service) -> None:
         await provider.open_index(DB, create=True)
         await provider.open_index(DB, create=True)  # idempotent
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_write_of_several_requests_that_fails_is_undone(
+async def test_a_write_of_several_requests_that_fails_is_undone(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """New chunks are removed and replaced ones come back when not all of them can be written.
@@ -325,10 +322,10 @@ def test_a_write_of_several_requests_that_fails_is_undone(
         [restored] = await index.get_chunks(["a"], include_embeddings=True)
         assert restored.embedding == [1, 0]
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_large_writes_are_cut_into_requests(
+async def test_large_writes_are_cut_into_requests(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request holds more points than it may, nor much more than BATCH_BYTES."""
@@ -345,10 +342,10 @@ def test_large_writes_are_cut_into_requests(
         assert service.requests.count("PUT /points") == 3
         assert len(await index.get_chunks([f"c{n}" for n in range(25)])) == 25
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_query_takes_few_requests(service: Service) -> None:
+async def test_a_query_takes_few_requests(service: Service) -> None:
     """Vector: one search. Keyword: all counts at once, with whether the server is at rest, then
     one search. Then the chunks.
     """
@@ -364,7 +361,7 @@ def test_a_query_takes_few_requests(service: Service) -> None:
         assert sorted(service.requests[:5]) == counted
         assert service.requests[5:] == ["POST /points/query", "POST /points"]
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +381,7 @@ def test_bad_settings_are_refused(settings: dict[str, Any]) -> None:
         QdrantConfig(**settings)
 
 
-def test_nothing_is_kept_outside_of_the_collection(service: Service) -> None:
+async def test_nothing_is_kept_outside_of_the_collection(service: Service) -> None:
     """Another provider, in another process's place, finds the same answers in what is stored.
 
     If this fails: statistics or ids live in the memory of the provider.
@@ -399,10 +396,10 @@ def test_nothing_is_kept_outside_of_the_collection(service: Service) -> None:
         found = await index.query([1, 0], "zebra lion", mode="hybrid")
         return ids(found), found.scores
 
-    assert run(with_provider(service, fill)) == run(with_provider(service, read))
+    assert await with_provider(service, fill) == await with_provider(service, read)
 
 
-def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None:
+async def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None:
     """Ordering by a hostile key asks for an index of a hashed field, not of the key."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -414,11 +411,11 @@ def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None:
         )
         assert ids(found) == ["a"]
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 @pytest.mark.parametrize("several_batches", [False, True])
-def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
+async def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
     service: Service, monkeypatch: pytest.MonkeyPatch, several_batches: bool
 ) -> None:
     """The new version is written, the old one is deleted, and only the answer comes too late.
@@ -443,12 +440,12 @@ def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
         assert await index.count() == 6
         assert ids(await index.query(None, "old", mode="keyword")) == []
 
-    run(with_provider(service, use, timeout_seconds=1))
+    await with_provider(service, use, timeout_seconds=1)
 
 
-def test_an_orphan_is_found_and_removed(service: Service) -> None:
+async def test_an_orphan_is_found_and_removed(service: Service) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
-    run(with_provider(service, check_orphans))
+    await with_provider(service, check_orphans)
 
 
 # --- statistics -----------------------------------------------------------------------------------
@@ -459,7 +456,7 @@ def asked_of(service: Service, route: str) -> list[dict[str, Any]]:
     return [body for one, body in service.asked if one == route]
 
 
-def test_no_query_and_no_write_asks_for_an_exact_facet(service: Service) -> None:
+async def test_no_query_and_no_write_asks_for_an_exact_facet(service: Service) -> None:
     """Words, a long question, inserts, a replacement: no facet is exact, and none lists the terms.
 
     An exact facet counts every value in every point, so it costs as much as the collection is
@@ -478,10 +475,10 @@ def test_no_query_and_no_write_asks_for_an_exact_facet(service: Service) -> None
         assert not any(body.get("exact") for body in facets)
         assert not any(body.get("exact") for body in asked_of(service, "POST /points/count"))
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_bulk_ingest_counts_ever_more_rarely(service: Service) -> None:
+async def test_bulk_ingest_counts_ever_more_rarely(service: Service) -> None:
     """60 inserts of ten chunks ask for the statistics 20 times at most, not each time."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -492,10 +489,10 @@ def test_bulk_ingest_counts_ever_more_rarely(service: Service) -> None:
         assert len(asked_of(service, "POST /facet")) <= 2 * 20
         assert asked_of(service, "POST /points/count") == []
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_scores_are_exact_while_the_server_optimizes(service: Service) -> None:
+async def test_scores_are_exact_while_the_server_optimizes(service: Service) -> None:
     """A server that rewrites a segment estimates counts; then they are asked for exactly.
 
     If this fails: scores of one's own chunks move while an optimizer works.
@@ -511,10 +508,10 @@ def test_scores_are_exact_while_the_server_optimizes(service: Service) -> None:
         estimated = await index.query(None, "zebra lion", mode="keyword")
         assert ids(estimated) == ids(expected)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_facets_of_many_values_are_read_in_parts(service: Service) -> None:
+async def test_facets_of_many_values_are_read_in_parts(service: Service) -> None:
     """With more lengths than the server's limit lets through at once the average is still right."""
 
     async def use(provider: QdrantProvider) -> None:
@@ -529,14 +526,14 @@ def test_facets_of_many_values_are_read_in_parts(service: Service) -> None:
         [name] = scores
         assert scores[name] == pytest.approx(best[name], abs=1e-9)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 # --- strict mode ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.12.0", "1.14.0", "1.19.0"])
-def test_orderings_by_any_number_of_keys_need_no_further_index(
+async def test_orderings_by_any_number_of_keys_need_no_further_index(
     service: Service, version: str
 ) -> None:
     """40 keys, numbers and strings, on a server that allows ten indexes and no unindexed filter.
@@ -566,7 +563,7 @@ def test_orderings_by_any_number_of_keys_need_no_further_index(
         assert len(service.indexes[collection_of(provider)]) <= 6
         await provider.open_index(DB, create=True)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 def collection_of(provider: QdrantProvider) -> str:
@@ -574,7 +571,7 @@ def collection_of(provider: QdrantProvider) -> str:
     return provider._server.config.collection_prefix + stored_name(DB)
 
 
-def test_the_servers_limits_are_kept(service: Service) -> None:
+async def test_the_servers_limits_are_kept(service: Service) -> None:
     """Pages, upserts and the width of a search are as large as strict mode lets them be.
 
     If this fails: enumerating chunks or a large insert is refused by a server with strict mode.
@@ -593,11 +590,11 @@ def test_the_servers_limits_are_kept(service: Service) -> None:
         [searched] = [b for b in asked_of(service, "POST /points/query") if b["using"] == "dense"]
         assert searched["params"]["hnsw_ef"] == 64
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 @pytest.mark.parametrize("version", ["1.14.0", "1.19.0"])
-def test_what_strict_mode_refuses_is_said_in_the_servers_words(
+async def test_what_strict_mode_refuses_is_said_in_the_servers_words(
     service: Service, version: str
 ) -> None:
     """A limit that cannot be kept is told with its number; api_key is not blamed for the 403."""
@@ -610,10 +607,10 @@ def test_what_strict_mode_refuses_is_said_in_the_servers_words(
             await index.query([1, 0], k=10, mode="vector")
         assert "api_key" not in str(caught.value)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_refusals_of_configuration_carry_the_servers_words(service: Service) -> None:
+async def test_refusals_of_configuration_carry_the_servers_words(service: Service) -> None:
     """Making a collection or an index that the server refuses says what it says."""
     service.strict["max_payload_index_count"] = 3
 
@@ -625,10 +622,10 @@ def test_refusals_of_configuration_carry_the_servers_words(service: Service) -> 
         with pytest.raises(ProviderError, match="no, because of"):
             await provider.open_index(DB, create=True)
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_integer_indexes_get_no_graph(service: Service) -> None:
+async def test_integer_indexes_get_no_graph(service: Service) -> None:
     """The graph knows no terms: `enable_hnsw` is off where filters of people never look.
 
     If this fails: the server builds a graph of its own for each common word (1.17 and newer).
@@ -641,7 +638,7 @@ def test_integer_indexes_get_no_graph(service: Service) -> None:
             assert indexes[name]["enable_hnsw"] is False, name
         assert indexes["attributes"].get("enable_hnsw") is not False
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 # --- 404s and versions ----------------------------------------------------------------------------
@@ -650,7 +647,9 @@ def test_integer_indexes_get_no_graph(service: Service) -> None:
 @pytest.mark.parametrize(
     "route", ["GET ", "POST /points/count", "POST /points/query", "POST /facet"]
 )
-def test_a_route_that_a_proxy_lacks_is_no_lost_collection(service: Service, route: str) -> None:
+async def test_a_route_that_a_proxy_lacks_is_no_lost_collection(
+    service: Service, route: str
+) -> None:
     """A 404 says that the vector DB is gone only when the server says so of the collection.
 
     If this fails: the advice is to delete a vector DB whose data is all there.
@@ -677,11 +676,13 @@ def test_a_route_that_a_proxy_lacks_is_no_lost_collection(service: Service, rout
             with pytest.raises(NotFound, match="gone"):
                 await asked
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 @pytest.mark.parametrize("version", ["1.11.5", "0.9.0"])
-def test_a_server_that_is_too_old_is_refused_at_first_use(service: Service, version: str) -> None:
+async def test_a_server_that_is_too_old_is_refused_at_first_use(
+    service: Service, version: str
+) -> None:
     """ConfigError with both versions; nothing was made, and an upgraded server is taken."""
     service.version = version
 
@@ -695,10 +696,10 @@ def test_a_server_that_is_too_old_is_refused_at_first_use(service: Service, vers
         await filled(provider)
         assert service.requests.count("GET /") == 4
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_a_proxy_that_keeps_the_version_to_itself_is_fine(service: Service) -> None:
+async def test_a_proxy_that_keeps_the_version_to_itself_is_fine(service: Service) -> None:
     """Where the route of the version is refused, or says something else, requests go on."""
     for status in (404, 403, 500):
         service.broken["GET /"] = status
@@ -706,13 +707,13 @@ def test_a_proxy_that_keeps_the_version_to_itself_is_fine(service: Service) -> N
         async def use(provider: QdrantProvider) -> int:
             return await (await filled(provider)).count()
 
-        assert run(with_provider(service, use)) == 3
+        assert await with_provider(service, use) == 3
 
 
 # --- the layout -----------------------------------------------------------------------------------
 
 
-def test_a_newer_layout_is_refused_and_left_alone(
+async def test_a_newer_layout_is_refused_and_left_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An older Corral that opens what a newer one has written says so, and changes nothing.
@@ -732,10 +733,10 @@ def test_a_newer_layout_is_refused_and_left_alone(
         index = await provider.open_index(DB)
         assert await index.count() == 3
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
-def test_an_older_layout_is_brought_up_to_date(
+async def test_an_older_layout_is_brought_up_to_date(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of the first layout, which had no version and an index for each key, are rewritten.
@@ -766,13 +767,13 @@ def test_an_older_layout_is_brought_up_to_date(
         await provider.open_index(DB)
         assert "PUT /points" not in service.requests
 
-    run(with_provider(service, use))
+    await with_provider(service, use)
 
 
 # --- the event loop -------------------------------------------------------------------------------
 
 
-def test_large_inserts_leave_the_loop_alone(
+async def test_large_inserts_leave_the_loop_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,000 chunks of 1,536 dimensions: the loop's own thread never works for 50 ms on end.
@@ -810,20 +811,20 @@ def test_large_inserts_leave_the_loop_alone(
         watching.cancel()
         assert await index.count() == 1000
 
-    run(with_provider(service, use, timeout_seconds=120))
+    await with_provider(service, use, timeout_seconds=120)
     assert len(encoded) == 1000
     assert threading.get_ident() not in encoded
     assert max(gaps) < 0.05
 
 
-def test_batches_over_grpc_are_small_and_hold_every_point() -> None:
+async def test_batches_over_grpc_are_small_and_hold_every_point() -> None:
     """Each request stays below GRPC_BYTES, and what it holds is what was to be written."""
     rows = np.random.default_rng(18).normal(size=(300, 2000)).astype(np.float32)
     points = [
         Point(point_id(f"c{n}"), row, ([1, 7], [0.5, 1.5]), {"content": "zebra", "terms": [2**52]})
         for n, row in enumerate(rows)
     ]
-    made = run(upserts.batches(upserts.structs(points), 10**6, over_grpc=True))
+    made = await upserts.batches(upserts.structs(points), 10**6, over_grpc=True)
     assert len(made) >= 2
     assert all(batch.size <= upserts.GRPC_BYTES for batch in made)
     sent: list[Any] = [message for batch in made for message in batch.points]
