@@ -64,10 +64,9 @@ SUITES = {
     "remote::milvus": Suite("milvus/test_milvus_conformance.py", "TestRemoteMilvus", SERVER),
     "remote::pgvector": Suite("pgvector/test_pgvector_conformance.py", "TestPgvector", SERVER),
     "inline::qdrant": Suite("qdrant/test_qdrant_edge_conformance.py", "TestQdrantEdge"),
-    "remote::qdrant": Suite("qdrant/test_qdrant_server_conformance.py", "TestQdrantServer",
-                            STAND_IN),
+    "remote::qdrant": Suite("qdrant/test_qdrant_server_conformance.py", "TestQdrantServer", SERVER),
     "inline::sqlite": Suite("sqlite/test_sqlite_conformance.py", "TestSqlite"),
-    "remote::weaviate": Suite("weaviate/test_weaviate_conformance.py", "TestWeaviate", STAND_IN),
+    "remote::weaviate": Suite("weaviate/test_weaviate_conformance.py", "TestWeaviate", SERVER),
 }  # fmt: skip
 """By provider type, in the order of the table."""
 

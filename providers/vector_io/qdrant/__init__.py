@@ -19,7 +19,7 @@ REMOTE_SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
     provider_type="remote::qdrant",
     description="A Qdrant server or cluster over REST or gRPC, a collection a vector DB. "
-    "Not verified against a live server: its tests run on the client's local mode.",
+    "Tested on a server of 1.18.",
     config="corral.providers.vector_io.qdrant.config:QdrantConfig",
     factory="corral.providers.vector_io.qdrant.provider:create_remote",
     requires=("qdrant-client",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -25,6 +26,12 @@ WRITE_BYTES = 4 * 2**20
 READ_OBJECTS = 500
 READ_BYTES = 32 * 2**20
 DELETE_OBJECTS = 1_000
+
+MOST_SEARCHES = 16
+"""Objects that are looked for at the same time."""
+
+OWN_NEIGHBORS = 10
+"""Among so many neighbors of its vector an object is looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,18 @@ class Collection(Handle):
             objects += await self.some(of_ids(part), len(part), properties, dense=dense)
         return objects
 
+    async def not_found(self, objects: Sequence[StoredObject]) -> list[StoredObject]:
+        """Return the objects that a search of the graph with their own vectors does not find."""
+        places = asyncio.Semaphore(MOST_SEARCHES)
+
+        async def is_found(one: StoredObject) -> bool:
+            async with places:
+                found = await self.nearest(one.dense, OWN_NEIGHBORS, None, [])
+            return one.id in {neighbor.id for neighbor in found}
+
+        known = await asyncio.gather(*(is_found(one) for one in objects))
+        return [one for one, found in zip(objects, known, strict=True) if not found]
+
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
         """Return the first chunk ids that follow one. Weaviate's cursor knows UUIDs: all are read.
 
@@ -159,6 +178,8 @@ class Collection(Handle):
     async def put(self, objects: Sequence[StoredObject]) -> None:
         """Write objects, in place of those with the same ids.
 
+        Their vectors outlive a crash of the server after the next `flush` or deletion.
+
         Raises:
             ProviderError: Weaviate refused one; others may have been written.
         """
@@ -169,6 +190,16 @@ class Collection(Handle):
                     for one in part
                 ]
             )
+
+    async def flush(self, written: Sequence[StoredObject]) -> None:
+        """Have Weaviate hand its write-ahead logs to the operating system, if anything was written.
+
+        A batch does so before its vectors are in the index (1.33.0 to 1.39.0), so they would be
+        lost if the server died. A deletion in a dry run does it for each shard and replica.
+        """
+        if written:
+            where = of_ids([written[-1].id])
+            await self._write(lambda native: native.data.delete_many(where=where, dry_run=True))
 
     async def _put(self, objects: list[DataObject[Any, Any]]) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -91,19 +92,22 @@ class WeaviateIndex(EmbeddingIndex):
             put_back: list[Callable[[], Awaitable[object]]] = [
                 self._collection.require,
                 partial(self._collection.put, before),
+                partial(self._collection.flush, before),
             ]
             added = sorted(set(new) - {one.id for one in before})
             remove = partial(self._collection.delete, added)
             async with undone_on_failure_async(put_back, remove, self._undo_seconds):
                 await self._collection.put(objects)
+                await self._index_anew(objects, before)
             # Nothing is undone from here on: a delete that failed may have been carried out.
             await self._delete_others(replace_documents, new)
+            await self._collection.flush(objects)
         await self._collection.settle()
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        narrowed = native.translate(filters) if filters else None
+        narrowed = native.translate(filters) if filters else native.everything()
         properties = ["chunk_id", *native.needed(filters)]
 
         async def propose(limit: int) -> Proposals:
@@ -161,6 +165,21 @@ class WeaviateIndex(EmbeddingIndex):
             )
             for chunk, embedding in zip(chunks, embeddings, strict=True)
         ]
+
+    async def _index_anew(
+        self, objects: Sequence[StoredObject], before: Sequence[StoredObject]
+    ) -> None:
+        """Bring back chunks that a crash of the server kept out of the vector index.
+
+        Weaviate leaves its index alone if an object comes with the vector it already has, so each
+        such object is looked for. One that is missing is first written with another length.
+        """
+        there = {one.id: one.dense for one in before}
+        same = [one for one in objects if np.array_equal(there.get(one.id, ()), one.dense)]
+        if lost := await self._collection.not_found(same):
+            longer = [replace(one, dense=[2 * x for x in one.dense]) for one in lost]
+            await self._collection.put(longer)
+            await self._collection.put(lost)
 
     async def _delete_others(self, documents: frozenset[str], new: Sequence[str]) -> None:
         """Delete these documents' objects that are not new, in as many rounds as it takes."""

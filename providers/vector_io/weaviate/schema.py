@@ -24,7 +24,7 @@ from weaviate.classes.config import (
 )
 from weaviate.exceptions import UnexpectedStatusCodeError
 
-from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError
+from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import K1, B
@@ -40,6 +40,7 @@ Native = Any
 
 _DESCRIPTION = "Corral layout "
 _MADE_UP = "Weaviate's auto-schema"
+_UNKNOWN = ("could not find class", "non-existing index", "cannot find index for class")
 _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2)  # between looks at the vector queue; the last one repeats
 
 
@@ -120,8 +121,13 @@ class Handle:
 
         Raises:
             NotFound: It is gone; one that Weaviate has made up in its place is dropped.
+            Unavailable: The server is still starting and knows no collection yet (1.39).
         """
         description = await self._description()
+        if description is None:
+            if not await self._connection.call(lambda client: client.is_ready()):
+                raise self._starting()
+            description = await self._description()  # from a server that has started
         made_up = description is not None and _MADE_UP in description
         if made_up:
             await self.drop()
@@ -182,7 +188,14 @@ class Handle:
         except ProviderError as error:
             if not error.retryable:
                 await self.require()
+                if any(words in str(error.__cause__) for words in _UNKNOWN):
+                    raise self._starting() from error
             raise
+
+    def _starting(self) -> Unavailable:
+        return Unavailable(
+            f"{self._connection.provider_id}: Weaviate has not loaded its schema yet."
+        )
 
     async def _description(self) -> str | None:
         """Return the description, "" for none; None where there is no collection."""

@@ -78,6 +78,10 @@ class Class:
     words: dict[str, dict[str, Counter[str]]] = field(default_factory=dict)
     queue: dict[str, float] = field(default_factory=dict)
     """When objects come into the vector index that are not in it yet."""
+    unflushed: set[str] = field(default_factory=set)
+    """Objects whose vectors a crash would lose: they are kept by the next request that writes."""
+    lost: set[str] = field(default_factory=set)
+    """Objects that a crash has left out of the vector index, until they get another vector."""
 
     def changed(self) -> None:
         """Forget what was derived."""
@@ -85,13 +89,23 @@ class Class:
         self.tokens.clear()
         self.words.clear()
 
+    def put(self, i: str, one: Stored) -> None:
+        """Store an object; one with the vector that it has leaves the vector index alone (1.33)."""
+        before = self.objects.get(i)
+        if before is None or any(
+            not np.array_equal(row, before.vectors.get(name, ()))
+            for name, row in one.vectors.items()
+        ):
+            self.lost.discard(i)
+        self.objects[i] = one
+
     def waiting(self) -> set[str]:
         """Return the ids of the objects that are not in the vector index yet."""
         now = time.monotonic()
         if any(due <= now for due in self.queue.values()):
             self.queue = {i: due for i, due in self.queue.items() if due > now}
             self.matrices.clear()
-        return set(self.queue)
+        return set(self.queue) | self.lost
 
     def property(self, name: str) -> Json:
         """Return the schema of a property."""
@@ -197,6 +211,8 @@ class StandIn:
             ASYNC_INDEXING (1.33).
         minimum_factor: The least replication factor of a new collection, as with
             REPLICATION_MINIMUM_FACTOR (1.33).
+        starting: Whether it answers without having loaded its schema, as for a second after a start
+            (1.39).
         requests: The gRPC methods called so far, each with its message.
     """
 
@@ -208,6 +224,7 @@ class StandIn:
         self.refuse_after: int | None = None
         self.index_seconds = 0.0
         self.minimum_factor = 1
+        self.starting = False
         self.requests: list[tuple[str, Any]] = []
         self.classes: dict[str, Class] = {}
         self.lock = threading.RLock()
@@ -233,6 +250,12 @@ class StandIn:
         register(Servicer(self), self._grpc)
         self.grpc_port = self._grpc.add_insecure_port(f"127.0.0.1:{self.grpc_port}")
         self._grpc.start()
+
+    def crash(self) -> None:
+        """Lose what a kill and a restart lose: vectors that no later request has flushed (1.33)."""
+        for one in self.classes.values():
+            one.lost |= one.unflushed
+            one.changed()
 
     def stop(self) -> None:
         """Go away, connections and all; the objects stay."""
@@ -279,6 +302,10 @@ class RestHandler(BaseHTTPRequestHandler):
         """Answer meta, the schema, and that of one collection."""
         if self.path == "/v1/meta":
             return self._answer(200, {"version": self.stand_in.version, "modules": {}})
+        if self.path == "/v1/.well-known/ready":
+            return self._answer(503 if self.stand_in.starting else 200, {})
+        if self.stand_in.starting:
+            return self._answer(404, {})
         if self.path.startswith("/v1/nodes/"):
             return self._nodes(urlsplit(self.path).path.removeprefix("/v1/nodes/"))
         if self.path == "/v1/schema":
@@ -296,7 +323,7 @@ class RestHandler(BaseHTTPRequestHandler):
             "name": "shard",
             "objectCount": len(found.objects),
             "vectorIndexingStatus": "READY",
-            "vectorQueueLength": len(found.waiting()),
+            "vectorQueueLength": len(found.waiting() - found.lost),
             "compressed": False,
             "loaded": True,
         }
@@ -408,12 +435,13 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
         return reply
 
     def _class(self, name: str) -> Class:
-        if name not in self._stand_in.classes:
+        if name not in self._stand_in.classes or self._stand_in.starting:
             raise Refused(f"could not find class {name} in schema")
         return self._stand_in.classes[name]
 
     def _insert(self, request: batch_pb2.BatchObjectsRequest) -> batch_pb2.BatchObjectsReply:
         stand_in, errors = self._stand_in, []
+        written: dict[str, set[str]] = {}
         for number, one in enumerate(request.objects):
             if stand_in.refuse_after == 0:
                 errors.append(
@@ -434,11 +462,14 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
                 )
                 errors.append(batch_pb2.BatchObjectsReply.BatchError(index=number, error=said))
                 continue
-            target.objects[str(uuid.UUID(one.uuid))] = _stored(one)
+            target.put(str(uuid.UUID(one.uuid)), _stored(one))
+            written.setdefault(one.collection, set()).add(str(uuid.UUID(one.uuid)))
             if stand_in.index_seconds:
                 due = time.monotonic() + stand_in.index_seconds
                 target.queue[str(uuid.UUID(one.uuid))] = due
             target.changed()
+        for name, ids in written.items():  # what came before is flushed, these are not (1.39)
+            stand_in.classes[name].unflushed = ids
         return batch_pb2.BatchObjectsReply(errors=errors)
 
     def _delete(
@@ -446,7 +477,8 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
     ) -> batch_delete_pb2.BatchDeleteReply:
         target = self._class(request.collection)
         found = sorted(passing(target, request.filters))[:MOST_RESULTS]
-        for i in found:
+        target.unflushed.clear()
+        for i in [] if request.dry_run else found:
             del target.objects[i]
         target.changed()
         return batch_delete_pb2.BatchDeleteReply(matches=len(found), successful=len(found))
