@@ -1,11 +1,12 @@
-"""Runs a command with every engine of the tests up: PostgreSQL, Chroma and Milvus Lite.
+"""Runs a command with every engine of the tests up: PostgreSQL, Chroma, Milvus Lite and others.
 
     python tests/with_engines.py corral bench quality --config {config} --backends {backends} ...
 
 `{config}` becomes a run.yaml with every provider that runs here, the three servers among them, and
-`{backends}` their names. `{stand-ins}` are `qdrant-stand-in` and `weaviate-stand-in`: the providers
-of the servers that no package registry has, with the services of their tests in place of a server.
-What they answer is the provider's work and comparable; how fast they are says nothing.
+`{backends}` their names. Where the programs `qdrant` and `weaviate-server` are on PATH they are
+started, too, as `qdrant-remote` and `weaviate-remote`. `{stand-ins}` are `qdrant-stand-in` and
+`weaviate-stand-in`: their providers with the services of their tests in place of a server. What
+those answer is the provider's work and comparable; how fast they are says nothing.
 
 The servers are on free ports of 127.0.0.1, in a folder that is removed, and end with the command.
 This is how the README's tables over all backends are made.
@@ -54,6 +55,19 @@ def servers(folder: Path) -> Iterator[Providers]:
 
 
 @contextmanager
+def programs() -> Iterator[Providers]:
+    """Run the servers whose programs are on PATH; yield their providers."""
+    found: Providers = {}
+    with ExitStack() as running:
+        for name, kind in (("qdrant", "QdrantServer"), ("weaviate", "WeaviateServer")):
+            server = getattr(module(f"{name}.real_server"), kind)
+            if server.found():
+                own = running.enter_context(module("real_server").started(server))
+                found[f"{name}-remote"] = (f"remote::{name}", own.config)
+        yield found
+
+
+@contextmanager
 def stand_ins() -> Iterator[Providers]:
     """Run the stand-ins; yield their providers."""
     with module("qdrant.qdrant_service").running_service() as qdrant:
@@ -85,7 +99,7 @@ def main(command: list[str]) -> int:
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="corral-engines-")))
         here: Providers = {name: (f"inline::{name}", {}) for name in INLINE}
-        here |= running.enter_context(servers(folder))
+        here |= running.enter_context(servers(folder)) | running.enter_context(programs())
         standing_in = (
             running.enter_context(stand_ins()) if "{stand-ins}" in "".join(command) else {}
         )
