@@ -15,6 +15,7 @@ This is how the README's tables over all backends are made.
 from __future__ import annotations
 
 import importlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -96,6 +97,8 @@ def run_yaml(providers: Providers) -> str:
 
 def main(command: list[str]) -> int:
     """Run the command and return its exit code."""
+    # Left to itself, the signal would end this process and leave its servers running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="corral-engines-")))
         here: Providers = {name: (f"inline::{name}", {}) for name in INLINE}
