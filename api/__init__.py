@@ -9,43 +9,47 @@ none of them. What a provider author needs, all of it public:
   them.
 """
 
-from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.embedder import Embedder, ModelInfo
-from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import (
-    ConfigError,
-    Conflict,
-    ContractViolation,
-    CorralError,
-    InvalidEmbedding,
-    InvalidFilter,
-    InvalidRequest,
-    MissingDependency,
-    NotFound,
-    ProviderError,
-    ProviderTimeout,
-    Unavailable,
-    UnknownProvider,
-    UnsupportedMode,
-)
-from corral.api.filters import Comparison, Compound, Filter, matches, parse_filter
-from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker, fuse
-from corral.api.hits import Candidate, Hit, QueryChunksResponse
-from corral.api.library import Library
-from corral.api.options import RetrievalOptions
-from corral.api.provider import (
-    Capabilities,
-    EmbeddingProvider,
-    InferenceProvider,
-    ProviderConfig,
-    ProviderSpec,
-    RerankProvider,
-    VectorIOProvider,
-)
-from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
-from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank, Reranker
-from corral.api.scoring import Metric, keyword_score, vector_score
-from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corral.api.chunks import Chunk, ChunkMetadata
+    from corral.api.embedder import Embedder, ModelInfo
+    from corral.api.embedding_index import EmbeddingIndex
+    from corral.api.errors import (
+        ConfigError,
+        Conflict,
+        ContractViolation,
+        CorralError,
+        InvalidEmbedding,
+        InvalidFilter,
+        InvalidRequest,
+        MissingDependency,
+        NotFound,
+        ProviderError,
+        ProviderTimeout,
+        Unavailable,
+        UnknownProvider,
+        UnsupportedMode,
+    )
+    from corral.api.filters import Comparison, Compound, Filter, matches, parse_filter
+    from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker, fuse
+    from corral.api.hits import Candidate, Hit, QueryChunksResponse
+    from corral.api.library import Library
+    from corral.api.options import RetrievalOptions
+    from corral.api.provider import (
+        Capabilities,
+        EmbeddingProvider,
+        InferenceProvider,
+        ProviderConfig,
+        ProviderSpec,
+        RerankProvider,
+        VectorIOProvider,
+    )
+    from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
+    from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank, Reranker
+    from corral.api.scoring import Metric, keyword_score, vector_score
+    from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 
 __all__ = [
     "BM25Rerank",
@@ -104,3 +108,21 @@ __all__ = [
     "parse_filter",
     "vector_score",
 ]
+
+_HOMES = (
+    "chunks", "embedder", "embedding_index", "errors", "filters", "fusion", "hits", "library",
+    "options", "provider", "rag", "reranker", "scoring", "vector_dbs",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the contract, importing its module now.
+
+    The command line reads the errors of the contract, and its help must not wait for numpy.
+    """
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"corral.api.{home}")
+            if name in vars(module):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -199,7 +199,7 @@ async def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path
         await filled(stack, "far", provider_id="sqlite")
     async with opened(tmp_path, "memory") as stack:
         said = await stack.unregister("far")
-        assert "'sqlite' is not in run.yaml" in said
+        assert "'sqlite' is no longer in run.yaml" in said
         assert "chunks stay" in said
         assert await stack.vector_dbs() == []
     assert len(list(tmp_path.rglob("sqlite/**/*.db"))) == 1

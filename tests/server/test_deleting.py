@@ -67,7 +67,7 @@ def test_a_vector_db_whose_provider_has_left_is_deleted_with_a_word(tmp_path: Pa
         app.register("near", provider_id="memory")
     with InProcess(tmp_path, config_of("memory")) as app:
         note = app.ok("DELETE", "/v1/vector-dbs/far")["note"]
-        assert "'sqlite' is not in run.yaml" in note
+        assert "'sqlite' is no longer in run.yaml" in note
         assert app.ok("DELETE", "/v1/vector-dbs/near") is None
         assert app.ok("GET", "/v1/vector-dbs")["data"] == []
 
