@@ -32,7 +32,7 @@ check: $(VENV)/.dev .typecheck
 	@# Its wheels are for Linux only.
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
-# The tests again, counting the lines they reach; fails under the floor in pyproject.toml.
+# The tests again, counting the lines they reach.
 coverage: $(VENV)/.dev $(VENV)/.browser
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 

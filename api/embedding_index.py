@@ -200,11 +200,15 @@ class EmbeddingIndex(ABC):
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         with self._calls:
             ids = list(await self._chunk_ids(start, size))
-        if len(ids) > size or any(one >= other for one, other in pairwise([start, *ids])):
-            raise ContractViolation(
-                f"{self.vector_db.provider_id}: chunk ids are too many or not in ascending order."
-            )
+        self._check_page("chunk ids", ids, start, size)
         return ids
+
+    def _check_page(self, what: str, ids: Sequence[str], after: str, limit: int) -> None:
+        """Raise ContractViolation unless these are at most `limit` ids, ascending from `after`."""
+        if len(ids) > limit or any(one >= other for one, other in pairwise([after, *ids])):
+            raise ContractViolation(
+                f"{self.vector_db.provider_id}: {what} are too many or not in ascending order."
+            )
 
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
         """Return the first documents whose ids follow an id, ascending by code point, with counts.
@@ -224,11 +228,8 @@ class EmbeddingIndex(ABC):
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         with self._calls:
             found = list(await self._documents(start, size))
-        ids = [start, *(document.document_id for document in found)]
-        if len(found) > size or any(one >= other for one, other in pairwise(ids)):
-            raise ContractViolation(
-                f"{self.vector_db.provider_id}: documents are too many or not in ascending order."
-            )
+        ids = [document.document_id for document in found]
+        self._check_page("documents", ids, start, size)
         return found
 
     async def document_chunk_ids(self, document_id: str) -> list[str]:

@@ -42,7 +42,7 @@ class ChromaDirect(BlockingSystem):
             embeddings=embeddings,
             documents=[chunk.content for chunk in chunks],
             # None stands for an empty one, which it refuses; its types do not know that.
-            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]
+            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]  # None is taken
         )
 
     def find(

@@ -147,7 +147,7 @@ def _read_run(row: QualityRow, out: Path) -> _Run:
 
     run: dict[str, list[str]] = {}
     path = str(out / str(row.run_file))
-    for hit in ir_measures.read_trec_run(path):  # type: ignore[no-untyped-call]
+    for hit in ir_measures.read_trec_run(path):  # type: ignore[no-untyped-call]  # no types
         run.setdefault(hit.query_id, []).append(hit.doc_id)
     return run
 
