@@ -103,6 +103,25 @@ async def test_a_late_deletion_leaves_its_successor(tmp_path: Path) -> None:
             assert await (await stack.index("db")).count() == 1
 
 
+async def test_a_deletion_that_had_to_wait_leaves_a_successor(tmp_path: Path) -> None:
+    """What a deletion removes is fixed when it is asked for, not when its turn comes.
+
+    If this fails: `unregister` deletes whatever is registered under the id once it has the lock.
+    """
+
+    async with opened(tmp_path) as late, opened(tmp_path) as other:
+        await filled(late)
+        lock = late._open.lock["db"]
+        async with lock:
+            deletion = asyncio.create_task(late.unregister("db"))
+            await until(lambda: bool(lock._waiters))
+            await other.unregister("db")
+            await filled(other)
+        await deletion
+        for stack in (late, other):
+            assert await (await stack.index("db")).count() == 1
+
+
 @pytest.mark.parametrize("provider", ["sqlite", "memory"])
 async def test_repeated_deletions_leave_what_is_registered_next(
     tmp_path: Path, provider: str
