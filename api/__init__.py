@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from corral.api.hits import Candidate, Hit, QueryChunksResponse
     from corral.api.library import Library
     from corral.api.options import RetrievalOptions
+    from corral.api.principal import UNRESTRICTED, Principal, Role
     from corral.api.provider import (
         Capabilities,
         EmbeddingProvider,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 
 __all__ = [
+    "UNRESTRICTED",
     "BM25Rerank",
     "Candidate",
     "Capabilities",
@@ -81,6 +83,7 @@ __all__ = [
     "ModelRerank",
     "NoRerank",
     "NotFound",
+    "Principal",
     "ProviderConfig",
     "ProviderError",
     "ProviderSpec",
@@ -94,6 +97,7 @@ __all__ = [
     "RerankProvider",
     "Reranker",
     "RetrievalOptions",
+    "Role",
     "SearchMode",
     "Unavailable",
     "UnknownProvider",
@@ -111,7 +115,7 @@ __all__ = [
 
 _HOMES = (
     "chunks", "embedder", "embedding_index", "errors", "filters", "fusion", "hits", "library",
-    "options", "provider", "rag", "reranker", "scoring", "vector_dbs",
+    "options", "principal", "provider", "rag", "reranker", "scoring", "vector_dbs",
 )  # fmt: skip
 
 

@@ -1,0 +1,116 @@
+"""Principals: who asks, and the tokens that open chunks to them.
+
+A chunk's `acl` is a list of tokens, such as `group:sales`. A principal reads a chunk if it holds
+one of them; an admin reads every chunk. `EmbeddingIndex` applies that, and nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+TOKEN_KINDS = ("user", "group", "tenant")
+
+MAX_NAME_LENGTH = 255
+"""Longest name of a user, group or tenant, in characters."""
+
+EVERYONE = "tenant:*"
+"""The token that every principal holds."""
+
+MAX_ACL = 64
+"""Most tokens of one chunk."""
+MAX_GROUPS = 500
+"""Most groups of a principal: its tokens become one comparison of a filter."""
+
+
+class Role(StrEnum):
+    """What a principal may do, each role including the one before it."""
+
+    READER = "reader"
+    WRITER = "writer"
+    ADMIN = "admin"
+
+    def includes(self, other: Role) -> bool:
+        """Return True if this role may do what the other may."""
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    Args:
+        tenant: The organization, "" for none. What belongs to another tenant does not exist for
+            this principal; within its own, the acl decides.
+        user: The person or program, "" for none.
+        groups: The user's groups, `MAX_GROUPS` at most.
+        role: reader, writer or admin. An admin reads every chunk of its tenant, whatever its acl.
+        key_id: The API key it came with, for the audit log; "" for none.
+
+    Raises:
+        ValueError: A name is too long, holds NUL or is no Unicode, a group is "", the tenant is
+            "*", or there are too many groups.
+    """
+
+    tenant: str = ""
+    user: str = ""
+    groups: frozenset[str] = field(default_factory=frozenset)
+    role: Role = Role.READER
+    key_id: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (self.tenant, self.user, *self.groups):
+            _check_name(name)
+        if self.tenant == "*" or "" in self.groups:
+            raise ValueError("a tenant must not be named '*', and a group must have a name")
+        if len(self.groups) > MAX_GROUPS:
+            raise ValueError(f"a principal has at most {MAX_GROUPS} groups, got {len(self.groups)}")
+
+    def tokens(self) -> frozenset[str]:
+        """Return the tokens it holds: of its user, groups and tenant, and `tenant:*`."""
+        held = {f"group:{name}" for name in self.groups} | {EVERYONE}
+        held |= {f"user:{self.user}"} if self.user else set()
+        held |= {f"tenant:{self.tenant}"} if self.tenant else set()
+        return frozenset(held)
+
+    @property
+    def reads_all(self) -> bool:
+        """True if no acl hides a chunk from it."""
+        return self.role is Role.ADMIN
+
+    def may(self, role: Role) -> bool:
+        """Return True if its role includes another."""
+        return self.role.includes(role)
+
+
+UNRESTRICTED = Principal(role=Role.ADMIN)
+"""Who asks in process, on the command line of this machine, and under `server.auth: none`."""
+
+
+def check_acl(tokens: Iterable[str]) -> list[str]:
+    """Return an acl in canonical form: each token once, in ascending order.
+
+    Raises:
+        ValueError: A token is none of `user:NAME`, `group:NAME`, `tenant:NAME` and `tenant:*`, or
+            there are more than `MAX_ACL`.
+    """
+    found = sorted(set(tokens))
+    for token in found:
+        kind, _, name = token.partition(":")
+        if kind not in TOKEN_KINDS or not name:
+            raise ValueError(
+                f"an acl token is user:NAME, group:NAME, tenant:NAME or tenant:*, got {token!r}"
+            )
+        _check_name(name)
+    if len(found) > MAX_ACL:
+        raise ValueError(f"an acl has at most {MAX_ACL} tokens, got {len(found)}")
+    return found
+
+
+def _check_name(name: str) -> None:
+    if len(name) > MAX_NAME_LENGTH:
+        raise ValueError(f"a name has at most {MAX_NAME_LENGTH} characters, got {len(name)}")
+    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError("a name must be valid Unicode without NUL")
