@@ -87,7 +87,7 @@ def test_a_malformed_token_is_refused(acl: list[str]) -> None:
 
     If this fails: somebody who writes `sales` for `group:sales` hides the chunk from everybody.
     """
-    with pytest.raises(ValueError, match="token|name"):
+    with pytest.raises(ValueError, match=r"token|name"):
         check_acl(acl)
 
 
