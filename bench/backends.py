@@ -1,4 +1,4 @@
-"""What is measured: Corral's backends and foreign systems, in one shape, in a scratch folder.
+"""The backends that a person can name: Corral's own and foreign systems.
 
     backends = find_backends(["sqlite", "faiss", "lancedb"], config)
     async with prepared(backend, folder, Collection("scifact", 384)) as system:
@@ -16,121 +16,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from corral.api.checks import AnyRanker
-from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, MissingDependency, UnknownProvider
-from corral.api.filters import Filter
 from corral.api.provider import Api, ProviderSpec
 from corral.api.vector_dbs import SearchMode
 from corral.bench import peers
+from corral.bench.system import Collection, CorralSystem, System
 from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import find_spec, provider_specs
 
 ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
-
-Ranked = list[tuple[str, float]]
-"""(chunk_id, score), best first; scores finite, higher better, never increasing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What is about to be stored: all that a system may need to know beforehand.
-
-    Attributes:
-        name: Of the data set; letters, digits and dashes.
-        dimension: Of its embeddings, which have length 1: cosine is the metric.
-        language: English name, as a registration takes it.
-    """
-
-    name: str
-    dimension: int
-    language: str = "english"
-
-
-class System(ABC):
-    """A retrieval system under measurement; extended by adapters of foreign systems.
-
-    Used as prepare, add (any number of times), build, search (any number, also at once), close.
-    The measurement embeds: a system gets texts and embeddings, so that none of them gains or loses
-    by its model. A class sets what differs from the defaults:
-
-    Attributes:
-        modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
-        own_fusion: Whether hybrid mode fuses by itself, so that `ranker` has no effect.
-        filters: Whether `search` honors filters on chunk metadata.
-        requires: Distributions that it needs.
-        service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
-
-    Args:
-        name: As it was asked for; names its rows.
-        folder: Its own empty scratch folder, removed after it is closed.
-        address: What stood behind `=`; None for a system in this process.
-    """
-
-    modes: ClassVar[tuple[SearchMode, ...]] = tuple(SearchMode)
-    own_fusion: ClassVar[bool] = True
-    filters: ClassVar[bool] = False
-    requires: ClassVar[tuple[str, ...]] = ()
-    service: ClassVar[bool] = False
-
-    def __init__(self, name: str, folder: Path, address: str | None = None) -> None:
-        self.name = name
-        self.folder = folder
-        self.address = address
-
-    @abstractmethod
-    async def prepare(self, collection: Collection) -> None:
-        """Import the engine, connect, and make an empty collection.
-
-        Raises:
-            CorralError, OSError, RuntimeError: It cannot start; the message becomes its row.
-        """
-
-    @abstractmethod
-    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Store chunks, embeddings of shape (len(chunks), dimension) belonging to them row by row.
-
-        Every chunk_id is new. A system that wants strings of its own keeps the mapping.
-        """
-
-    async def build(self) -> None:  # noqa: B027 - most systems have nothing left to do
-        """Do what is left until queries are fast and see everything, such as building an index."""
-
-    @abstractmethod
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
-        """Return the k best chunks by id, best first.
-
-        Args:
-            mode: One of `modes`.
-            text: The question; never blank (a blank one is refused).
-            embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
-            k: Most hits, 1 to 1000.
-            ranker: The fusion in hybrid mode; None takes the system's default.
-            filters: As in Corral's contract; given only where `filters` is True.
-        """
-
-    async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
-        """Delete what was stored, and let go of connections and memory. Called once, always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +68,6 @@ class Backend:
             MissingDependency: A package of a foreign system is not installed.
         """
         if self.entry is not None:
-            from corral.bench.corral_system import CorralSystem  # noqa: PLC0415 - it imports this
-
             return CorralSystem(self.name, self.entry, folder)
         kind = load_peer(self.name)
         for distribution in kind.requires:

@@ -25,10 +25,11 @@ from corral.api.chunks import Chunk
 from corral.api.errors import Conflict, CorralError, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, Collection, System, prepared
+from corral.bench.backends import Backend, prepared
 from corral.bench.report.environment import DISTRIBUTION, begin_report
 from corral.bench.report.report import REPORT_NAME, Report, write_report
 from corral.bench.report.rows import Failure, Row
+from corral.bench.system import Collection, System
 from corral.providers.config import RunConfig
 from corral.providers.registry import check_config
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Ranked
 from corral.bench.speed.load_data import Corpus
+from corral.bench.system import Ranked
 
 Verdict = Literal["agrees", "approximate", "mapping"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.bench.backends import Ranked
+from corral.bench.system import Ranked
 
 PERSISTENCE = 0.9
 """p of rank-biased overlap: the first ten ranks then carry 86 % of the weight (Webber et al.,

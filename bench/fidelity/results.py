@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from corral.api.fusion import DEFAULT_RANKER, fuse
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Ranked
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import (
     AGREES,
@@ -28,6 +27,7 @@ from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Corpus, without
 from corral.bench.speed.session import percent
+from corral.bench.system import Ranked
 from corral.bench.truth import Truth, cosines
 
 EXACT = "exact"

@@ -15,8 +15,6 @@ from typing import Protocol, runtime_checkable
 
 from corral.api.fusion import DEFAULT_RANKER
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import System
-from corral.bench.corral_system import CorralSystem
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import sample
 from corral.bench.fidelity.plan import FidelityPlan
@@ -25,6 +23,7 @@ from corral.bench.report.report import Report
 from corral.bench.run import Advance, Finished, Run, Step, fill
 from corral.bench.speed.load_data import Corpus, share_filter, without
 from corral.bench.speed.load_plan import corpus_of
+from corral.bench.system import CorralSystem, System
 
 OWN = 50
 """Stored embeddings that are asked for."""

@@ -16,8 +16,8 @@ from corral.api.chunks import Chunk
 from corral.api.filters import matches, parse_filter
 from corral.api.fusion import DEFAULT_RANKER, fuse
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked
 from corral.bench.speed.load import BlockingSystem
+from corral.bench.system import Collection, Ranked
 from corral.bench.truth import Words
 
 Leg = list[tuple[str, float, float]]

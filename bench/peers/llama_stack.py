@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked
 from corral.bench.speed.load import BlockingSystem
+from corral.bench.system import Collection, Ranked
 
 MODEL = "all-MiniLM-L6-v2"
 _TIMEOUT_SECONDS = 300.0

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked
 from corral.bench.speed.load import BlockingSystem, simple_filter
+from corral.bench.system import Collection, Ranked
 
 _OPERATORS = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _VECTOR = """

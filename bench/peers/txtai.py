@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked
 from corral.bench.speed.load import BlockingSystem
+from corral.bench.system import Collection, Ranked
 
 
 class Txtai(BlockingSystem):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from corral.api.errors import ContractViolation
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Ranked
 from corral.bench.data.judged import JudgedSet
+from corral.bench.system import Ranked
 from corral.bench.truth import Truth
 
 SAMPLE = 50

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ContractViolation
-from corral.bench.backends import Backend, Collection, Ranked, System
+from corral.bench.backends import Backend
 from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.trec import write_run
@@ -34,6 +34,7 @@ from corral.bench.run import (
     said,
 )
 from corral.bench.stopwatch import clocked
+from corral.bench.system import Collection, Ranked, System
 
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 """About a millisecond each, for the estimate of the time that is left."""

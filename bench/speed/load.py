@@ -23,7 +23,7 @@ from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidFilter
 from corral.api.filters import Comparison, Filter, parse_filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Ranked, System
+from corral.bench.system import Ranked, System
 
 LEAST = 3
 """Questions that are asked of a system however slow it is; fewer have no median."""

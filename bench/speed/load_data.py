@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.bench.backends import Collection
 from corral.bench.data.embedded import EmbeddedSet
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.report.rows import DataSet
+from corral.bench.system import Collection
 from corral.bench.truth import Truth
 
 SHARES = 10_000

@@ -29,10 +29,9 @@ from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked, System
-from corral.bench.corral_system import CorralSystem
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
 from corral.bench.stopwatch import Bound, Stopwatch
+from corral.bench.system import Collection, CorralSystem, Ranked, System
 from corral.providers.config import ProviderEntry, RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack

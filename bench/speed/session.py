@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import System
 from corral.bench.speed.load import Load, Question, Timed, run_load
 from corral.bench.speed.load_data import StoredCorpus, share_filter
 from corral.bench.stopwatch import clocked
+from corral.bench.system import System
 
 BATCH = 500
 """Chunks that are stored in one call."""

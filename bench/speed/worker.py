@@ -20,11 +20,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from corral.bench.backends import Backend, System
+from corral.bench.backends import Backend
 from corral.bench.run import OutOfTime, said
 from corral.bench.speed.load_data import StoredCorpus
 from corral.bench.speed.over_http import BareIndex, Served
 from corral.bench.speed.session import Session
+from corral.bench.system import System
 
 HTTP, INDEX = "http", "index"
 _PATIENCE_SECONDS = 10.0

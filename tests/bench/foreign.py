@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
 from corral.bench import backends
-from corral.bench.backends import Collection, Ranked, System
 from corral.bench.peers import __name__ as package
+from corral.bench.system import Collection, Ranked, System
 from corral.providers.ranking.text import analyzer
 
 

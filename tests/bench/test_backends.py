@@ -13,17 +13,9 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest, MissingDependency, UnknownProvider
 from corral.api.vector_dbs import SearchMode
 from corral.bench import peers
-from corral.bench.backends import (
-    Backend,
-    Collection,
-    Ranked,
-    backend_names,
-    find_backends,
-    load_peer,
-    prepared,
-)
-from corral.bench.corral_system import CorralSystem
+from corral.bench.backends import Backend, backend_names, find_backends, load_peer, prepared
 from corral.bench.quality.fusions import parse_fusion
+from corral.bench.system import Collection, CorralSystem, Ranked
 from corral.providers.config import RunConfig
 
 from .foreign import Exact, install

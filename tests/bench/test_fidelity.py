@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Ranked
 from corral.bench.fidelity.answers import Answers
 from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
@@ -20,6 +19,7 @@ from corral.bench.peers.exact import Exact
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Corpus, synthetic_corpus
+from corral.bench.system import Ranked
 
 SIZE = 300
 CORPUS = synthetic_corpus(SIZE, dimension=32, questions=12)

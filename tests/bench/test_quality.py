@@ -12,10 +12,10 @@ import pytest
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection
 from corral.bench.quality.plan import QualityPlan, make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report.report import Report, read_report
+from corral.bench.system import Collection
 
 from .foreign import Exact, install
 from .judged_files import write_beir

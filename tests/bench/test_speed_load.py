@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Collection, Ranked, System
 from corral.bench.speed.load import BlockingSystem, Load, Question, Timed, run_load
+from corral.bench.system import Collection, Ranked, System
 
 QUESTIONS = [Question(f"question {n}", np.zeros(2, np.float32)) for n in range(5)]
 

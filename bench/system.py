@@ -1,9 +1,11 @@
-"""One of Corral's own backends under measurement, through `Stack` and `Retrieval` as served."""
+"""What is measured, in one shape: a retrieval system in a scratch folder, and Corral as one."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +21,6 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
-from corral.bench.backends import Collection, Ranked, System
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
@@ -29,6 +30,99 @@ MODEL = "hashing"
 """Registered in the scratch stack, for its dimension; it never embeds anything."""
 
 _given: ContextVar[Iterator[NDArray[np.float32]]] = ContextVar("given")
+
+Ranked = list[tuple[str, float]]
+"""(chunk_id, score), best first; scores finite, higher better, never increasing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What is about to be stored: all that a system may need to know beforehand.
+
+    Attributes:
+        name: Of the data set; letters, digits and dashes.
+        dimension: Of its embeddings, which have length 1: cosine is the metric.
+        language: English name, as a registration takes it.
+    """
+
+    name: str
+    dimension: int
+    language: str = "english"
+
+
+class System(ABC):
+    """A retrieval system under measurement; extended by adapters of foreign systems.
+
+    Used as prepare, add (any number of times), build, search (any number, also at once), close.
+    The measurement embeds: a system gets texts and embeddings, so that none of them gains or loses
+    by its model. A class sets what differs from the defaults:
+
+    Attributes:
+        modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
+        own_fusion: Whether hybrid mode fuses by itself, so that `ranker` has no effect.
+        filters: Whether `search` honors filters on chunk metadata.
+        requires: Distributions that it needs.
+        service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
+
+    Args:
+        name: As it was asked for; names its rows.
+        folder: Its own empty scratch folder, removed after it is closed.
+        address: What stood behind `=`; None for a system in this process.
+    """
+
+    modes: ClassVar[tuple[SearchMode, ...]] = tuple(SearchMode)
+    own_fusion: ClassVar[bool] = True
+    filters: ClassVar[bool] = False
+    requires: ClassVar[tuple[str, ...]] = ()
+    service: ClassVar[bool] = False
+
+    def __init__(self, name: str, folder: Path, address: str | None = None) -> None:
+        self.name = name
+        self.folder = folder
+        self.address = address
+
+    @abstractmethod
+    async def prepare(self, collection: Collection) -> None:
+        """Import the engine, connect, and make an empty collection.
+
+        Raises:
+            CorralError, OSError, RuntimeError: It cannot start; the message becomes its row.
+        """
+
+    @abstractmethod
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Store chunks, embeddings of shape (len(chunks), dimension) belonging to them row by row.
+
+        Every chunk_id is new. A system that wants strings of its own keeps the mapping.
+        """
+
+    async def build(self) -> None:  # noqa: B027 - most systems have nothing left to do
+        """Do what is left until queries are fast and see everything, such as building an index."""
+
+    @abstractmethod
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Return the k best chunks by id, best first.
+
+        Args:
+            mode: One of `modes`.
+            text: The question; never blank (a blank one is refused).
+            embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
+            k: Most hits, 1 to 1000.
+            ranker: The fusion in hybrid mode; None takes the system's default.
+            filters: As in Corral's contract; given only where `filters` is True.
+        """
+
+    async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
+        """Delete what was stored, and let go of connections and memory. Called once, always."""
 
 
 class CorralSystem(System):
