@@ -79,33 +79,33 @@ class RankingOptions(Strict):
 
 
 class RetrievalOptions(Strict):
-    """How chunks are found and ordered; null: as the vector DB was registered."""
+    """Options of a search; null takes what the vector DB was registered with."""
 
     mode: SearchMode | None = Field(default=None, description="null: the registered mode.")
     ranker: Ranker | None = Field(default=None, description="null: the registered ranker.")
     ranking_options: RankingOptions | None = Field(
         default=None,
-        description="The same in OpenAI's words, instead of `ranker` and `score_threshold`.",
+        description="OpenAI's form of `ranker` and `score_threshold`.",
     )
     rerank: Rerank | None = Field(
         default=None,
-        description="How the best chunks are ordered anew: mmr, bm25, model or none. null: as "
+        description="Second ordering of the best chunks: mmr, bm25, model or none; null: as "
         "registered.",
     )
     cutoff: Cutoff | None = Field(
         default=None,
-        description="gap: what comes after the largest drop of the score is left out. null: as "
+        description="gap leaves out what comes after the largest drop of the score; null: as "
         "registered.",
     )
     query_syntax: QuerySyntax | None = Field(
         default=None,
-        description='web: "quoted phrases" have to be there, words after a minus must not; '
-        "plain: the text has no signs. null: as registered.",
+        description='web: a chunk must contain "quoted phrases" and must not contain words after a '
+        "minus; plain: no syntax; null: as registered.",
     )
     fuzzy: bool | None = Field(
         default=None,
-        description="Whether the keyword leg also finds words spelled nearly like those of the "
-        "query, on providers with that capability. null: as registered.",
+        description="Find words spelled nearly like those of the query too, in keyword search, on "
+        "providers with that capability; null: as registered.",
     )
     queries: list[Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]] = Field(
         default_factory=list,
@@ -118,18 +118,14 @@ class RetrievalOptions(Strict):
         "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
     )
     score_threshold: float | None = Field(
-        default=0.0, ge=0, le=1, description="Keep final scores at or above it. null or 0: all."
+        default=0.0, ge=0, le=1, description="Lowest final score to keep (0-1; null or 0: all)."
     )
-    include_embeddings: bool = Field(
-        default=False, description="Whether chunks carry their embeddings."
-    )
-    explain: bool = Field(
-        default=False, description="Whether the answer says why each chunk is there."
-    )
+    include_embeddings: bool = Field(default=False, description="Return each chunk's embedding.")
+    explain: bool = Field(default=False, description="Return why each chunk was found.")
 
     @model_validator(mode="after")
     def _in_openais_words(self) -> Self:
-        """Say `ranking_options` by the other fields, so that there is one meaning to read."""
+        """Translate `ranking_options` into the other fields, so that there is one form to read."""
         asked = self.ranking_options
         if asked is None:
             return self

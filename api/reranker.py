@@ -1,4 +1,4 @@
-"""Re-rankers: they read the text of candidates and order them anew (fusion reads no text)."""
+"""Re-rankers: they read the text of candidates and order them again (fusion reads no text)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Rerank(Strict):
         default=DEFAULT_RERANK_CANDIDATES,
         ge=1,
         le=MAX_RERANK_CANDIDATES,
-        description="Best chunks that are ordered anew; never fewer than are wanted.",
+        description="Chunks to order, best first; never fewer than the query asks for.",
     )
 
 
@@ -32,7 +32,7 @@ class _BM25(_Rerank):
     k1: float = Field(
         default=1.2, ge=0, le=100, allow_inf_nan=False, description="Saturation of term frequency."
     )
-    b: float = Field(default=0.75, ge=0, le=1, description="How much long texts are discounted.")
+    b: float = Field(default=0.75, ge=0, le=1, description="Penalty of long texts: 0 none, 1 full.")
 
 
 class MMRRerank(_BM25):
@@ -66,8 +66,7 @@ class ModelRerank(_Rerank):
     model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
     on_error: Literal["error", "degrade"] = Field(
         default="error",
-        description="degrade: where the model fails the order stays as it was, and the answer "
-        "says so.",
+        description="degrade: if the model fails, keep the first order and say so in the answer.",
     )
 
 
@@ -82,7 +81,7 @@ class NoRerank(Strict):
 Rerank: TypeAlias = Annotated[
     MMRRerank | BM25Rerank | ModelRerank | NoRerank, Field(discriminator="type")
 ]
-"""How the best chunks are ordered anew: `{"type": "mmr" | "bm25" | "model" | "none", ...}`."""
+"""The second ordering of the best chunks: `{"type": "mmr" | "bm25" | "model" | "none", ...}`."""
 
 
 class Reranker(ABC):

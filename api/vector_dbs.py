@@ -39,14 +39,14 @@ class SearchMode(StrEnum):
 
 
 Cutoff: TypeAlias = Literal["none", "gap"]
-"""`gap`: the chunks after the largest drop of the score are left out."""
+"""`gap` leaves out the chunks after the largest drop of the score."""
 
 QuerySyntax: TypeAlias = Literal["plain", "web"]
-"""`web`: "quoted phrases" have to be in a chunk, words after a minus must not."""
+"""`web`: a chunk must contain "quoted phrases" and must not contain words after a minus."""
 
 
 Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)]
-"""How many adjacent chunks of the same document join a chunk on each side in a context."""
+"""Neighbors to include on each side of a chunk in a context (0-5)."""
 
 ChunksPerDocument: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
 """Most chunks of one document in a context."""
@@ -97,7 +97,7 @@ DEFAULT_CHUNK_SIZE = 256
 
 
 class ChunkingConfig(Strict):
-    """How documents are split when a request does not say it itself; sizes in tokens."""
+    """Chunk sizes of an insert that names none, in tokens."""
 
     chunk_size_in_tokens: int = Field(
         default=DEFAULT_CHUNK_SIZE,
@@ -124,19 +124,20 @@ class SearchSettings(Strict):
     ranker: Ranker = Field(default=DEFAULT_RANKER, description="How hybrid results are fused.")
     rerank: Rerank | None = Field(
         default=None,
-        description="How the best chunks are ordered anew: mmr, bm25 or model; null: not.",
+        description="Second ordering of the best chunks: mmr, bm25 or model (default: none).",
     )
     cutoff: Cutoff = Field(
         default="none",
-        description="gap: what comes after the largest drop of the score is left out.",
+        description="gap leaves out what comes after the largest drop of the score.",
     )
     query_syntax: QuerySyntax = Field(
         default="plain",
-        description='web: "quoted phrases" have to be in a chunk, words after a minus must not.',
+        description='web: a chunk must contain "quoted phrases" and must not contain words after '
+        "a minus.",
     )
     fuzzy: bool = Field(
         default=False,
-        description="Whether keyword search also finds words spelled nearly like the query's, on "
+        description="Find words spelled nearly like the query's too, in keyword search, on "
         "providers with that capability.",
     )
     language: Annotated[str, AfterValidator(language_name)] = Field(
@@ -155,11 +156,11 @@ class SearchSettings(Strict):
     chunking: ChunkingConfig = ChunkingConfig()
     expand: Expand = Field(
         default=0,
-        description="How many adjacent chunks of its document join a chunk in a context, before "
-        "and behind it.",
+        description="Neighbors of its document to include on each side of a chunk (0-5, "
+        "default 0).",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
-        default=None, description="Most chunks found of one document in a context; null: no bound."
+        default=None, description="Most chunks of one document in a context (default: no bound)."
     )
 
     @model_validator(mode="before")
@@ -199,5 +200,5 @@ class VectorDB(SearchSettings):
     created_at: float = Field(
         default=0.0,
         ge=0,
-        description="Unix seconds. An id that is deleted and registered anew differs.",
+        description="Unix seconds; tells two registrations of one id apart.",
     )

@@ -1,4 +1,4 @@
-"""The query syntax `web`: "quoted phrases" have to be in a chunk, -words must not.
+"""The query syntax `web`: a chunk must contain "quoted phrases" and must not contain -words.
 
 `parse` takes a query apart, `Checker` says which chunks fulfill it. The words of a query, those of
 its phrases included, are searched as those of a plain query are; what this adds is that chunks are
