@@ -5,6 +5,7 @@
     │   ├── InvalidEmbedding      wrong dimension, not finite, or zero under cosine    400
     │   ├── InvalidFilter         malformed filter; names the path to the bad node     400
     │   └── UnsupportedMode       unknown search mode; lists the valid ones            400
+    ├── Forbidden                 the caller's role or tokens do not include this      403
     ├── NotFound                  no such vector DB, chunk, file or model              404
     ├── Conflict                  contradicts what is stored                           409
     ├── ConfigError               the operator's configuration cannot work             424
@@ -68,6 +69,10 @@ class UnsupportedMode(InvalidRequest):
         super().__init__(
             f"Unknown search mode {mode!r}.", hint=f"Valid modes: {names}.", field="mode"
         )
+
+
+class Forbidden(CorralError):
+    """The caller may not do this: its role or the tokens it holds do not include it."""
 
 
 class NotFound(CorralError):

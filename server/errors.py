@@ -35,6 +35,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.InvalidEmbedding: (400, "invalid_embedding"),
     errors.InvalidFilter: (400, "invalid_filter"),
     errors.UnsupportedMode: (400, "unsupported_mode"),
+    errors.Forbidden: (403, "forbidden"),
     errors.NotFound: (404, "not_found"),
     errors.Conflict: (409, "conflict"),
     errors.ConfigError: (424, "configuration"),
