@@ -1,0 +1,157 @@
+"""SQLite files of Corral's own: one class opens, reads and writes all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from corral.api.errors import ConfigError, ProviderError, Unavailable
+from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.wal import use_wal
+
+BUSY_TIMEOUT_MS = 5_000
+
+T = TypeVar("T")
+
+
+class Database:
+    """One SQLite file, shared safely by tasks and processes.
+
+    Every read sees what other processes have written. Reading and writing have a thread and a
+    connection each: a file that another process has locked holds up writers, for
+    `BUSY_TIMEOUT_MS` at most, and neither the event loop nor readers. The file is made with its
+    folder by `open`, or by the first call.
+
+    Args:
+        path: The file.
+        schema: Statements that make its tables where they are absent.
+        version: Of the schema; a file with a higher one is refused.
+        remedy: What to do about a damaged file, for the error.
+    """
+
+    def __init__(self, path: Path, schema: Sequence[str], *, version: int = 1, remedy: str) -> None:
+        self.path = path
+        self._schema, self._version, self._remedy = schema, version, remedy
+        self._reads = Threads(path.name, None, most=1)
+        self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
+        self._opening = threading.Lock()
+        self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
+        self._data_version = 0
+        self.generation = 0
+        """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
+
+    def open(self) -> None:
+        """Open the file now.
+
+        Raises:
+            ConfigError: It is damaged, cannot be opened, or was written by a newer Corral.
+            Unavailable: Another process has it locked.
+        """
+        with self._errors():
+            self._opened()
+
+    async def read(self, query: str, *bindings: apsw.SQLiteValue) -> list[tuple[Any, ...]]:
+        """Return the rows of a query.
+
+        Raises:
+            ConfigError, ProviderError: The file cannot be opened or read.
+        """
+        return await self._reads.run(self._select, query, bindings)
+
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Call `work` in a transaction and return what it returns; an exception undoes all of it.
+
+        `work` runs in the thread that writes. No other process writes meanwhile.
+
+        Raises:
+            Unavailable: Another process has the file locked; nothing was written.
+            ConfigError, ProviderError: The file cannot be opened or written.
+        """
+        return await self._writes.run(self._transaction, work)
+
+    async def close(self) -> None:
+        """Close the file, once the calls at work have ended."""
+        if self._connections is not None:
+            writer, reader = self._connections
+            await self._reads.run(reader.close)
+            await self._writes.run(writer.close)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[apsw.Connection, apsw.Connection]:
+        with self._opening:
+            if self._connections is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                writer = self._connected()
+                self._prepare(writer)
+                self._connections = writer, self._connected()
+            return self._connections
+
+    def _connected(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        return connection
+
+    def _prepare(self, writer: apsw.Connection) -> None:
+        if writer.pragma("quick_check") != "ok":
+            raise apsw.CorruptError
+        found = int(str(writer.pragma("user_version")))
+        if found > self._version:
+            writer.close()
+            raise ConfigError(
+                f"{self.path} has schema version {found}, this Corral knows {self._version}.",
+                hint="Upgrade Corral.",
+            )
+        use_wal(writer, BUSY_TIMEOUT_MS / 1000)
+        version = f"PRAGMA user_version={self._version}"
+        for statement in ("PRAGMA synchronous=FULL", *self._schema, version):
+            writer.execute(statement)
+
+    def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
+        with self._errors():
+            reader = self._opened()[1]
+            version = int(str(reader.pragma("data_version")))
+            rows = reader.execute(query, bindings).fetchall()
+        if version != self._data_version:
+            self._data_version = version
+            self.generation += 1
+        return rows
+
+    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
+        with self._errors():
+            writer = self._opened()[0]
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                done = work(writer)
+                writer.execute("COMMIT")
+            finally:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+        return done
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate SQLite's errors."""
+        name = self.path.name
+        try:
+            yield
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Unavailable(
+                f"{name} is locked by another process.",
+                hint="Try again; a process that uses this data folder may hang.",
+            ) from error
+        except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
+            raise ConfigError(
+                f"{self.path} is damaged or cannot be opened ({type(error).__name__}).",
+                hint=self._remedy,
+                field=name,
+            ) from None
+        except apsw.Error as error:
+            raise ProviderError(
+                f"{name} cannot be read or written ({type(error).__name__})."
+            ) from error
