@@ -4,6 +4,7 @@
     ├── InvalidRequest            the request cannot be served as it stands           400
     │   ├── InvalidEmbedding      wrong dimension, not finite, or zero under cosine    400
     │   ├── InvalidFilter         malformed filter; names the path to the bad node     400
+    │   ├── TooLarge              a file beyond the operator's limit                   413
     │   └── UnsupportedMode       unknown search mode; lists the valid ones            400
     ├── Forbidden                 the caller's role or tokens do not include this      403
     ├── NotFound                  no such vector DB, chunk, file or model              404
@@ -59,6 +60,10 @@ class InvalidEmbedding(InvalidRequest):
 
 class InvalidFilter(InvalidRequest):
     """A filter is malformed; `field` holds the path to the bad node."""
+
+
+class TooLarge(InvalidRequest):
+    """What was sent is larger than the operator allows."""
 
 
 class UnsupportedMode(InvalidRequest):

@@ -14,6 +14,7 @@
     default_embedding_model: all-MiniLM-L6-v2
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
+    files: {max_mib: 512}
 
 `${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default where
 the variable is unset or empty. What is filled in is text and never YAML: a setting that is a number
@@ -176,6 +177,12 @@ class RagSettings(_Section):
     )
 
 
+class FileSettings(_Section):
+    """What uploaded files may take."""
+
+    max_mib: float = Field(default=512, gt=0, description="Largest file.")
+
+
 class RunConfig(_Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
@@ -184,6 +191,7 @@ class RunConfig(_Section):
     default_embedding_model: str = "all-MiniLM-L6-v2"
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()
+    files: FileSettings = FileSettings()
 
 
 def data_home() -> Path:

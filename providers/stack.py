@@ -17,6 +17,7 @@ from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.configured import ConfiguredProviders
+from corral.providers.files.store import FileStore
 from corral.providers.open_indexes import OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
@@ -45,6 +46,7 @@ class Stack(ConfiguredProviders):
         self._vector_dbs = VectorDBStore(home / "registry.db")
         self._made: dict[str, VectorDB] = {}
         self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
+        self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
 
     # --- vector DBs --------------------------------------------------------------------------
 
@@ -184,6 +186,7 @@ class Stack(ConfiguredProviders):
         """Close every index and provider."""
         await self._open.close()
         await super().close()
+        await self.files.close()
         await self._vector_dbs.close()
 
     # --- inside ------------------------------------------------------------------------------

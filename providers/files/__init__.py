@@ -1,0 +1,1 @@
+"""Uploaded files: their bytes by content, their names in a table."""

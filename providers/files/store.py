@@ -1,0 +1,260 @@
+"""The uploaded files of a data folder: a table of names over content-addressed blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+import apsw
+
+from corral.api.chunks import strip_nul
+from corral.api.errors import InvalidRequest, NotFound
+from corral.providers.database import Database
+from corral.providers.files.blobs import Blobs, Upload
+
+MAX_FILENAME_LENGTH = 255
+MAX_PAGE = 10_000
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS files"
+    " (number INTEGER PRIMARY KEY AUTOINCREMENT, file_id TEXT NOT NULL UNIQUE,"
+    " filename TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, purpose TEXT NOT NULL,"
+    " created_at INTEGER NOT NULL, expires_at INTEGER, tenant TEXT NOT NULL) STRICT",
+    "CREATE INDEX IF NOT EXISTS files_by_content ON files (sha256)",
+    "CREATE INDEX IF NOT EXISTS files_by_expiry ON files (expires_at) WHERE expires_at NOT NULL",
+)
+REMEDY = (
+    "Restore it from a backup, or move it and the folder blobs away and upload the files again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """An uploaded file.
+
+    Attributes:
+        file_id: "file-" and 24 hex digits.
+        filename: As its sender gave it; never used as a path.
+        bytes: Its size.
+        sha256: Of its content, 64 hex digits.
+        purpose: What its sender wants it for, such as "assistants".
+        created_at: Unix seconds.
+        expires_at: Unix seconds, from which on it is gone; None: never.
+        tenant: Whose it is; "" is nobody's in particular.
+    """
+
+    file_id: str
+    filename: str
+    bytes: int
+    sha256: str
+    purpose: str
+    created_at: int
+    expires_at: int | None
+    tenant: str
+
+
+_COLUMNS = ", ".join(field.name for field in fields(StoredFile))
+
+
+class FileStore:
+    """Files of one data folder, shared safely by tasks and processes.
+
+    The table is `files.db`, the bytes are in `blobs/`; both are made with the first call. A blob is
+    deleted with the last file of its content.
+
+    Args:
+        home: The data folder.
+        max_bytes: Largest file.
+        clock: Says the time, in Unix seconds.
+    """
+
+    def __init__(
+        self, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._blobs = Blobs(home / "blobs", max_bytes)
+        self._table = Database(home / "files.db", SCHEMA, remedy=REMEDY)
+        self._clock = clock
+
+    async def add(
+        self,
+        content: AsyncIterator[bytes],
+        *,
+        filename: str,
+        purpose: str,
+        expires_after_seconds: int | None = None,
+        tenant: str = "",
+    ) -> StoredFile:
+        """Store a file and return what was stored; it is on the disk then.
+
+        Args:
+            content: Its bytes, in pieces of any size; read as they are written.
+            filename: 1 to 255 characters.
+            purpose: What it is for.
+            expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
+            tenant: Whose it is.
+
+        Raises:
+            TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
+            InvalidRequest: It is empty, or its name is empty or too long.
+            ProviderError: It cannot be written.
+        """
+        name = _checked(filename)
+        upload = await self._blobs.receive(content)
+        now = int(self._clock())
+        expires = None if expires_after_seconds is None else now + expires_after_seconds
+        file_id = f"file-{uuid4().hex[:24]}"
+        file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, tenant)
+        try:
+            await self._table.write(lambda table: self._insert(table, file, upload))
+        finally:
+            upload.path.unlink(missing_ok=True)
+        return file
+
+    async def get(self, file_id: str) -> StoredFile:
+        """Return a file.
+
+        Raises:
+            NotFound: There is none of that id, or it has expired.
+        """
+        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ?"  # noqa: S608 - our own columns
+        rows = await self._table.read(query, file_id)
+        file = StoredFile(*rows[0]) if rows else None
+        if file is None or self._is_over(file):
+            raise NotFound(f"There is no file {file_id!r}.", field="file_id")
+        return file
+
+    async def page(
+        self,
+        *,
+        purpose: str | None = None,
+        after: str | None = None,
+        limit: int = MAX_PAGE,
+        order: Literal["asc", "desc"] = "desc",
+        tenant: str | None = None,
+    ) -> tuple[list[StoredFile], bool]:
+        """Return files in the order of their upload, and whether more follow.
+
+        Args:
+            purpose: Only those of this purpose.
+            after: Only those that follow this file.
+            limit: Most files of the page, 1 to 10,000.
+            order: "desc" has the newest first.
+            tenant: Only those of this tenant; None: of all.
+
+        Raises:
+            InvalidRequest: There is no file `after`.
+        """
+        newest_first = order == "desc"
+        conditions: dict[str, apsw.SQLiteValue] = {"ifnull(expires_at > ?, 1)": int(self._clock())}
+        if purpose is not None:
+            conditions["purpose = ?"] = purpose
+        if tenant is not None:
+            conditions["tenant = ?"] = tenant
+        if after is not None:
+            conditions[f"number {'<' if newest_first else '>'} ?"] = await self._number(after)
+        query = (
+            f"SELECT {_COLUMNS} FROM files WHERE {' AND '.join(conditions)}"  # noqa: S608 - ours
+            f" ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
+        )
+        rows = await self._table.read(query, *conditions.values(), limit + 1)
+        found = [StoredFile(*row) for row in rows]
+        return found[:limit], len(found) > limit
+
+    async def delete(self, file_id: str) -> None:
+        """Delete a file, and its bytes where no other file has the same.
+
+        Raises:
+            NotFound: There is none of that id, or it has expired.
+        """
+        file = await self.get(file_id)
+        if not await self._delete([file]):
+            raise NotFound(f"There is no file {file_id!r}.", field="file_id")
+
+    def path(self, file: StoredFile) -> Path:
+        """Return where a file's bytes are, for reading; they go when the file is deleted."""
+        return self._blobs.path(file.sha256)
+
+    async def expire(self) -> int:
+        """Delete what has expired, and what killed processes have left; return how many files."""
+        query = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ?"  # noqa: S608 - our own columns
+        rows = await self._table.read(query, int(self._clock()))
+        count = await self._delete([StoredFile(*row) for row in rows])
+        await asyncio.to_thread(self._blobs.drop_stale_uploads)
+        await self._drop_unnamed(await self._unnamed())
+        return count
+
+    async def close(self) -> None:
+        """Close the table, once the calls at work have ended."""
+        await self._table.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _insert(self, table: apsw.Connection, file: StoredFile, upload: Upload) -> None:
+        """Name the blob within the transaction: who deletes blobs holds the same lock."""
+        marks = ", ".join("?" * len(fields(StoredFile)))
+        self._blobs.keep(upload)
+        table.execute(f"INSERT INTO files ({_COLUMNS}) VALUES ({marks})", astuple(file))  # noqa: S608
+
+    async def _delete(self, files: Collection[StoredFile]) -> int:
+        """Delete files that are there, then their blobs; return how many files were deleted.
+
+        In two transactions: a process that is killed between them leaves a blob that no file names,
+        for `expire` to find, and never a file without its bytes.
+        """
+
+        def delete(table: apsw.Connection) -> int:
+            before = table.total_changes()
+            table.executemany("DELETE FROM files WHERE file_id = ?", [(f.file_id,) for f in files])
+            return table.total_changes() - before
+
+        count = await self._table.write(delete) if files else 0
+        await self._drop_unnamed({file.sha256 for file in files})
+        return count
+
+    async def _unnamed(self) -> set[str]:
+        """Return the blobs that no file named when this looked."""
+        blobs = await asyncio.to_thread(lambda: set(self._blobs.names()))
+        if not blobs:
+            return blobs
+        return blobs - {name for (name,) in await self._table.read("SELECT sha256 FROM files")}
+
+    async def _drop_unnamed(self, blobs: Collection[str]) -> None:
+        """Delete those of some blobs that no file names."""
+
+        def drop(table: apsw.Connection) -> None:
+            for blob in blobs:
+                query = "SELECT 1 FROM files WHERE sha256 = ?"
+                if not table.execute(query, (blob,)).fetchone():
+                    self._blobs.drop(blob)
+
+        if blobs:
+            await self._table.write(drop)
+
+    async def _number(self, file_id: str) -> int:
+        rows = await self._table.read("SELECT number FROM files WHERE file_id = ?", file_id)
+        if not rows:
+            raise InvalidRequest(
+                f"There is no file {file_id!r} to go on after.",
+                hint="Use the last id of the page before.",
+                field="after",
+            )
+        number: int = rows[0][0]
+        return number
+
+    def _is_over(self, file: StoredFile) -> bool:
+        return file.expires_at is not None and file.expires_at <= self._clock()
+
+
+def _checked(filename: str) -> str:
+    name = str(strip_nul(filename))
+    if not 1 <= len(name) <= MAX_FILENAME_LENGTH:
+        raise InvalidRequest(
+            f"A file name has 1 to {MAX_FILENAME_LENGTH} characters (got {len(name)}).",
+            field="file",
+        )
+    return name

@@ -1,0 +1,297 @@
+"""Uploaded files: stored whole or not at all, found until they are deleted or expire."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from corral.api.errors import ConfigError, InvalidRequest, NotFound, ProviderError, TooLarge
+from corral.providers.config import RunConfig
+from corral.providers.files.store import FileStore, StoredFile
+from corral.providers.stack import Stack
+
+MOST = 5_000_000
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def pieces(data: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
+    """Yield bytes as an upload brings them."""
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+def blobs(home: Path) -> set[str]:
+    """Return the names of all files below the blob folder, temporary ones included."""
+    return {path.name for path in (home / "blobs").rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock that stands still."""
+    return Clock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[FileStore]:
+    """Yield an empty store in `tmp_path`."""
+    opened = FileStore(tmp_path, max_bytes=MOST, clock=clock)
+    yield opened
+    await opened.close()
+
+
+async def add(store: FileStore, data: bytes = b"text", **given: object) -> StoredFile:
+    """Store bytes under defaults."""
+    options: dict[str, object] = {"filename": "notes.md", "purpose": "assistants", **given}
+    return await store.add(pieces(data), **options)  # type: ignore[arg-type]
+
+
+async def test_a_file_comes_back_as_it_was_sent(store: FileStore, clock: Clock) -> None:
+    """Every field is as given or computed, and the blob holds the very bytes.
+
+    If this fails: uploads are mangled, or a field is lost in the table.
+    """
+    data = os.urandom(3_000_000)
+    file = await add(store, data, filename="Wörter (1).pdf", tenant="t")
+    assert file == await store.get(file.file_id)
+    assert store.path(file).read_bytes() == data
+    digest = hashlib.sha256(data).hexdigest()
+    assert file.file_id.startswith("file-")
+    assert len(file.file_id) == 29
+    expected = ("Wörter (1).pdf", len(data), digest, "assistants", int(clock.now), None, "t")
+    found = (file.filename, file.bytes, file.sha256, file.purpose, file.created_at)
+    assert (*found, file.expires_at, file.tenant) == expected
+
+
+async def test_equal_content_is_stored_once(store: FileStore, tmp_path: Path) -> None:
+    """Two files of one content share a blob, which goes with the last of them.
+
+    If this fails: deleting one of two equal files breaks the other, or blobs pile up.
+    """
+    first, second = await add(store), await add(store, filename="other.md")
+    assert first.file_id != second.file_id
+    assert blobs(tmp_path) == {first.sha256}
+    await store.delete(first.file_id)
+    assert store.path(second).read_bytes() == b"text"
+    await store.delete(second.file_id)
+    assert not blobs(tmp_path)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * (MOST + 1)])
+async def test_empty_and_too_large_files_leave_nothing(
+    store: FileStore, tmp_path: Path, data: bytes
+) -> None:
+    """A refused upload stores neither a row nor a byte; a file of exactly the limit is taken."""
+    with pytest.raises(TooLarge if data else InvalidRequest, match=r"files\.max_mib|empty"):
+        await add(store, data)
+    assert not blobs(tmp_path)
+    assert await store.page() == ([], False)
+    assert (await add(store, b"x" * MOST)).bytes == MOST
+
+
+async def test_the_rest_of_a_too_large_file_is_not_read(store: FileStore) -> None:
+    """Reading ends soon after the limit, however much the sender has.
+
+    If this fails: a sender without end fills memory or disk.
+    """
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        while True:
+            read += 65_536
+            yield bytes(65_536)
+
+    with pytest.raises(TooLarge):
+        await store.add(endless(), filename="zeros", purpose="assistants")
+    assert read < MOST + 4_000_000
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(store: FileStore, tmp_path: Path) -> None:
+    """The sender's error is passed on, and so is a cancellation; the partial bytes go."""
+
+    async def breaking() -> AsyncIterator[bytes]:
+        yield b"x" * 2_000_000
+        raise ConnectionResetError
+
+    with pytest.raises((ProviderError, ConnectionResetError)):
+        await store.add(breaking(), filename="a", purpose="assistants")
+
+    async def hanging() -> AsyncIterator[bytes]:
+        yield b"x" * 2_000_000
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await store.add(hanging(), filename="a", purpose="assistants")
+    assert not blobs(tmp_path)
+    assert await store.page() == ([], False)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 256])
+async def test_bad_file_names_are_refused(store: FileStore, name: str) -> None:
+    """A name has 1 to 255 characters; any of them is only a label."""
+    with pytest.raises(InvalidRequest, match="1 to 255"):
+        await add(store, filename=name)
+    outside = await add(store, filename="../../etc/passwd")
+    assert outside.filename == "../../etc/passwd"
+    assert store.path(outside).name == outside.sha256
+
+
+async def test_an_expired_file_is_not_found_and_the_sweep_deletes_it(
+    store: FileStore, clock: Clock, tmp_path: Path
+) -> None:
+    """From `expires_at` on nothing finds the file, swept or not; the sweep frees its bytes."""
+    short, kept = await add(store, b"a", expires_after_seconds=60), await add(store, b"b")
+    assert short.expires_at == int(clock.now) + 60
+    clock.now += 59
+    assert await store.expire() == 0
+    assert await store.get(short.file_id) == short
+    clock.now += 1
+    with pytest.raises(NotFound, match=short.file_id):
+        await store.get(short.file_id)
+    with pytest.raises(NotFound):
+        await store.delete(short.file_id)
+    assert await store.page() == ([kept], False)
+    assert await store.expire() == 1
+    assert blobs(tmp_path) == {kept.sha256}
+
+
+async def test_pages_cover_all_files_once(store: FileStore) -> None:
+    """Pages in both orders hold each file once, also of equal times, and filters apply first.
+
+    If this fails: a cursor on `created_at` skips or repeats files of one second.
+    """
+    files = [
+        await add(store, bytes([n]), purpose="ab"[n % 2], tenant="xy"[n % 3 == 0]) for n in range(7)
+    ]
+    for order, expected in (("asc", files), ("desc", files[::-1])):
+        found: list[StoredFile] = []
+        more, after = True, None
+        while more:
+            page, more = await store.page(after=after, limit=3, order=order)  # type: ignore[arg-type]
+            found, after = found + page, page[-1].file_id
+        assert found == expected
+    assert (await store.page(purpose="b", order="asc"))[0] == files[1::2]
+    assert (await store.page(tenant="y", order="asc"))[0] == files[::3]
+    assert await store.page(limit=7) == (files[::-1], False)
+    with pytest.raises(InvalidRequest, match="no file 'file-x'"):
+        await store.page(after="file-x")
+
+
+async def test_a_killed_upload_leaves_nothing_behind(store: FileStore, tmp_path: Path) -> None:
+    """The sweep deletes what a killed process left: its partial upload, and a nameless blob.
+
+    If this fails: each crash costs disk space forever.
+    """
+    kept = await add(store)
+    partial = tmp_path / "blobs" / "uploads" / "partial"
+    partial.write_bytes(b"x")
+    lost = tmp_path / "blobs" / "00" / ("0" * 64)
+    lost.parent.mkdir(exist_ok=True)
+    lost.write_bytes(b"x")
+    await store.expire()
+    assert blobs(tmp_path) == {kept.sha256, "partial"}  # it may be of a living process
+    os.utime(partial, (0, 0))
+    await store.expire()
+    assert blobs(tmp_path) == {kept.sha256}
+
+
+UPLOADS = """
+import asyncio, os, pathlib, sys
+from corral.providers.files.store import FileStore
+
+async def pieces(n):
+    yield f"file {n % 3}".encode() * 1000
+
+async def main(home):
+    store = FileStore(pathlib.Path(home), max_bytes=1_000_000)
+    for n in range(100_000):
+        file = await store.add(pieces(n), filename=str(n), purpose="assistants")
+        if n % 2:
+            await store.delete(file.file_id)
+        print(n, flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def uploading(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a process that adds and deletes files of the same few contents without end."""
+    command = [sys.executable, "-c", UPLOADS, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+async def test_every_row_has_its_bytes_whatever_is_killed(
+    uploading: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """Processes that add and delete equal contents, one of them killed, leave no row without bytes.
+
+    If this fails: the blob of one process's new file is deleted with another's old one.
+    """
+    assert uploading.stdout is not None
+    assert uploading.stdout.readline() == b"0\n"
+    store = FileStore(tmp_path, max_bytes=MOST)
+    for n in range(60):
+        file = await add(store, f"file {n % 3}".encode() * 1000)
+        assert store.path(file).stat().st_size == file.bytes
+        await store.delete(file.file_id)
+    uploading.kill()
+    uploading.wait()
+    await store.expire()
+    files, _ = await store.page()
+    assert files
+    assert all(store.path(file).stat().st_size == file.bytes for file in files)
+    assert {path.name for path in (tmp_path / "blobs").glob("??/*")} == {f.sha256 for f in files}
+    await store.close()
+
+
+async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
+    """A files.db that is no database is an error with its path, at the first use and not before."""
+    (tmp_path / "files.db").write_bytes(b"no database " * 100)
+    store = FileStore(tmp_path, max_bytes=MOST)
+    with pytest.raises(ConfigError, match=r"files\.db is damaged.*backup"):
+        await store.page()
+    await store.close()
+
+
+async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> None:
+    """`Stack.files` takes `files.max_mib`; opening a stack writes no file of its own for it."""
+    config = RunConfig.model_validate({"files": {"max_mib": 0.001}})
+    stack = Stack(config, tmp_path)
+    assert not (tmp_path / "files.db").exists()
+    assert not (tmp_path / "blobs").exists()
+    with pytest.raises(TooLarge, match=r"larger than 0\.001 MiB.*files\.max_mib"):
+        await add(stack.files, bytes(2000))
+    await stack.close()
+
+
+async def test_another_process_that_writes_holds_up_writers_only(tmp_path: Path) -> None:
+    """Reads go on while another connection holds the table's lock."""
+    store = FileStore(tmp_path, max_bytes=MOST)
+    file = await add(store)
+    other = apsw.Connection(str(tmp_path / "files.db"))
+    other.execute("BEGIN IMMEDIATE")
+    assert await store.get(file.file_id) == file
+    other.execute("COMMIT")
+    other.close()
+    await store.close()
