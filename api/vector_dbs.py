@@ -191,6 +191,7 @@ class VectorDB(SearchSettings):
     """A registered vector DB, as it is stored and returned."""
 
     identifier: Identifier
+    tenant: str = Field(default="", description="Whose it is; empty: the default tenant's.")
     provider_id: str
     provider_resource_id: str
     type: Literal["vector_db"] = "vector_db"
@@ -202,3 +203,8 @@ class VectorDB(SearchSettings):
         ge=0,
         description="Unix seconds; tells two registrations of one id apart.",
     )
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others: tenants may give the same identifier."""
+        return self.tenant, self.identifier

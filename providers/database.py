@@ -29,14 +29,16 @@ class Database:
 
     Args:
         path: The file.
-        schema: Statements that make its tables where they are absent.
-        version: Of the schema; a file with a higher one is refused.
+        schema: Statements that make its tables where they are absent, as version 1 had them.
+        upgrades: What leads from each version to the next. A file of a higher version is refused.
         remedy: What to do about a damaged file, for the error.
     """
 
-    def __init__(self, path: Path, schema: Sequence[str], *, version: int = 1, remedy: str) -> None:
+    def __init__(
+        self, path: Path, schema: Sequence[str], *, upgrades: Sequence[str] = (), remedy: str
+    ) -> None:
         self.path = path
-        self._schema, self._version, self._remedy = schema, version, remedy
+        self._schema, self._upgrades, self._remedy = schema, upgrades, remedy
         self._reads = Threads(path.name, None, most=1)
         self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
         self._opening = threading.Lock()
@@ -100,17 +102,20 @@ class Database:
     def _prepare(self, writer: apsw.Connection) -> None:
         if writer.pragma("quick_check") != "ok":
             raise apsw.CorruptError
-        found = int(str(writer.pragma("user_version")))
-        if found > self._version:
+        found, known = _version(writer), 1 + len(self._upgrades)
+        if found > known:
             writer.close()
             raise ConfigError(
-                f"{self.path} has schema version {found}, this Corral knows {self._version}.",
+                f"{self.path} has schema version {found}, this Corral knows {known}.",
                 hint="Upgrade Corral.",
             )
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
-        version = f"PRAGMA user_version={self._version}"
-        for statement in ("PRAGMA synchronous=FULL", *self._schema, version):
-            writer.execute(statement)
+        writer.execute("PRAGMA synchronous=FULL")
+        with _immediate(writer):  # in which another process may turn out to have been faster
+            found = max(_version(writer), 1)
+            for statement in (*self._schema, *self._upgrades[found - 1 :]):
+                writer.execute(statement)
+            writer.execute(f"PRAGMA user_version={known}")
 
     def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
         with self._errors():
@@ -125,14 +130,8 @@ class Database:
     def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
         with self._errors():
             writer = self._opened()[0]
-            writer.execute("BEGIN IMMEDIATE")
-            try:
-                done = work(writer)
-                writer.execute("COMMIT")
-            finally:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
-        return done
+            with _immediate(writer):
+                return work(writer)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -155,3 +154,19 @@ class Database:
             raise ProviderError(
                 f"{name} cannot be read or written ({type(error).__name__})."
             ) from error
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(str(connection.pragma("user_version")))
+
+
+@contextmanager
+def _immediate(writer: apsw.Connection) -> Iterator[None]:
+    """Hold a transaction that writes; an exception undoes all of it."""
+    writer.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        writer.execute("COMMIT")
+    finally:
+        if writer.in_transaction:
+            writer.execute("ROLLBACK")

@@ -20,6 +20,9 @@ LOOK_EVERY_SECONDS = 1.0
 
 _LOG = logging.getLogger(__name__)
 
+Key = tuple[str, str]
+"""A tenant and an identifier: `VectorDB.key`."""
+
 
 class OpenIndexes:
     """Opens, keeps and lets go of indexes; what is let go of is closed after its last user.
@@ -30,8 +33,8 @@ class OpenIndexes:
         provider: Returns the provider itself.
 
     Attributes:
-        lock: By vector DB id, held by whoever makes, opens, changes or deletes it: a backend that
-            is slow to open holds up nobody else's.
+        lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend
+            that is slow to open holds up nobody else's.
     """
 
     def __init__(
@@ -40,20 +43,20 @@ class OpenIndexes:
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
     ) -> None:
-        self.lock: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registry, self._spec, self._provider = registry, spec, provider
-        self._indexes: dict[str, EmbeddingIndex] = {}
+        self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._looked = (0, 0.0)  # at which generation of the registry, and when
 
     def get(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the open index of a vector DB if it knows all its settings."""
-        held = self._indexes.get(vector_db.identifier)
+        held = self._indexes.get(vector_db.key)
         return held if held is not None and held.vector_db == vector_db else None
 
     def keep(self, index: EmbeddingIndex) -> None:
         """Take over an index that was just made."""
-        self._indexes[index.vector_db.identifier] = index
+        self._indexes[index.vector_db.key] = index
 
     async def index(self, vector_db: VectorDB) -> EmbeddingIndex:
         """Return the index of a vector DB, under its lock.
@@ -84,14 +87,14 @@ class OpenIndexes:
         try:
             await (await self.index(vector_db)).count()
         except NotFound:
-            if vector_db.identifier in self._indexes:
-                self._let_go(vector_db.identifier)
+            if vector_db.key in self._indexes:
+                self._let_go(vector_db.key)
             provider = self._provider(vector_db.provider_id)
             self.keep(await provider.open_index(vector_db, create=True))
 
-    def forget(self, vector_db_id: str) -> None:
+    def forget(self, key: Key) -> None:
         """Drop an index that was deleted, if it is open."""
-        self._indexes.pop(vector_db_id, None)
+        self._indexes.pop(key, None)
 
     async def close(self) -> None:
         """Close all of them."""
@@ -102,45 +105,45 @@ class OpenIndexes:
 
     # --- what other processes delete ---------------------------------------------------------
 
-    async def registered(self) -> list[VectorDB]:
-        """Return what is registered, and let go of what no longer is."""
-        found = await self._registry.all()
-        registered = {each.identifier: each.created_at for each in found}
-        for name, index in self._indexes.items():
-            if registered.get(name) != index.vector_db.created_at:
-                self._in_background(self._check(name))
-        return found
+    async def look(self) -> None:
+        """Let go of what is no longer registered, if the registry has changed since the last look.
+
+        Read from the registry first: it notices changes when it is read.
+        """
+        if self._registry.generation == self._looked[0]:
+            return
+        self._looked = (self._registry.generation, time.monotonic())
+        registered = {each.key: each.created_at for each in await self._registry.all()}
+        for key, index in self._indexes.items():
+            if registered.get(key) != index.vector_db.created_at:
+                self._in_background(self._check(key))
 
     def notice_changes(self) -> None:
         """Start closing, in the background, vector DBs that others have deleted."""
         generation, looked = self._looked
-        now = time.monotonic()
-        if self._registry.generation != generation and now >= looked + LOOK_EVERY_SECONDS:
-            self._looked = (self._registry.generation, now)
-            self._in_background(self._look())
+        due = time.monotonic() >= looked + LOOK_EVERY_SECONDS
+        if self._registry.generation != generation and due:
+            self._in_background(self.look())
 
-    async def _look(self) -> None:
-        await self.registered()
-
-    async def _check(self, vector_db_id: str) -> None:
+    async def _check(self, key: Key) -> None:
         """Close a vector DB that is deleted; under the lock, since it may be being created."""
-        async with self.lock[vector_db_id]:
-            held = self._indexes.get(vector_db_id)
-            stored = await self._registry.find(vector_db_id)
+        async with self.lock[key]:
+            held = self._indexes.get(key)
+            stored = await self._registry.find(*key)
             if held and (stored is None or stored.created_at != held.vector_db.created_at):
-                self._let_go(vector_db_id)
+                self._let_go(key)
 
     def _of_today(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the open index; one of an earlier registration of the id is let go of."""
-        held = self._indexes.get(vector_db.identifier)
+        held = self._indexes.get(vector_db.key)
         if held is None or held.vector_db.created_at == vector_db.created_at:
             return held
-        self._let_go(vector_db.identifier)
+        self._let_go(vector_db.key)
         return None
 
-    def _let_go(self, vector_db_id: str) -> None:
+    def _let_go(self, key: Key) -> None:
         """Close an index, whose chunks others have deleted; those that only it has go with it."""
-        index = self._indexes.pop(vector_db_id)
+        index = self._indexes.pop(key)
         keeps = self._spec(index.vector_db.provider_id).capabilities.persistent
         self._in_background(index.close() if keeps else index.delete())
 

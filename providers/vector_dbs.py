@@ -15,6 +15,12 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS vector_dbs"
     " (identifier TEXT PRIMARY KEY, registration TEXT NOT NULL) STRICT",
 )
+UPGRADES = (  # to tenants: what there was is the default tenant's
+    "CREATE TABLE by_tenant (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
+    " registration TEXT NOT NULL, PRIMARY KEY (tenant, identifier)) STRICT;"
+    " INSERT INTO by_tenant SELECT '', identifier, registration FROM vector_dbs;"
+    " DROP TABLE vector_dbs; ALTER TABLE by_tenant RENAME TO vector_dbs",
+)
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 
@@ -32,7 +38,7 @@ class VectorDBStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = Database(path, SCHEMA, remedy=REMEDY)
+        self._file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self._file.open()
 
     @property
@@ -41,33 +47,39 @@ class VectorDBStore:
         return self._file.generation
 
     async def all(self) -> list[VectorDB]:
-        """Return every registration, by identifier."""
-        query = "SELECT registration FROM vector_dbs ORDER BY identifier"
+        """Return the registrations of all tenants."""
+        query = "SELECT registration FROM vector_dbs ORDER BY tenant, identifier"
         return _parsed(await self._file.read(query))
 
-    async def find(self, identifier: str) -> VectorDB | None:
+    async def of(self, tenant: str) -> list[VectorDB]:
+        """Return the registrations of one tenant, by identifier."""
+        query = "SELECT registration FROM vector_dbs WHERE tenant = ? ORDER BY identifier"
+        return _parsed(await self._file.read(query, tenant))
+
+    async def find(self, tenant: str, identifier: str) -> VectorDB | None:
         """Return one registration, or None."""
-        query = "SELECT registration FROM vector_dbs WHERE identifier = ?"
-        found = _parsed(await self._file.read(query, identifier))
+        query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
+        found = _parsed(await self._file.read(query, tenant, identifier))
         return found[0] if found else None
 
-    async def known(self, identifiers: Iterable[str]) -> set[str]:
-        """Return those of some identifiers that are taken."""
+    async def known(self, tenant: str, identifiers: Iterable[str]) -> set[str]:
+        """Return those of some identifiers that a tenant has taken."""
         names = list(identifiers)
         marks = ", ".join("?" * len(names))
-        query = f"SELECT identifier FROM vector_dbs WHERE identifier IN ({marks})"  # noqa: S608 - marks only
-        return {name for (name,) in await self._file.read(query, *names)}
+        query = "SELECT identifier FROM vector_dbs WHERE tenant = ? AND identifier IN"
+        found = await self._file.read(f"{query} ({marks})", tenant, *names)
+        return {name for (name,) in found}
 
-    async def get(self, identifier: str) -> VectorDB:
-        """Return one registration.
+    async def get(self, tenant: str, identifier: str) -> VectorDB:
+        """Return one registration. Another tenant's is looked for and refused like none at all.
 
         Raises:
-            NotFound: There is none; the hint lists some that exist.
+            NotFound: There is none; the hint lists some that the tenant has.
         """
-        found = await self.find(identifier)
+        found = await self.find(tenant, identifier)
         if found is not None:
             return found
-        known = [db.identifier for db in await self.all()]
+        known = [db.identifier for db in await self.of(tenant)]
         some = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
         raise NotFound(
             f"There is no vector DB {identifier!r}.",
@@ -79,14 +91,14 @@ class VectorDBStore:
         """Store a registration.
 
         Raises:
-            Conflict: The identifier is taken.
+            Conflict: The tenant has taken the identifier.
             Unavailable: Another process has the file locked; nothing was stored.
         """
-        row = (vector_db.identifier, vector_db.model_dump_json())
+        row = (*vector_db.key, vector_db.model_dump_json())
 
         def insert(file: apsw.Connection) -> None:
             try:
-                file.execute("INSERT INTO vector_dbs VALUES (?, ?)", row)
+                file.execute("INSERT INTO vector_dbs VALUES (?, ?, ?)", row)
             except apsw.ConstraintError:
                 raise Conflict(
                     f"Vector DB {vector_db.identifier!r} exists.", field="vector_db_id"
@@ -101,16 +113,18 @@ class VectorDBStore:
             Conflict: It was changed, deleted or registered anew meanwhile.
             Unavailable: Another process has the file locked; nothing was changed.
         """
-        row = (changed.model_dump_json(), stored.identifier)
+        row = (changed.model_dump_json(), *stored.key)
 
         def update(file: apsw.Connection) -> None:
-            if _stored(file, stored.identifier) != stored:
+            if _stored(file, stored) != stored:
                 raise Conflict(
                     f"Vector DB {stored.identifier!r} was changed by another request.",
                     hint="Nothing was changed by this one. Try again.",
                     field="vector_db_id",
                 )
-            file.execute("UPDATE vector_dbs SET registration = ? WHERE identifier = ?", row)
+            file.execute(
+                "UPDATE vector_dbs SET registration = ? WHERE tenant = ? AND identifier = ?", row
+            )
 
         await self._file.write(update)
 
@@ -122,9 +136,10 @@ class VectorDBStore:
         """
 
         def delete(file: apsw.Connection) -> None:
-            stored = _stored(file, vector_db.identifier)
+            stored = _stored(file, vector_db)
             if stored is not None and stored.created_at == vector_db.created_at:
-                file.execute("DELETE FROM vector_dbs WHERE identifier = ?", (vector_db.identifier,))
+                query = "DELETE FROM vector_dbs WHERE tenant = ? AND identifier = ?"
+                file.execute(query, vector_db.key)
 
         await self._file.write(delete)
 
@@ -133,9 +148,9 @@ class VectorDBStore:
         await self._file.close()
 
 
-def _stored(file: apsw.Connection, identifier: str) -> VectorDB | None:
-    query = "SELECT registration FROM vector_dbs WHERE identifier = ?"
-    row = file.execute(query, (identifier,)).fetchone()
+def _stored(file: apsw.Connection, vector_db: VectorDB) -> VectorDB | None:
+    query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
+    row = file.execute(query, vector_db.key).fetchone()
     return VectorDB.model_validate_json(str(row[0])) if row else None
 
 

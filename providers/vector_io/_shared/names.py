@@ -16,9 +16,11 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
 
     The id is hashed, so that any id is a usable name, none is a path, and different ids never
     share one. The time of registration is hashed with it: an id that is registered anew gets a
-    new name, and a process that still holds the old data cannot touch the new.
+    new name, and a process that still holds the old data cannot touch the new. So is the tenant,
+    where there is one: two may register the same id at the same time.
     """
-    key = f"{vector_db.created_at!r}\0{vector_db.identifier}".encode("utf-8", "surrogatepass")
+    parts = [repr(vector_db.created_at), *filter(None, vector_db.key)]
+    key = "\0".join(parts).encode("utf-8", "surrogatepass")
     return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
 
 

@@ -19,11 +19,11 @@ class MemoryProvider(VectorIOProvider):
         super().__init__(provider_id)
         self._config = config
         self._lock = threading.Lock()
-        self._indexes: dict[tuple[str, float], MemoryIndex] = {}
+        self._indexes: dict[tuple[tuple[str, str], float], MemoryIndex] = {}
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MemoryIndex:
         """Return the index of a vector DB; see the contract."""
-        key = (vector_db.identifier, vector_db.created_at)
+        key = (vector_db.key, vector_db.created_at)
         with self._lock:
             if key not in self._indexes:
                 if not create:
@@ -49,7 +49,7 @@ class MemoryProvider(VectorIOProvider):
 
     def _remove(self, vector_db: VectorDB) -> None:
         with self._lock:
-            self._indexes.pop((vector_db.identifier, vector_db.created_at), None)
+            self._indexes.pop((vector_db.key, vector_db.created_at), None)
 
 
 def create(provider_id: str, config: MemoryConfig, home: Path) -> MemoryProvider:

@@ -34,8 +34,10 @@ class PgvectorProvider(VectorIOProvider):
                 it.
         """
         attach = self._database.config.attach
-        # By its id too: what is registered already may hold a name that was never used.
-        attachment = attach.get(vector_db.provider_resource_id) or attach.get(vector_db.identifier)
+        # By its id too: what is registered already may hold a name that was never used. The
+        # operator's tables are the default tenant's: another's vector DB may be called the same.
+        names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
+        attachment = next((attach[name] for name in names if name in attach), None)
         index: PgvectorIndex | AttachedIndex
         if attachment is None:
             index = PgvectorIndex(vector_db, self._database)
