@@ -14,8 +14,15 @@ from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.configured import ConfiguredProviders
 
 
-def resolved(registration: VectorDBRegistration, providers: ConfiguredProviders) -> VectorDB:
+def resolved(
+    registration: VectorDBRegistration, providers: ConfiguredProviders, tenant: str = ""
+) -> VectorDB:
     """Return what to register: the defaults filled in, everything checked that needs no engine.
+
+    Args:
+        registration: What is asked for.
+        providers: What is configured.
+        tenant: Whose it becomes. The operator's own tables can be attached by the default tenant.
 
     Raises:
         UnknownProvider: The provider is not configured.
@@ -35,7 +42,8 @@ def resolved(registration: VectorDBRegistration, providers: ConfiguredProviders)
     providers.check_reranker(registration.rerank)
     resource_id = registration.provider_vector_db_id or registration.vector_db_id
     if resource_id != registration.vector_db_id:
-        check_resource(resource_id, provider_id, providers.vector_io(provider_id).resources())
+        known = () if tenant else providers.vector_io(provider_id).resources()
+        check_resource(resource_id, provider_id, known)
     settings = registration.model_dump(
         exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
     )
@@ -43,6 +51,7 @@ def resolved(registration: VectorDBRegistration, providers: ConfiguredProviders)
         settings["ranker"] = spec.default_ranker
     vector_db = VectorDB(
         identifier=registration.vector_db_id,
+        tenant=tenant,
         provider_id=provider_id,
         provider_resource_id=resource_id,
         embedding_dimension=info.dimension,

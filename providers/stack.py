@@ -6,19 +6,21 @@ through the same code.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, NotFound
+from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.configured import ConfiguredProviders
 from corral.providers.files.store import FileStore
-from corral.providers.open_indexes import OpenIndexes
+from corral.providers.open_indexes import Key, OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
     resolved,
@@ -33,9 +35,15 @@ class Stack(ConfiguredProviders):
 
     Opening a stack opens no vector DB and imports no engine.
 
+    Each tenant has ids of its own: a stack knows the vector DBs of its principal's tenant, and
+    another's do not exist for it.
+
     Args:
         config: Which providers run.
         home: The data folder; made where it is absent.
+
+    Attributes:
+        principal: For whom it works; one that is opened works for the operator.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -43,16 +51,28 @@ class Stack(ConfiguredProviders):
 
     def __init__(self, config: RunConfig, home: Path) -> None:
         super().__init__(config, home)
+        self.principal = UNRESTRICTED
         self._vector_dbs = VectorDBStore(home / "registry.db")
-        self._made: dict[str, VectorDB] = {}
+        self._made: dict[Key, VectorDB] = {}
         self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
         self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
+
+    def for_principal(self, principal: Principal) -> Self:
+        """Return this stack as a principal sees it: a view that shares everything with it.
+
+        Close the stack, never a view.
+        """
+        view = copy.copy(self)
+        view.principal = principal
+        return view
 
     # --- vector DBs --------------------------------------------------------------------------
 
     async def vector_dbs(self) -> list[VectorDB]:
         """Return the registered vector DBs, by identifier."""
-        return await self._open.registered()
+        found = await self._vector_dbs.of(self.principal.tenant)
+        await self._open.look()
+        return found
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
         """Return a registered vector DB.
@@ -60,13 +80,13 @@ class Stack(ConfiguredProviders):
         Raises:
             NotFound: There is none of that id.
         """
-        found = await self._vector_dbs.get(vector_db_id)
+        found = await self._vector_dbs.get(*self._key(vector_db_id))
         self._open.notice_changes()
         return found
 
     async def registered(self, vector_db_ids: Iterable[str]) -> set[str]:
         """Return those of some ids under which a vector DB is registered."""
-        return await self._vector_dbs.known(vector_db_ids)
+        return await self._vector_dbs.known(self.principal.tenant, vector_db_ids)
 
     async def register(self, registration: VectorDBRegistration) -> VectorDB:
         """Register a vector DB, make its index, and return what was stored.
@@ -82,9 +102,9 @@ class Stack(ConfiguredProviders):
             MissingDependency: The model's packages or files are not installed.
             ProviderError: The backend failed, or another process has the registry locked.
         """
-        vector_db = resolved(registration, self)
-        async with self._open.lock[vector_db.identifier]:
-            stored = await self._vector_dbs.find(vector_db.identifier)
+        vector_db = resolved(registration, self, self.principal.tenant)
+        async with self._open.lock[vector_db.key]:
+            stored = await self._vector_dbs.find(*vector_db.key)
             if stored is None:
                 await self.embedder(vector_db.embedding_model)  # or the first insert would fail
                 with self._making(vector_db):
@@ -107,7 +127,7 @@ class Stack(ConfiguredProviders):
                 provider; nothing is changed.
             Conflict: Another process changed it at the same time.
         """
-        async with self._open.lock[vector_db_id]:
+        async with self._open.lock[self._key(vector_db_id)]:
             stored = await self.vector_db(vector_db_id)
             changed = with_search(stored, settings)
             check_capabilities(changed, self.spec(changed.provider_id).capabilities)
@@ -134,12 +154,12 @@ class Stack(ConfiguredProviders):
                 f"Its provider {asked.provider_id!r} is no longer in run.yaml: the registration "
                 f"is deleted, and the chunks stay in that provider's storage."
             )
-        async with self._open.lock[vector_db_id]:
-            stored = await self._vector_dbs.find(vector_db_id)
+        async with self._open.lock[asked.key]:
+            stored = await self._vector_dbs.find(*asked.key)
             if stored is not None and stored.created_at == asked.created_at:
                 with suppress(NotFound):  # an earlier deletion ended half-way
                     await (await self._open.index(stored)).delete()
-                self._open.forget(vector_db_id)
+                self._open.forget(asked.key)
                 await self._vector_dbs.remove(stored)
         return ""
 
@@ -160,11 +180,11 @@ class Stack(ConfiguredProviders):
     @contextmanager
     def _making(self, vector_db: VectorDB) -> Iterator[None]:
         """Keep a vector DB that is being created from being listed as an orphan."""
-        self._made[vector_db.identifier] = vector_db
+        self._made[vector_db.key] = vector_db
         try:
             yield
         finally:
-            del self._made[vector_db.identifier]
+            del self._made[vector_db.key]
 
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         """Return the index of a registered vector DB, opening it at the first call.
@@ -179,8 +199,8 @@ class Stack(ConfiguredProviders):
         held = self._open.get(vector_db)
         if held is not None:
             return held
-        async with self._open.lock[vector_db_id]:
-            return await self._open.index(await self._vector_dbs.get(vector_db_id))
+        async with self._open.lock[vector_db.key]:
+            return await self._open.index(await self._vector_dbs.get(*vector_db.key))
 
     async def close(self) -> None:
         """Close every index and provider."""
@@ -191,6 +211,9 @@ class Stack(ConfiguredProviders):
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _key(self, vector_db_id: str) -> Key:
+        return self.principal.tenant, vector_db_id
+
     async def _make(self, vector_db: VectorDB) -> VectorDB:
         """Make the index of a new vector DB, register it, and return what is registered now."""
         index = await self.vector_io(vector_db.provider_id).open_index(vector_db, create=True)
@@ -199,7 +222,7 @@ class Stack(ConfiguredProviders):
         except BaseException as error:
             await index.delete()  # our own, which nobody has seen
             if isinstance(error, Conflict):  # another process was faster
-                return await self._vector_dbs.get(vector_db.identifier)
+                return await self._vector_dbs.get(*vector_db.key)
             raise
         self._open.keep(index)
         return vector_db

@@ -111,7 +111,7 @@ async def test_a_deletion_that_had_to_wait_leaves_a_successor(tmp_path: Path) ->
 
     async with opened(tmp_path) as late, opened(tmp_path) as other:
         await filled(late)
-        lock = late._open.lock["db"]
+        lock = late._open.lock["", "db"]
         async with lock:
             deletion = asyncio.create_task(late.unregister("db"))
             await until(lambda: bool(lock._waiters))
