@@ -85,10 +85,6 @@ class Principal:
         return self.role.includes(role)
 
 
-UNRESTRICTED = Principal(role=Role.ADMIN)
-"""Who asks in process, on the command line of this machine, and under `server.auth: none`."""
-
-
 def check_acl(tokens: Iterable[str]) -> list[str]:
     """Return an acl in canonical form: each token once, in ascending order.
 
@@ -114,3 +110,7 @@ def _check_name(name: str) -> None:
         raise ValueError(f"a name has at most {MAX_NAME_LENGTH} characters, got {len(name)}")
     if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
         raise ValueError("a name must be valid Unicode without NUL")
+
+
+UNRESTRICTED = Principal(role=Role.ADMIN)
+"""Who asks in process, on the command line of this machine, and under `server.auth: none`."""
