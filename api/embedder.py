@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -44,11 +46,21 @@ class Embedder(ABC):
         marks: Tokens that the model puts around each text; they count for `info.max_tokens`.
         tokenizer: The model's own, which a RAG query can name to count its budget (`embedder`).
             None where it is not known here, as with a model behind an HTTP API.
+        traits: What decides on the embeddings beside the model's name and dimension, as far as it
+            is known here: digests of weights, pooling, prefixes. Empty values do not count.
     """
 
     info: ModelInfo
     tokenizer: TextTokenizer | None = None
     marks: int = 0
+    traits: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def fingerprint(self) -> str:
+        """What decides on the embeddings, as JSON: equal texts mean embeddings that compare."""
+        known = {name: value for name, value in self.traits.items() if value}
+        parts = {"model": self.info.model, "dimension": self.info.dimension, **known}
+        return json.dumps(parts, sort_keys=True, ensure_ascii=False)
 
     @property
     def window(self) -> int | None:

@@ -25,5 +25,8 @@ class Library(Protocol):
     async def embedder(self, model: str) -> Embedder:
         """Return the embedder of a model."""
 
+    async def embedder_of(self, vector_db: VectorDB) -> Embedder:
+        """Return the embedder of a vector DB, or raise Conflict if it is not the registered one."""
+
     async def reranker(self, model: str) -> Reranker:
         """Return the re-ranker of a model, or raise InvalidRequest naming those there are."""

@@ -203,6 +203,11 @@ class VectorDB(SearchSettings):
         ge=0,
         description="Unix seconds; tells two registrations of one id apart.",
     )
+    fingerprint: str | None = Field(
+        default=None,
+        description="Of the embedder that made the embeddings, as JSON. null: registered by an "
+        "older Corral and not used since; the first use records it.",
+    )
 
     @property
     def key(self) -> tuple[str, str]:

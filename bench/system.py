@@ -216,6 +216,9 @@ class _Library:
     async def embedder(self, model: str) -> Embedder:
         return self._embedder
 
+    async def embedder_of(self, vector_db: VectorDB) -> Embedder:
+        return self._embedder
+
     async def reranker(self, model: str) -> Reranker:
         return await self._stack.reranker(model)
 

@@ -219,13 +219,17 @@ async def _target(
         return
     settings = source.model_dump(include={*_SETTINGS, "vector_db_name"})
     chosen = {"vector_db_id": target_id, "provider_id": provider_id or source.provider_id}
-    await stack.register(VectorDBRegistration.model_validate({**settings, **chosen}))
+    asked = VectorDBRegistration.model_validate({**settings, **chosen})
+    await stack.register(asked, fingerprint=source.fingerprint)
 
 
 def _check_settings(source: VectorDB, target: VectorDB, provider_id: str | None) -> None:
     if source.identifier == target.identifier:
         raise InvalidRequest("Source and target are the same.", field="target_id")
     differing = [name for name in _SETTINGS if getattr(source, name) != getattr(target, name)]
+    made_by = {source.fingerprint, target.fingerprint} - {None}
+    if len(made_by) > 1:
+        differing.append("fingerprint")
     if provider_id not in (None, target.provider_id):
         differing.append("provider_id")
     if differing:

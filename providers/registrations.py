@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from corral.api.embedder import Embedder
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
@@ -112,6 +114,33 @@ def check_resource(name: str, provider_id: str, known: Collection[str]) -> None:
     )
 
 
+def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
+    """Refuse an embedder whose embeddings do not compare with those that are stored.
+
+    Raises:
+        Conflict: The message names what differs, the hint the way out.
+    """
+    stored, now = vector_db.fingerprint, embedder.fingerprint
+    if stored is None or stored == now:
+        return
+    then, today = json.loads(stored), json.loads(now)
+    parts = [name for name in sorted({*then, *today}) if then.get(name) != today.get(name)]
+    said = [f"{name} was {_short(then.get(name))}, is {_short(today.get(name))}" for name in parts]
+    raise Conflict(
+        f"The embedding model {vector_db.embedding_model!r} is not the one that made the "
+        f"embeddings of vector DB {vector_db.identifier!r}: {'; '.join(said)}.",
+        hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or configure the model as "
+        "it was. Keyword search works meanwhile.",
+        field="embedding_model",
+    )
+
+
+def _short(part: object) -> str:
+    """Return a part of a fingerprint for a message: twelve digits tell digests apart."""
+    text = json.dumps(part, ensure_ascii=False)
+    return text if len(text) <= 40 else f"{text[:12]}..."
+
+
 def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
     """Return the stored vector DB if it is the one that was asked for, the time aside.
 
@@ -119,7 +148,8 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
         Conflict: It differs; the message names where.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    differing = [name for name in ours if ours[name] != theirs[name] and name != "created_at"]
+    asked_for = ours.keys() - {"created_at", "fingerprint"}
+    differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]
     if differing:
         raise Conflict(
             f"Vector DB {stored.identifier!r} is registered with another {', '.join(differing)}.",

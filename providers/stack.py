@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, NotFound
 from corral.api.principal import UNRESTRICTED, Principal
@@ -23,6 +24,7 @@ from corral.providers.files.store import FileStore
 from corral.providers.open_indexes import Key, OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
+    check_fingerprint,
     resolved,
     same_registration,
     with_search,
@@ -88,11 +90,18 @@ class Stack(ConfiguredProviders):
         """Return those of some ids under which a vector DB is registered."""
         return await self._vector_dbs.known(self.principal.tenant, vector_db_ids)
 
-    async def register(self, registration: VectorDBRegistration) -> VectorDB:
+    async def register(
+        self, registration: VectorDBRegistration, *, fingerprint: str | None = None
+    ) -> VectorDB:
         """Register a vector DB, make its index, and return what was stored.
 
         Registering the same thing again returns the stored one, and makes it usable where its data
         is gone: it is empty then. A refused registration leaves nothing behind.
+
+        Args:
+            registration: What to register.
+            fingerprint: Of the embedder that made the embeddings that it is going to hold; None
+                for the embedder as it is now.
 
         Raises:
             UnknownProvider: No such provider; the message names the nearest.
@@ -106,7 +115,8 @@ class Stack(ConfiguredProviders):
         async with self._open.lock[vector_db.key]:
             stored = await self._vector_dbs.find(*vector_db.key)
             if stored is None:
-                await self.embedder(vector_db.embedding_model)  # or the first insert would fail
+                embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
+                vector_db.fingerprint = fingerprint or embedder.fingerprint
                 with self._making(vector_db):
                     stored = await self._make(vector_db)
             if stored is not vector_db:
@@ -208,6 +218,23 @@ class Stack(ConfiguredProviders):
         await super().close()
         await self.files.close()
         await self._vector_dbs.close()
+
+    async def embedder_of(self, vector_db: VectorDB) -> Embedder:
+        """Return the embedder of a vector DB; one registered without a fingerprint gets its.
+
+        Raises:
+            NotFound: No configured provider serves the model.
+            MissingDependency: Its packages or files are not installed.
+            Conflict: It is not the embedder that made the embeddings; the message says in what
+                they differ.
+        """
+        embedder = await self.embedder(vector_db.embedding_model)
+        check_fingerprint(vector_db, embedder)
+        if vector_db.fingerprint is None:
+            recorded = vector_db.model_copy(update={"fingerprint": embedder.fingerprint})
+            with suppress(Conflict):  # it was changed meanwhile, perhaps by recording it
+                await self._vector_dbs.replace(vector_db, recorded)
+        return embedder
 
     # --- inside ------------------------------------------------------------------------------
 

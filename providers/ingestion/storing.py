@@ -38,12 +38,13 @@ async def store(
         NotFound: There is no such vector DB.
         InvalidRequest: A text has nothing visible in it.
         InvalidEmbedding: An embedding has the wrong dimension, or is refused by the index.
+        Conflict: The model is not the one that made the embeddings that are stored.
         ProviderError: The embedder or the backend failed; nothing was stored.
     """
-    vector_db = await library.vector_db(vector_db_id)
+    index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
+    vector_db = index.vector_db
     cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
     embeddings = await _embeddings(library, vector_db, cleaned)
-    index = await library.index(vector_db_id)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
@@ -69,7 +70,7 @@ async def _embed(
     Raises:
         ContractViolation: The embedder returned another shape.
     """
-    embedder = await library.embedder(vector_db.embedding_model)
+    embedder = await library.embedder_of(vector_db)
     expected = vector_db.embedding_dimension
     batches = [np.empty((0, expected), dtype=np.float32)]
     for start in range(0, len(texts), EMBED_BATCH):

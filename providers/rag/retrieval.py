@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
@@ -141,6 +138,7 @@ class Retrieval:
 
         Raises:
             InvalidRequest: The question is blank or too long, or only says what must not be found.
+            Conflict: A model is not the one that made a vector DB's embeddings.
             ProviderError: An embedder failed.
         """
         texts = [question, *plan.request.queries]
@@ -151,12 +149,17 @@ class Retrieval:
                 hint="Send what to look for, as a question or as words.",
                 field="query",
             )
+        embedders = {
+            how.vector_db.embedding_model: await self.library.embedder_of(how.vector_db)
+            for how in plan.searches.values()
+            if how.embeds
+        }
         wanted = {
             (how.vector_db.embedding_model, query.meaning): None
             for name, how in plan.searches.items()
             for query in (queries[name] if how.embeds else ())
         }
-        vectors = await run_all(self._embed(model, text) for model, text in wanted)
+        vectors = await run_all(embedders[model].embed_query(text) for model, text in wanted)
         embedded = dict(zip(wanted, vectors, strict=True))
         return {
             name: [
@@ -197,9 +200,6 @@ class Retrieval:
         # Of a deeper search only what fills the places was looked at.
         reach = max([first, *(selection.ranks[each.key] for each in selection.kept)])
         return found, _selected(found.hits[:reach], plan)
-
-    async def _embed(self, model: str, text: str) -> NDArray[np.float32]:
-        return await (await self.library.embedder(model)).embed_query(text)
 
     async def _search(
         self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]

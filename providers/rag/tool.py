@@ -121,7 +121,7 @@ class RagTool:
         chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
         self._check_documents(documents)
         report = InsertReport()
-        window = window_of(await self.library.embedder(vector_db.embedding_model))
+        window = window_of(await self.library.embedder_of(vector_db))
         said = chunk_size_in_tokens or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
         bound = None if said else window
         if skip_unchanged or same_origin_only:

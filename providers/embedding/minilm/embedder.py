@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -15,7 +16,14 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import CorralError, NotFound
 from corral.api.provider import EmbeddingProvider, Health
 from corral.providers.embedding.minilm.config import MiniLMConfig
-from corral.providers.embedding.minilm.weights import DIMENSION, MAX_TOKENS, model_folder
+from corral.providers.embedding.minilm.weights import (
+    DIMENSION,
+    MAX_TOKENS,
+    SHA256,
+    TOKENIZER_NAME,
+    WEIGHTS_NAME,
+    model_folder,
+)
 
 if TYPE_CHECKING:
     from corral.providers.embedding.minilm.model import Model
@@ -114,6 +122,9 @@ class MiniLMEmbedder(Embedder):
     """
 
     marks = 2
+    traits = MappingProxyType(
+        {"weights": SHA256[WEIGHTS_NAME], "tokenizer": SHA256[TOKENIZER_NAME], "pooling": "mean"}
+    )
 
     def __init__(
         self, model: Model, documents: ThreadPoolExecutor, queries: ThreadPoolExecutor

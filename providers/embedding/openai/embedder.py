@@ -69,6 +69,10 @@ class OpenAIEmbedder(Embedder):
         self.info = ModelInfo(
             model=model.model, dimension=model.dimension, max_tokens=model.max_tokens
         )
+        self.traits = {
+            "query_prefix": model.query_prefix,
+            "document_prefix": model.document_prefix,
+        }
         self._client = client
         self._model = model
         self._slots = slots

@@ -155,5 +155,8 @@ class FakeLibrary:
     async def embedder(self, model: str) -> WordEmbedder:
         return self.embedders[model]
 
+    async def embedder_of(self, vector_db: VectorDB) -> WordEmbedder:
+        return await self.embedder(vector_db.embedding_model)
+
     async def reranker(self, model: str) -> Reranker:
         return self.rerankers[model]
