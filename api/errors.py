@@ -6,6 +6,7 @@
     │   ├── InvalidFilter         malformed filter; names the path to the bad node     400
     │   ├── TooLarge              a file beyond the operator's limit                   413
     │   └── UnsupportedMode       unknown search mode; lists the valid ones            400
+    ├── Unauthenticated           no API key or token, or one that is not valid        401
     ├── Forbidden                 the caller's role or tokens do not include this      403
     ├── NotFound                  no such vector DB, chunk, file or model              404
     ├── Conflict                  contradicts what is stored                           409
@@ -74,6 +75,10 @@ class UnsupportedMode(InvalidRequest):
         super().__init__(
             f"Unknown search mode {mode!r}.", hint=f"Valid modes: {names}.", field="mode"
         )
+
+
+class Unauthenticated(CorralError):
+    """The request carries no API key or token, or one that is not valid."""
 
 
 class Forbidden(CorralError):

@@ -29,25 +29,22 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.provider import Api
+from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
+from corral.providers.section import Section
 
 HOME_VARIABLE = "CORRAL_HOME"
 CONFIG_NAME = "run.yaml"
 _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?::=([^}]*))?\}")
 
 
-class _Section(BaseModel):
-    # No input in errors: it may be a secret.
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
-
-
-class ProviderEntry(_Section):
+class ProviderEntry(Section):
     """One configured provider: its id, its type, and its own settings."""
 
     provider_id: str = Field(min_length=1, max_length=255)
@@ -55,7 +52,7 @@ class ProviderEntry(_Section):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-class Providers(_Section):
+class Providers(Section):
     """The providers by kind; the first of a kind is its default."""
 
     vector_io: list[ProviderEntry] = Field(
@@ -87,7 +84,7 @@ class Providers(_Section):
         return entries
 
 
-class Limits(_Section):
+class Limits(Section):
     """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
 
     max_body_mib: float = Field(default=64, gt=0, description="Request body.")
@@ -126,7 +123,7 @@ def _is_address(name: str) -> bool:
 HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
 
 
-class ServerSettings(_Section):
+class ServerSettings(Section):
     """Where the server listens and what it accepts."""
 
     host: str = "127.0.0.1"
@@ -136,9 +133,16 @@ class ServerSettings(_Section):
         description="More names that the server answers to, such as a proxy's; '*': any.",
     )
     limits: Limits = Limits()
+    auth: Literal["none"] | AuthSettings | None = Field(
+        default=None,
+        description="Token issuer, or none: everyone may do everything. null: API keys, once there "
+        "are any; until then the server must listen on a loopback address.",
+    )
+    rate_limits: RateLimits = RateLimits()
+    audit: AuditSettings = AuditSettings()
 
 
-class DocumentLimits(_Section):
+class DocumentLimits(Section):
     """What reading one document may take; beyond it the answer is a 400 that names the setting."""
 
     max_pages: int = Field(default=2000, ge=1, description="Pages of a PDF.")
@@ -162,7 +166,7 @@ class DocumentLimits(_Section):
         )
 
 
-class RagSettings(_Section):
+class RagSettings(Section):
     """What the RAG tool may do."""
 
     allowed_url_hosts: list[str] = Field(
@@ -177,13 +181,13 @@ class RagSettings(_Section):
     )
 
 
-class FileSettings(_Section):
+class FileSettings(Section):
     """What uploaded files may take."""
 
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
 
 
-class RunConfig(_Section):
+class RunConfig(Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
     version: int = Field(default=1, ge=1, le=1)

@@ -17,11 +17,13 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from corral.api.errors import ConfigError
+from corral.api.principal import Principal
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
-from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
+from corral.server.access.callers import Callers
+from corral.server.access.gate import Gate
 from corral.server.corral import copies, documents, limits, orphans
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
@@ -67,7 +69,9 @@ TAGS = [
 ]
 
 
-def create_app(config: RunConfig | None = None, home: Path | None = None) -> FastAPI:
+def create_app(
+    config: RunConfig | None = None, home: Path | None = None, operator: Principal | None = None
+) -> FastAPI:
     """Return the app; its lifespan opens the stack and closes it.
 
     While it runs, `app.state.stack` is the stack. In process, run it under
@@ -76,6 +80,7 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     Args:
         config: The configuration; None reads `run.yaml` in the data folder.
         home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
+        operator: Who sends every request; None: each says it with a key or token, see `Callers`.
 
     Raises:
         ConfigError: The configuration cannot be read. (That it cannot work shows on start.)
@@ -86,12 +91,14 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack = Stack(settings, folder)
+        callers = Callers(settings.server, folder, operator)
         try:
+            app.state.callers = callers
             app.state.stack = stack
-            app.state.retrieval = Retrieval(stack, settings.server.limits.max_k)
             app.state.rag_tool = RagTool(stack, settings.rag, limits=settings.server.limits)
             yield
         finally:
+            await callers.close()
             await stack.close()
 
     app = FastAPI(
@@ -100,6 +107,7 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
         description=DESCRIPTION,
         openapi_tags=TAGS,
         lifespan=lifespan,
+        openapi_url=None,  # of our own, like the others: every route says who may use it
         docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
         redoc_url=None,
         redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
@@ -109,8 +117,9 @@ def create_app(config: RunConfig | None = None, home: Path | None = None) -> Fas
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
     app.add_middleware(RegisteredIds)
     app.add_middleware(BodyLimit, limits=settings.server.limits)
-    app.add_middleware(HostCheck, settings=settings.server)
     routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
+    app.add_middleware(Gate, routes=routes)
+    app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope, routes=routes)  # added last, so it is the outermost
     install(app)
     for router in ROUTERS:
@@ -140,6 +149,7 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
         access_log=False,
         log_config=_log_config(),
         server_header=False,
+        proxy_headers=False,  # what a proxy says about a client changes nothing
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
 
@@ -147,7 +157,7 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
 async def _rehearse(app: FastAPI) -> None:
     """Start and stop: what is wrong would be a traceback in the log of a server that gives up."""
     async with app.router.lifespan_context(app):
-        pass
+        await app.state.callers.check_address()
 
 
 def _make(folder: Path) -> None:

@@ -36,6 +36,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.InvalidFilter: (400, "invalid_filter"),
     errors.TooLarge: (413, "too_large"),
     errors.UnsupportedMode: (400, "unsupported_mode"),
+    errors.Unauthenticated: (401, "unauthenticated"),
     errors.Forbidden: (403, "forbidden"),
     errors.NotFound: (404, "not_found"),
     errors.Conflict: (409, "conflict"),
@@ -195,9 +196,20 @@ def install(app: FastAPI) -> None:
 
 async def _corral_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CorralError)  # noqa: S101 - what the handler is installed for
-    status, code = status_of(error)
     if isinstance(error, errors.NotFound):
-        status = getattr(request.scope.get("route"), "not_found_status", status)
+        return response_of(error, getattr(request.scope.get("route"), "not_found_status", None))
+    return response_of(error)
+
+
+def response_of(error: errors.CorralError, status_here: int | None = None) -> Response:
+    """Return the response of an error; log what is the operator's to know.
+
+    Args:
+        error: What was raised.
+        status_here: Another status than the table's.
+    """
+    status, code = status_of(error)
+    status = status_here or status
     if isinstance(error, errors.ContractViolation):
         log_failure(error)
     elif status >= 500 or status == 424:
@@ -209,6 +221,7 @@ async def _corral_error(request: Request, error: Exception) -> Response:
         param=error.field,
         details=error.details if isinstance(error, InvalidBody) else None,
         retryable=error.retryable,
+        headers={"www-authenticate": 'Bearer realm="corral"'} if status == 401 else None,
     )
 
 

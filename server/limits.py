@@ -10,6 +10,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import InvalidRequest
@@ -72,14 +73,23 @@ class BodyLimit:
             "the operator's setting is server.limits.max_body_mib."
         )
         response = error_response(413, "body_too_large", message, headers={"connection": "close"})
-        start = {"type": "http.response.start", "status": 413, "headers": response.raw_headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": response.body, "more_body": True})
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINGER_SECONDS):
-                while (await receive()).get("more_body"):
-                    pass
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await refuse(response, receive, send)
+
+
+async def refuse(response: Response, receive: Receive, send: Send) -> None:
+    """Send a response before the request's body was read, and discard what arrives of it."""
+    start = {
+        "type": "http.response.start",
+        "status": response.status_code,
+        "headers": response.raw_headers,
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def check_count(items: Collection[object], most: int, *, field: str, setting: str) -> None:

@@ -9,22 +9,26 @@ document stay FastAPI's own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from email.message import Message
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request, Response
+from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import Scope
 
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.providers.config import Limits
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.server.access.roles import declared, principal_of, with_needs
 from corral.server.bodies import Pieces, cut
 from corral.server.validation import from_pydantic
 
@@ -54,9 +58,33 @@ class ContractRoute(APIRoute):
 
     Llama Stack's clients expect BadRequest for an unknown vector DB. Routes of other wires set
     `not_found_status` to 404.
+
+    Who may use it is declared with `access.roles` and checked before the body is read.
     """
 
     not_found_status = 400
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        dependencies: Sequence[Dependency] | None = None,
+        methods: set[str] | list[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        needed = with_needs(dependencies or (), methods)
+        super().__init__(path, endpoint, dependencies=needed, methods=methods, **settings)
+
+    def check_access(self, request: Request) -> None:
+        """Refuse a request whose principal may not use this route.
+
+        Raises:
+            Unauthenticated, Forbidden: See `Needs`.
+        """
+        needs = declared(self.dependencies)
+        assert needs is not None  # noqa: S101 - see __init__
+        needs.check(request.scope)
 
     def get_route_handler(self) -> Handler:
         """Return the handler of this route."""
@@ -67,6 +95,7 @@ class ContractRoute(APIRoute):
         model = cast(type[BaseModel], field.field_info.annotation)
 
         async def handle(request: Request) -> Response:
+            self.check_access(request)
             raw = await request.body()
             _check_content_type(request)
             pieces = await _cut(request, raw)
@@ -92,6 +121,7 @@ class InsertRoute(ContractRoute):
         handler = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
+            self.check_access(request)
             raw = await request.body()
             async with request.app.state.insert_slots[await _providers(request, raw)]:
                 return await handler(request)
@@ -123,7 +153,7 @@ class _Names(BaseModel):
 
 async def _providers(request: Request, raw: bytes) -> frozenset[str]:
     """Return the providers that an insert waits for; none where it is going to be refused."""
-    stack: Stack = request.app.state.stack
+    stack = stack_of(request.scope)
     pieces = await _cut(request, raw)
     head = pieces.rest if pieces else raw
     names = _names(head) if len(head) < LARGE_BODY_BYTES else await asyncio.to_thread(_names, head)
@@ -203,21 +233,37 @@ PathId = Annotated[
 """The id at the end of a path."""
 
 
+def stack_of(scope: Scope) -> Stack:
+    """Return the stack as whoever sends a request sees it; there is no other way to it.
+
+    Raises:
+        Unauthenticated: Nobody in particular sends it.
+    """
+    principal = principal_of(scope)
+    return cast(Stack, scope["app"].state.stack).for_principal(principal)
+
+
+async def _principal(request: Request) -> Principal:
+    return principal_of(request.scope)
+
+
 async def _stack(request: Request) -> Stack:
-    return cast(Stack, request.app.state.stack)
-
-
-async def _retrieval(request: Request) -> Retrieval:
-    return cast(Retrieval, request.app.state.retrieval)
+    return stack_of(request.scope)
 
 
 async def _rag_tool(request: Request) -> RagTool:
-    return cast(RagTool, request.app.state.rag_tool)
+    return cast(RagTool, request.app.state.rag_tool).on(stack_of(request.scope))
+
+
+async def _retrieval(request: Request) -> Retrieval:
+    return (await _rag_tool(request)).retrieval
 
 
 async def _limits(request: Request) -> Limits:
     return cast(Limits, request.app.state.limits)
 
+
+PrincipalOf = Annotated[Principal, Depends(_principal)]
 
 # Coroutines, since FastAPI sends plain functions to a thread, which takes longer than they do.
 StackOf = Annotated[Stack, Depends(_stack)]

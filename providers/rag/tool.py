@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
@@ -80,6 +81,13 @@ class RagTool:
         self.retrieval = Retrieval(library, self._limits.max_k)
         self._fetcher = fetcher or Fetcher(settings or RagSettings())
         self._reader = Reader(settings or RagSettings())
+
+    def on(self, library: Library) -> Self:
+        """Return this tool on another library, such as one principal's view of the stack."""
+        other = copy.copy(self)
+        other.library = library
+        other.retrieval = Retrieval(library, self._limits.max_k)
+        return other
 
     async def insert(
         self,

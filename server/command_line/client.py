@@ -276,10 +276,11 @@ async def in_process(config: RunConfig, home: Path) -> AsyncIterator[Client]:
         CommandError: The data folder cannot be made or written.
         CorralError: The configuration cannot work.
     """
+    from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - as below
     from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
     _check_home(home)
-    app = create_app(config, home)
+    app = create_app(config, home, operator=UNRESTRICTED)
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),

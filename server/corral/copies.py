@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.chunks import MAX_ID_LENGTH, Identifier, Strict
 from corral.providers.copying import MAX_BATCH, WRITTEN_AT_ONCE, copy_batch, verify_copy
+from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.routing import InsertRoute, PathId, StackOf
 
@@ -83,7 +84,11 @@ async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> Co
     return CopyReply(**asdict(step))
 
 
-@router.post("/{vector_db_id:id}/copy/verify", summary="Compare a copy with its source")
+@router.post(
+    "/{vector_db_id:id}/copy/verify",
+    summary="Compare a copy with its source",
+    dependencies=[READER],
+)
 async def verify(
     vector_db_id: PathId, request: VerifyCopyRequest, stack: StackOf
 ) -> VerifyCopyReply:

@@ -11,8 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.errors import Conflict, ProviderError
-from corral.providers.stack import Stack
-from corral.server.routing import ContractRoute
+from corral.server.routing import ContractRoute, stack_of
 
 PREFIX = "/v1/vector-dbs/"
 MARKER = "documents"
@@ -80,7 +79,7 @@ class RegisteredIds:
         await self._app(scope, receive, send)
 
     async def _registered(self, scope: Scope) -> set[str]:
-        stack: Stack = scope["app"].state.stack
+        stack = stack_of(scope)
         tail = _tail(scope)
         named = {unquote(tail), *(vector_db_id for vector_db_id, _ in _splits(tail))}
         with suppress(ProviderError):  # which the route will meet, too, and tell

@@ -7,11 +7,16 @@ from pydantic import BaseModel, Field
 
 from corral.api.chunks import Strict
 from corral.providers.orphans import find_orphans, remove_orphans
+from corral.server.access.roles import OPERATOR
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, StackOf
 
 router = APIRouter(
-    prefix="/v1/orphans", tags=["Vector DBs"], route_class=ContractRoute, responses=ERRORS
+    prefix="/v1/orphans",
+    tags=["Vector DBs"],
+    route_class=ContractRoute,
+    responses=ERRORS,
+    dependencies=[OPERATOR],
 )
 
 

@@ -15,6 +15,7 @@ from corral.providers.configured import ProviderStatus
 from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
+from corral.server.access.roles import PUBLIC
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, PathId, StackOf
 
@@ -102,7 +103,7 @@ class ModelList(BaseModel):
     data: list[Model]
 
 
-@router.get("/health", summary="Is the server up?")
+@router.get("/health", summary="Is the server up?", dependencies=[PUBLIC])
 async def health() -> HealthReply:
     """Return OK. `/v1/providers` tells whether the providers can serve."""
     return HealthReply()

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
 from corral.providers.config import Limits
 from corral.providers.rag.tool import RagTool
+from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_max_chunks
 from corral.server.llama_stack.wire import (
@@ -79,7 +80,7 @@ async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> Insert
     )
 
 
-@router.post("/rag-tool/query", summary="Ask a question")
+@router.post("/rag-tool/query", summary="Ask a question", dependencies=[READER])
 async def query(request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf) -> RAGQueryResult:
     """Return a context that never exceeds `max_tokens_in_context`, and what is in it."""
     return await _ask(
@@ -95,7 +96,7 @@ async def list_tools(
     return ToolList(data=[TOOL] if tool_group_id in (None, RAG_TOOL_GROUP) else [])
 
 
-@router.post("/invoke", summary="Invoke a tool")
+@router.post("/invoke", summary="Invoke a tool", dependencies=[READER])
 async def invoke(
     request: InvokeToolRequest, rag_tool: RagToolOf, limits: LimitsOf
 ) -> ToolInvocationResult:

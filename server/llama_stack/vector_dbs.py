@@ -12,6 +12,7 @@ from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.documents import count_documents
 from corral.providers.stack import Stack
+from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.llama_stack.wire import (
     CountedVectorDB,
@@ -74,7 +75,7 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
     return shown
 
 
-@router.delete("/{vector_db_id:id}", summary="Unregister a vector DB")
+@router.delete("/{vector_db_id:id}", summary="Unregister a vector DB", dependencies=[ADMIN])
 async def unregister(vector_db_id: PathId, stack: StackOf) -> UnregisterReply | None:
     """Delete a vector DB with all its chunks, once the requests that use it have ended.
 

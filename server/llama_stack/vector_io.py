@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from corral.providers.ingestion.storing import store
+from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
 from corral.server.llama_stack.wire import (
@@ -46,7 +47,7 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
     await store(stack, request.vector_db_id, request.chunks)
 
 
-@router.post("/query", summary="Query chunks")
+@router.post("/query", summary="Query chunks", dependencies=[READER])
 async def query(
     request: QueryChunksRequest, retrieval: RetrievalOf, limits: LimitsOf
 ) -> QueryChunksReply | ExplainedReply:

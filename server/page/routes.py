@@ -10,6 +10,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 
 from corral.api.errors import NotFound
 from corral.server import DISTRIBUTION
+from corral.server.access.roles import PUBLIC
 from corral.server.routing import ContractRoute
 
 PLACES = {
@@ -55,7 +56,7 @@ class PageRoute(ContractRoute):
     not_found_status = 404
 
 
-router = APIRouter(route_class=PageRoute, include_in_schema=False)
+router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[PUBLIC])
 
 
 @router.get("/")
@@ -67,6 +68,12 @@ async def root(request: Request) -> Response:
     places = [f'<li><a href="{path[1:]}">{path}</a></li>' for path in PLACES.values()]
     page = _PAGE.format(version=version, places="\n".join(places))
     return HTMLResponse(page, headers=_HEADERS)
+
+
+@router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/docs")

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from corral.providers.rag.retrieval import Retrieval
+
 from .harness import InProcess, Json, ServerProcess, run_config
 
 SECRET = "classified"
@@ -116,10 +118,10 @@ def test_a_failure_logs_no_text_of_a_user(
     caplog.set_level(logging.INFO)
     app.register()
 
-    async def fail(vector_db_id: str, query: str, **more: Any) -> None:
+    async def fail(_: Retrieval, vector_db_id: str, query: str, **more: Any) -> None:
         raise RuntimeError(f"cannot search for {query}")
 
-    monkeypatch.setattr(app.app.state.retrieval, "search", fail)
+    monkeypatch.setattr(Retrieval, "search", fail)
     body = {"vector_db_id": "db", "query": SECRET}
     response = app.send("POST", "/v1/vector-io/query", body)
     assert response.status_code == 500
@@ -192,7 +194,7 @@ def test_a_missing_package_is_logged_with_its_command(
         async def fail(*given: Any, **more: Any) -> None:
             raise MissingDependency("inline::x", "y", "pip install y")
 
-        monkeypatch.setattr(app.app.state.retrieval, "search", fail)
+        monkeypatch.setattr(Retrieval, "search", fail)
         body = {"vector_db_id": "db", "query": "fox"}
         assert app.send("POST", "/v1/vector-io/query", body).status_code == 424
     assert "pip install y" in caplog.text

@@ -1,0 +1,151 @@
+"""From a request's headers to who asks: an API key, a token, or nobody where nothing is set up."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+
+from corral.api.errors import ConfigError, Forbidden, MissingDependency, Unauthenticated
+from corral.api.principal import UNRESTRICTED, Principal
+from corral.providers.access_config import AuthSettings, RateLimits
+from corral.providers.config import ServerSettings
+from corral.providers.keys import PREFIX, KeyStore
+
+if TYPE_CHECKING:
+    from corral.server.access.oidc import Issuer
+
+_HOW = (
+    "Create a key with `corral keys create NAME --role admin`, configure server.auth.oidc, or "
+    "write `auth: none` under server in run.yaml to let everyone do everything."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and how much it may take."""
+
+    principal: Principal
+    limits: RateLimits = field(default_factory=RateLimits)
+
+
+class Callers:
+    """Says who sends a request.
+
+    Authentication is required as soon as it is configured: `server.auth.oidc` is set, or the data
+    folder has, or ever had, an API key. Before, and under `server.auth: none`, everyone is the
+    operator; before, on a loopback address only.
+
+    Args:
+        settings: The section `server`.
+        home: The data folder, which holds the keys.
+        operator: Who sends every request, for the command line in process; None: see above.
+
+    Raises:
+        MissingDependency: Tokens are configured and their package is not installed.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, home: Path, operator: Principal | None = None
+    ) -> None:
+        self.keys = KeyStore(home)
+        self._settings = settings
+        self._open_to = UNRESTRICTED if settings.auth == "none" else operator
+        self._issuer = _issuer(settings.auth)
+
+    async def required(self) -> bool:
+        """Return True if a request needs a key or a token."""
+        if self._open_to is not None:
+            return False
+        return self._issuer is not None or await self.keys.exist()
+
+    async def check_address(self) -> None:
+        """Refuse to serve on an address that others reach while nobody is asked who they are.
+
+        Raises:
+            ConfigError: Nothing is configured, and `server.host` is no loopback address.
+        """
+        host = self._settings.host
+        if self._open_to is None and not is_loopback(host) and not await self.required():
+            raise ConfigError(
+                f"Without authentication the server listens on loopback only (got {host}).",
+                hint=_HOW,
+                field="server.host",
+            )
+
+    async def of(self, headers: Headers, address: str) -> Caller:
+        """Return who sends a request.
+
+        Args:
+            headers: Its headers. Only Authorization counts; nothing of a proxy's does.
+            address: Where it arrived, as the socket has it.
+
+        Raises:
+            Unauthenticated: It has no valid key or token, and needs one.
+            Forbidden: Nothing is configured, and it arrived at an address that others reach.
+            Unavailable: The issuer's keys cannot be read.
+        """
+        if self._open_to is not None:
+            return Caller(self._open_to)
+        if not await self.required():
+            if _is_address(address) and not is_loopback(address):
+                raise Forbidden("This server answers on loopback addresses only.", hint=_HOW)
+            return Caller(UNRESTRICTED)
+        secret = _bearer(headers)
+        if self._issuer is None or secret.startswith(PREFIX):
+            key = await self.keys.holder(secret)
+            return Caller(key.principal, _with_defaults(key.limits, self._settings.rate_limits))
+        return Caller(await self._issuer.principal(secret), self._settings.rate_limits)
+
+    async def close(self) -> None:
+        """Close what it holds open."""
+        await self.keys.close()
+        if self._issuer is not None:
+            await self._issuer.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if nobody on another machine reaches a host name or address."""
+    if host == "localhost":
+        return True
+    return _is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bearer(headers: Headers) -> str:
+    given = headers.getlist("authorization")
+    scheme, _, secret = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise Unauthenticated(
+            f"The request must have one Authorization header (got {len(given)})."
+            if len(given) != 1
+            else "The Authorization header must be `Bearer` and a key.",
+            hint="Send an API key as Authorization: Bearer KEY.",
+        )
+    return secret.strip()
+
+
+def _issuer(auth: object) -> Issuer | None:
+    if not isinstance(auth, AuthSettings):
+        return None
+    try:
+        from corral.server.access.oidc import Issuer  # noqa: PLC0415 - an extra
+    except ImportError:
+        command = "pip install 'corral-rag[oidc]'"
+        raise MissingDependency("server.auth.oidc", "joserfc", command) from None
+    return Issuer(auth.oidc)
+
+
+def _with_defaults(own: RateLimits, servers: RateLimits) -> RateLimits:
+    given = {name: value for name, value in own if value is not None}
+    return servers.model_copy(update=given)

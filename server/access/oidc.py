@@ -1,0 +1,245 @@
+"""Tokens of an OpenID Connect issuer: who somebody is, as the issuer has signed it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+from joserfc import jws, jwt
+from joserfc.errors import ExpiredTokenError, JoseError
+from joserfc.jwk import Key, KeySet, OctKey
+from pydantic import BaseModel
+
+from corral.api.errors import CorralError, Forbidden, Unauthenticated, Unavailable
+from corral.api.principal import Principal, Role
+from corral.providers.access_config import OidcAuth, SafeUrl
+
+FRESH_SECONDS = 300.0
+"""How long the issuer's keys are used before they are read again: a key it withdraws is refused
+after that."""
+AGAIN_SECONDS = 10.0
+"""How long to wait before reading them again for a key that is not among them, or after a failure:
+tokens that name made-up keys must not make this server a burden to the issuer."""
+STALE_SECONDS = 3600.0
+"""How long old keys are used while the issuer cannot be reached."""
+TIMEOUT_SECONDS = 5.0
+MAX_BYTES = 1024 * 1024
+MAX_TOKEN_LENGTH = 16 * 1024
+
+
+_LOG = logging.getLogger("corral.server")
+
+
+class _Discovery(BaseModel):
+    issuer: str
+    jwks_uri: SafeUrl
+
+
+class Issuer:
+    """Turns tokens into principals, with the issuer's public keys as they are now.
+
+    Args:
+        settings: `server.auth.oidc`.
+        clock: Says the time, in Unix seconds.
+    """
+
+    def __init__(self, settings: OidcAuth, clock: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._keys = _Keys(settings, clock)
+        self._claims = jwt.JWTClaimsRegistry(
+            now=lambda: int(clock()),
+            leeway=settings.clock_skew_seconds,
+            iss={"essential": True, "value": settings.issuer},
+            aud={"essential": True, "value": settings.audience},
+            exp={"essential": True},
+        )
+
+    async def principal(self, token: str) -> Principal:
+        """Return who a token is of.
+
+        Raises:
+            Unauthenticated: It is not signed by the issuer, not for this server, not valid now, or
+                does not say who somebody is.
+            Forbidden: None of its groups has a role here.
+            Unavailable: The issuer's keys cannot be read.
+        """
+        claims = await self._verified(token)
+        groups = frozenset(_names(_claim(claims, self._settings.groups_claim)))
+        try:
+            return Principal(
+                tenant=self._tenant(claims),
+                user=_name(claims, self._settings.user_claim),
+                groups=groups,
+                role=self._role(groups),
+            )
+        except ValueError as error:
+            raise _refused(f"its claims cannot be used: {error}") from None
+
+    async def close(self) -> None:
+        """Close the connections to the issuer."""
+        await self._keys.close()
+
+    async def _verified(self, token: str) -> dict[str, Any]:
+        """Return the claims of a token that the issuer has signed for this server."""
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise _refused("it is too long")
+        try:
+            header = jws.extract_compact(token.encode()).headers()
+            key = await self._keys.find(header.get("kid"), str(header.get("alg")))
+            claims = jwt.decode(token, key, algorithms=self._settings.algorithms).claims
+            self._claims.validate(claims)
+        except CorralError:
+            raise
+        except ExpiredTokenError:
+            raise _refused("it has expired") from None
+        except Exception as error:  # noqa: BLE001 - whatever it breaks in the library, it is no token
+            raise _refused(type(error).__name__) from None  # the message may quote it
+        return dict(claims)
+
+    def _tenant(self, claims: dict[str, Any]) -> str:
+        """Return the tenant; a token never gets into the default one by leaving its claim out."""
+        if self._settings.tenant_claim is None:
+            return self._settings.tenant
+        return _name(claims, self._settings.tenant_claim)
+
+    def _role(self, groups: frozenset[str]) -> Role:
+        given = [role for group, role in self._settings.roles.items() if group in groups]
+        default = self._settings.default_role
+        if not given and default is None:
+            raise Forbidden(
+                "No group of the token has a role here.",
+                hint="The operator's setting is server.auth.oidc.roles.",
+            )
+        order = list(Role)
+        return max([*given, *([default] if default else [])], key=order.index)
+
+
+class _Keys:
+    """The issuer's public keys, read when they are needed."""
+
+    def __init__(self, settings: OidcAuth, clock: Callable[[], float]) -> None:
+        self._settings, self._clock = settings, clock
+        self._http = httpx.AsyncClient(timeout=TIMEOUT_SECONDS, follow_redirects=False)
+        self._reading = asyncio.Lock()
+        self._keys: list[Key] = []
+        self._read_at = self._tried_at = float("-inf")
+
+    async def find(self, key_id: object, algorithm: str) -> Key:
+        """Return the key that a token names; one that names none gets the only one there is.
+
+        Raises:
+            Unauthenticated: There is none, or it is for something else.
+            Unavailable: The keys cannot be read.
+        """
+        if algorithm not in self._settings.algorithms:
+            raise _refused("its algorithm is not accepted")
+        found = self._named(key_id, algorithm)
+        if not found or not self._are_younger_than(FRESH_SECONDS):
+            async with self._reading:
+                found = await self._sought(key_id, algorithm)
+        if len(found) != 1:
+            raise _refused("the issuer has no such key")
+        return found[0]
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def _sought(self, key_id: object, algorithm: str) -> list[Key]:
+        """Return the keys that fit, having read them again if that is due."""
+        found = self._named(key_id, algorithm)
+        wanted = not found or not self._are_younger_than(FRESH_SECONDS)
+        if wanted and self._clock() >= self._tried_at + AGAIN_SECONDS:
+            await self._read()
+            found = self._named(key_id, algorithm)
+        if not self._are_younger_than(STALE_SECONDS):
+            raise Unavailable(
+                "The token issuer's keys cannot be read.",
+                hint="Try again later; the server's log says why.",
+            )
+        return found
+
+    def _named(self, key_id: object, algorithm: str) -> list[Key]:
+        return [
+            key
+            for key in self._keys
+            if key_id in (None, key.get("kid")) and key.get("alg", algorithm) == algorithm
+        ]
+
+    def _are_younger_than(self, seconds: float) -> bool:
+        return self._clock() < self._read_at + seconds
+
+    async def _read(self) -> None:
+        """Read the keys; after a failure the old ones stay, for as long as they may."""
+        self._tried_at = self._clock()
+        try:
+            address = self._settings.jwks_url or await self._discovered()
+            read = KeySet.import_key_set(json.loads(await self._fetch(address)))
+        except (httpx.HTTPError, JoseError, ValueError, KeyError, TypeError) as error:
+            _LOG.warning("The token issuer's keys cannot be read: %s", type(error).__name__)
+            return
+        self._keys = [
+            key
+            for key in read.keys
+            if not isinstance(key, OctKey) and key.get("use", "sig") == "sig"
+        ]
+        self._read_at = self._clock()
+
+    async def _discovered(self) -> str:
+        """Return where the keys are, by the issuer's discovery document.
+
+        Raises:
+            ValueError: It is another issuer's, or names no safe address.
+        """
+        issuer = self._settings.issuer
+        place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+        found = _Discovery.model_validate_json(await self._fetch(place))
+        if found.issuer != issuer:
+            raise ValueError("the discovery document is another issuer's")
+        return found.jwks_uri
+
+    async def _fetch(self, address: str) -> bytes:
+        """Return what is at an address, `MAX_BYTES` at most."""
+        async with self._http.stream("GET", address) as response:
+            if response.status_code != 200:
+                raise ValueError(f"status {response.status_code}")
+            body = b""
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise ValueError("too large")
+        return body
+
+
+def _refused(why: str) -> Unauthenticated:
+    return Unauthenticated(f"The token is not valid: {why}.", hint="Ask its issuer for a new one.")
+
+
+def _claim(claims: dict[str, Any], name: str) -> Any:
+    """Return a claim of that name, else what the parts between its dots lead to."""
+    if name in claims:
+        return claims[name]
+    found: Any = claims
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+def _name(claims: dict[str, Any], name: str) -> str:
+    found = _claim(claims, name)
+    if not isinstance(found, str) or not found:
+        raise ValueError(f"{name} must be a name")
+    return found
+
+
+def _names(found: Any) -> list[str]:
+    """Return the names in a claim: a list, a single one, or none at all."""
+    names = [found] if isinstance(found, str) else found or []
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise _refused("its groups must be a list of names")
+    return names

@@ -1,0 +1,115 @@
+"""Roles: what a route needs is declared at the route, and checked before its body is read.
+
+    @router.post("/query", dependencies=[READER])
+
+A route that declares nothing needs a reader to GET and a writer for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Annotated, cast
+
+from fastapi import Depends, Request, Security
+from fastapi.params import Depends as Dependency
+from fastapi.security import HTTPBearer
+from starlette.types import Scope
+
+from corral.api.errors import Forbidden, Unauthenticated
+from corral.api.principal import Principal, Role
+
+PRINCIPAL = "corral.principal"
+"""Where the gate puts who asks into a request's scope; it puts nothing on a public route."""
+
+_BEARER = HTTPBearer(auto_error=False, description="An API key, or a token of the issuer.")
+
+
+class Needs:
+    """A dependency that refuses who may not use a route.
+
+    Args:
+        role: Least role; None: anybody may, without a key.
+        operator: Whether only the default tenant may: it is about the data of all tenants.
+    """
+
+    def __init__(self, role: Role | None, *, operator: bool = False) -> None:
+        self._role, self._operator = role, operator
+
+    @property
+    def name(self) -> str:
+        """What the documentation calls it."""
+        if self._role is None:
+            return "public"
+        return "operator" if self._operator else self._role.value
+
+    def check(self, scope: Scope) -> None:
+        """Refuse a request whose principal may not.
+
+        Raises:
+            Unauthenticated: There is no principal.
+            Forbidden: Its role does not include this one, or its tenant is not the operator's.
+        """
+        if self._role is None:
+            return
+        principal = principal_of(scope)
+        if self._operator and (principal.tenant or not principal.may(self._role)):
+            raise Forbidden(
+                "This needs the operator's key: an admin's without a tenant.",
+                hint="`corral keys create NAME --role admin` makes one.",
+            )
+        if not principal.may(self._role):
+            raise Forbidden(
+                f"This needs the role {self._role} (yours is {principal.role}).",
+                hint=f"`corral keys create NAME --role {self._role}` makes such a key.",
+            )
+
+    async def __call__(
+        self, request: Request, _: Annotated[object, Security(_BEARER)] = None
+    ) -> None:
+        """Check a request; the bearer is there for the OpenAPI document."""
+        self.check(request.scope)
+
+
+class Public(Needs):
+    """A dependency of a route that anybody may use."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    async def __call__(self, request: Request) -> None:  # type: ignore[override]  # needs no bearer
+        """Do nothing."""
+
+
+PUBLIC = Depends(Public())
+READER = Depends(Needs(Role.READER))
+WRITER = Depends(Needs(Role.WRITER))
+ADMIN = Depends(Needs(Role.ADMIN))
+OPERATOR = Depends(Needs(Role.ADMIN, operator=True))
+
+
+def principal_of(scope: Scope) -> Principal:
+    """Return who asks.
+
+    Raises:
+        Unauthenticated: The gate has let in nobody.
+    """
+    principal = scope.get(PRINCIPAL)
+    if principal is None:
+        raise Unauthenticated("Nobody in particular asks.", hint="Send an API key.")
+    return cast(Principal, principal)
+
+
+def declared(dependencies: Sequence[Dependency]) -> Needs | None:
+    """Return what a route's dependencies say that it needs; None where they say nothing."""
+    found = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]
+    return found[-1] if found else None
+
+
+def with_needs(
+    dependencies: Sequence[Dependency], methods: Collection[str] | None
+) -> list[Dependency]:
+    """Return a route's dependencies with what it needs among them."""
+    if declared(dependencies) is not None:
+        return list(dependencies)
+    reads = {method.upper() for method in methods or ("GET",)} <= {"GET", "HEAD"}
+    return [*dependencies, READER if reads else WRITER]
