@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,8 +47,16 @@ async def show_db(client: Client, db: str, *, as_json: bool) -> None:
     if as_json:
         display.show_json(settings)
         return
+    if settings.get("fingerprint"):
+        parts = json.loads(settings["fingerprint"])
+        settings["fingerprint"] = {name: _short(str(part)) for name, part in parts.items()}
     first = {name: settings.pop(name) for name in _FIRST if name in settings}
     display.show(display.settings_table({**first, **settings}))
+
+
+def _short(part: str) -> str:
+    """Return a part of a fingerprint for a table: twelve digits tell digests apart."""
+    return part if len(part) <= 40 else f"{part[:12]}..."  # noqa: PLR2004 - a digest has 64
 
 
 async def create_db(client: Client, db: str, settings: JSON, *, as_json: bool) -> None:
