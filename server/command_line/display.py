@@ -344,7 +344,7 @@ def _shortened(name: str, room: int) -> str:
 
 
 def _setting(value: object) -> object:
-    if value is None:
+    if value is None or value == "":
         return "-"
     return str(value).lower() if isinstance(value, bool) else value
 
