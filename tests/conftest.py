@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 from collections.abc import Generator
 
 import pytest
@@ -12,6 +13,17 @@ import pytest
 # A shell that runs the tests in the background ignores Ctrl-C for them, and what they start would
 # inherit that; tests that interrupt a process need it to listen.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Engines wait for the disk at each write, and a vector DB of Qdrant Edge takes 0.6 s to make on a
+# busy one and 0.02 s in memory. What is killed here is a process and never the machine.
+MEMORY = "/dev/shm"
+ENOUGH_MEMORY_BYTES = 4 * 2**30
+if (
+    "TMPDIR" not in os.environ
+    and os.access(MEMORY, os.W_OK)
+    and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY_BYTES
+):
+    os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
 # Engines have to be there. The browser comes from npm's registry, which a machine may not reach.
 MAY_BE_MISSING = "no Chromium"

@@ -35,7 +35,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     command += ["--tb=no", f"--junitxml={report}", f"--rootdir={HERE.parents[1]}"]
     run = subprocess.run(
         [*command, *(f"{HERE / 'broken_suite.py'}::{name}" for name in names)],
-        capture_output=True, text=True, check=False, timeout=100,
+        capture_output=True, text=True, check=False, timeout=250,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout + run.stderr
