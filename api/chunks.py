@@ -150,6 +150,13 @@ MAX_GAP = 256
 """Most characters of white space that a chunk's record repeats of its document."""
 
 
+MAX_HEADINGS = 16
+"""Most headings in a chunk's path."""
+
+MAX_EMBEDDED_HEADINGS = 200
+"""Most characters of headings that are embedded before a chunk's content."""
+
+
 class ChunkMetadata(Strict):
     """Where a chunk came from: Llama Stack's optional record, kept and returned as given.
 
@@ -189,6 +196,17 @@ class ChunkMetadata(Strict):
     page_end: int | None = Field(
         default=None, ge=1, description="The page on which it ends, where that is another."
     )
+    line_start: int | None = Field(
+        default=None, ge=1, description="The line on which it begins, from 1, in a text or code."
+    )
+    line_end: int | None = Field(default=None, ge=1, description="The line on which it ends.")
+    heading_path: list[Storable] | None = Field(
+        default=None,
+        max_length=MAX_HEADINGS,
+        description="The headings that it is under, the outermost first; of code, the class and "
+        "function. It is embedded with the content, and keyword search reads it with the title.",
+    )
+    filename: Storable | None = Field(default=None, max_length=255)
     previous_chunk_id: Identifier | None = None
     next_chunk_id: Identifier | None = None
     gap_before: Storable | None = Field(
@@ -243,6 +261,22 @@ class Chunk(Strict):
         """The document that this chunk belongs to (`metadata.document_id`), or None."""
         value = self.metadata.get("document_id")
         return None if value is None else str(value)
+
+
+def embedded_text(chunk: Chunk) -> str:
+    """Return what an embedder reads of a chunk: the headings that it is under, then its content.
+
+    Headings that the content holds itself are left out. So are the outermost ones beyond
+    `MAX_EMBEDDED_HEADINGS` characters.
+    """
+    path = chunk.chunk_metadata.heading_path if chunk.chunk_metadata else None
+    line = ""
+    for heading in reversed([each for each in path or () if each not in chunk.content]):
+        longer = f"{heading} > {line}" if line else heading
+        if len(longer) > MAX_EMBEDDED_HEADINGS:
+            break
+        line = longer
+    return f"{line}\n{chunk.content}" if line else chunk.content
 
 
 def derive_chunk_id(document_id: str, content: str, position: int = 0) -> str:

@@ -118,7 +118,7 @@ class Blobs:
                 size += len(data)
                 if size > self._max_bytes:
                     raise TooLarge(
-                        f"The file is larger than {self._max_bytes / MIB:g} MiB.",
+                        f"The file is larger than {self._max_bytes / MIB:.4g} MiB.",
                         hint="Split it; the operator's setting is files.max_mib.",
                         field="file",
                     )

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
-from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata, derive_chunk_id
+from corral.api.chunks import (
+    MAX_EMBEDDED_HEADINGS,
+    MAX_GAP,
+    Chunk,
+    ChunkMetadata,
+    derive_chunk_id,
+    embedded_text,
+)
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.providers.ingestion.headings import Heading, Outline
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.splitting import Piece, Window, split
 from corral.providers.ingestion.stored import document_hash
@@ -52,7 +62,7 @@ def window_of(embedder: Embedder) -> Window | None:
 
 def unread(chunks: Sequence[Chunk], window: Window, model: str) -> list[str]:
     """Return a note where a model does not read all of some chunks, else nothing."""
-    count = sum(not window.holds(chunk.content) for chunk in chunks)
+    count = sum(not window.holds(embedded_text(chunk)) for chunk in chunks)
     if not count:
         return []
     return [
@@ -76,15 +86,16 @@ def chunks_of(
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
-    into the `window`, if one is given. If there are more than `most`, splitting ends there and one
-    more is returned. `metadata_cost` returns the tokens of metadata as a context prints it.
+    into the `window` with its headings, if one is given. If there are more than `most`, splitting
+    ends there and one more is returned. `metadata_cost` returns the tokens of metadata as a context
+    prints it.
     """
     pieces = split(
         parsed.text,
         chunk_size=chunking.chunk_size_in_tokens,
         overlap=chunking.overlap_in_tokens,
         markdown=parsed.markdown,
-        window=window,
+        window=_beside_headings(window, parsed.headings),
         most=most,
     )
     metadata: dict[str, Any] = dict(document.metadata)
@@ -105,8 +116,18 @@ def chunks_of(
     ]
 
 
+def _beside_headings(window: Window | None, headings: Sequence[Heading]) -> Window | None:
+    """Return what a model reads of a chunk beside its headings; at least half of the window."""
+    if window is None or not headings:
+        return window
+    lines = {" > ".join(path)[-MAX_EMBEDDED_HEADINGS:] for path in Outline(headings).paths}
+    most = max(window.counter.count(line) for line in lines)
+    return Window(window.counter, window.size - min(most + 1, window.size // 2))
+
+
 def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> ChunkMetadata:
     now = int(time.time())
+    filename = document.metadata.get("filename")
     return ChunkMetadata(
         document_id=document.document_id,
         source=_source(document),
@@ -116,6 +137,7 @@ def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> C
         chunk_embedding_model=vector_db.embedding_model,
         chunk_embedding_dimension=vector_db.embedding_dimension,
         metadata_token_count=metadata_cost,
+        filename=filename if isinstance(filename, str) else None,
         document_origin=document.origin,
     )
 
@@ -126,6 +148,7 @@ def _places(
     """Return what the record of each piece says of its place in the document."""
     ids = [derive_chunk_id(document_id, piece.text, n) for n, piece in enumerate(pieces)]
     ends = [0, *(piece.end for piece in pieces)]
+    outline, lines = Outline(parsed.headings), _Lines(parsed.text)
     return [
         {
             "chunk_id": chunk_id,
@@ -136,12 +159,27 @@ def _places(
             "char_end": piece.end,
             "repeated_characters": piece.repeated or None,
             **_pages(parsed, piece),
+            **(lines.span(piece) if parsed.has_lines else {}),
+            # What it repeats of the chunk before is under that one's headings.
+            "heading_path": outline.path(max(piece.start, ends[n]), piece.end, parsed.text) or None,
             "previous_chunk_id": ids[n - 1] if n else None,
             "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,
             "gap_before": _gap(parsed.text[ends[n] : piece.start]) if n else None,
         }
         for n, (chunk_id, piece) in enumerate(zip(ids, pieces, strict=True))
     ]
+
+
+class _Lines:
+    """Counts the lines of a text on the way through it."""
+
+    def __init__(self, text: str) -> None:
+        self._breaks = [match.start() for match in re.finditer("\n", text)]
+
+    def span(self, piece: Piece) -> dict[str, int]:
+        """Return the lines of a piece, from 1."""
+        first, last = (bisect_left(self._breaks, at) + 1 for at in (piece.start, piece.end - 1))
+        return {"line_start": first, "line_end": last}
 
 
 def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:

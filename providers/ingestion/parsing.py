@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from corral.api.errors import InvalidRequest
 from corral.providers.config import DocumentLimits
 from corral.providers.ingestion.formats import docx_text, html_text, pdf_pages
+from corral.providers.ingestion.headings import Heading, markdown_headings
 from corral.providers.ranking.text import clean_text
 
 MARKDOWN = "text/markdown"
@@ -62,14 +63,16 @@ class ParsedDocument:
     """A document's text.
 
     Attributes:
-        text: Without invisible characters, white space at line ends, or more than one blank line
-            in a row; never blank.
+        text: Without invisible characters and white space at line ends; never blank. Where its
+            lines are not the document's, at most one blank line in a row.
         markdown: Whether it is Markdown (as HTML becomes, too).
         title: Its first heading of level 1, where it is Markdown and has one; else what an HTML
             page says that its title is.
         page_starts: Where each page begins in the text, in characters, never decreasing; empty
             where pages are not known. A page without text begins where the next one does.
         unread: What the document holds that was not read: "2 pictures", "comments".
+        headings: In their order.
+        has_lines: Whether the lines of the text are those of the document.
     """
 
     text: str
@@ -77,6 +80,8 @@ class ParsedDocument:
     title: str | None = None
     page_starts: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
+    headings: tuple[Heading, ...] = ()
+    has_lines: bool = False
 
     def page(self, position: int) -> int | None:
         """Return the page, from 1, that a character is on; None where pages are not known."""
@@ -115,7 +120,7 @@ def parse(
         text = content if isinstance(content, str) else decode(content, charset)
         if kind == HTML:
             text, named = html_text(text)
-        text = _tidy(text)
+        text = _tidy(text) if kind == HTML else _trimmed(text)
     else:
         known = ", ".join(["text/*", "application/json", *_BINARY])
         raise InvalidRequest(
@@ -132,9 +137,11 @@ def parse(
             field="content",
         )
     markdown = kind in {MARKDOWN, HTML}
-    title = _title(text) if markdown else None
+    headings = tuple(markdown_headings(text)) if markdown else ()
+    title = next((each.text for each in headings if each.level == 1), None)
     title = title or (clean_text(named)[:MAX_TITLE_LENGTH] if named else None)
-    return ParsedDocument(text, markdown, title, tuple(starts), unread)
+    has_lines = _is_textual(kind) and kind != HTML
+    return ParsedDocument(text, markdown, title, tuple(starts), unread, headings, has_lines)
 
 
 def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
@@ -266,16 +273,9 @@ def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def _tidy(text: str) -> str:
-    lines = (line.rstrip() for line in clean_text(text).split("\n"))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
+    return re.sub(r"\n{3,}", "\n\n", _trimmed(text)).strip("\n")
 
 
-def _title(text: str) -> str | None:
-    """Return the first heading of level 1 that is not in a code block."""
-    in_code = False
-    for line in text.split("\n"):
-        if line.lstrip().startswith(("```", "~~~")):
-            in_code = not in_code
-        elif line.startswith("# ") and not in_code:
-            return line[2:].strip(" #")[:MAX_TITLE_LENGTH] or None
-    return None
+def _trimmed(text: str) -> str:
+    """Return the same lines without invisible characters and white space at their ends."""
+    return "\n".join(line.rstrip() for line in clean_text(text).split("\n")).rstrip("\n")

@@ -28,6 +28,7 @@ from typing import IO, Any, TypeVar, cast
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.config import DocumentLimits, RagSettings
+from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.parsing import (
     ParsedDocument,
     is_plain_text,
@@ -140,8 +141,7 @@ class _Child:
         said, text = _receive(answers)
         if "error" in said:
             return _error(said["error"], said["state"])
-        starts, unread = tuple(said["page_starts"]), tuple(said["unread"])
-        return ParsedDocument(str(text), said["markdown"], said["title"], starts, unread)
+        return _document(said["document"], str(text))
 
     def cause_of_death(self) -> InvalidRequest:
         """Return why the process ended, after its end."""
@@ -188,6 +188,12 @@ def _receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
     return head, data.decode("utf-8", "surrogatepass") if head["is_text"] else data
 
 
+def _document(said: dict[str, Any], text: str) -> ParsedDocument:
+    lists = {name: tuple(said[name]) for name in ("page_starts", "unread")}
+    headings = tuple(Heading(*each) for each in said["headings"])
+    return ParsedDocument(**{**said, **lists, "text": text, "headings": headings})
+
+
 def _error(kind: str, state: dict[str, Any]) -> CorralError:
     """Return an error of the other process, whatever its class is made from."""
     error = _ERRORS[kind].__new__(_ERRORS[kind])
@@ -225,7 +231,7 @@ def _answer(
     except (InvalidRequest, MissingDependency) as refusal:
         error = refusal
     else:
-        return {**asdict(parsed), "text": None}, parsed.text
+        return {"document": {**asdict(parsed), "text": ""}}, parsed.text
     return {"error": type(error).__name__, "state": vars(error)}, ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, embedded_text
 from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
 from corral.api.library import Library
 from corral.api.vector_dbs import VectorDB
@@ -52,7 +52,7 @@ async def _embeddings(
     library: Library, vector_db: VectorDB, chunks: Sequence[Chunk]
 ) -> ArrayLike | None:
     """Return an embedding for each chunk, or None where all chunks bring theirs."""
-    missing = [chunk.content for chunk in chunks if chunk.embedding is None]
+    missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None
     made = await _embed(library, vector_db, missing)

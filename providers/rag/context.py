@@ -263,9 +263,7 @@ class _Assembly:
     def _source(self, passage: Passage) -> str:
         if not self.config.citations:
             return ""
-        known = place(passage)
-        source = source_of(passage) or _UNKNOWN
-        return self.template.cite(source, known.get("page"), known.get("page_end"))
+        return self.template.cite(source_of(passage) or _UNKNOWN, place(passage))
 
     def _framed(self, items: Sequence[list[str]]) -> list[list[str]]:
         return [[header(len(items))], *items, [FOOTER], [self.closing]]

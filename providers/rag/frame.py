@@ -39,7 +39,7 @@ COUNTS = frozenset({"token_count", "metadata_token_count"})
 """Metadata keys that the template's `{metadata}` leaves out, as Llama Stack does."""
 
 MAX_SOURCE_LENGTH = 200
-"""Most characters of a source in the line that cites it; the metadata has all of it."""
+"""Most characters of a source, and of headings, in a citation's line; the metadata has all."""
 
 _LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
 # Ordinary text has no use for these, so they count wherever in a line they stand.
@@ -128,13 +128,24 @@ class ItemTemplate:
         ]
         return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
 
-    def cite(self, source: str, page: int | None, page_end: int | None = None) -> str:
-        """Return what the line of a citation says of an item: one line, shortened."""
-        line = self.quote(one_line(source))
-        line = line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
-        if page is None:
-            return line
-        return f"{line}, page {page}" if page_end is None else f"{line}, pages {page}-{page_end}"
+    def cite(self, source: str, place: Mapping[str, Any]) -> str:
+        """Return what the line of a citation says of an item: its source, and where in it.
+
+        Args:
+            source: A name or an address.
+            place: What is known of `page`, `page_end`, `line_start`, `line_end`, `heading_path`.
+        """
+        said = [
+            self._shortened(source),
+            _range("page", place.get("page"), place.get("page_end")),
+            _range("line", place.get("line_start"), place.get("line_end")),
+            self._shortened(" > ".join(place.get("heading_path") or ())),
+        ]
+        return ", ".join(filter(None, said))
+
+    def _shortened(self, text: str) -> str:
+        line = self.quote(one_line(text))
+        return line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
 
     def quote(self, text: str) -> str:
         """Return a text without invisible characters, lines that imitate the frame quoted."""
@@ -169,6 +180,12 @@ class ItemTemplate:
     def _quoted_line(self, line: str) -> str:
         is_quoted = line.lstrip().startswith(">")
         return line if is_quoted or not _found(self._forged, line) else f"> {line}"
+
+
+def _range(what: str, first: int | None, last: int | None) -> str:
+    if first is None:
+        return ""
+    return f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}"
 
 
 def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:

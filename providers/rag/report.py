@@ -48,8 +48,9 @@ def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[st
     """Return what each marker stands for, in their order; only what is known.
 
     `char_start` and `char_end` are the characters of the parsed document that the item shows,
-    `page` is where they begin and `page_end` where they end, if that is another and nothing was
-    cut; `chunk_ids` are in the order of the document.
+    `page` and `line_start` are where they begin, `page_end` and `line_end` where they end, if
+    nothing was cut (`page_end` only if that is another page); `heading_path` is what the first of
+    them is under; `chunk_ids` are in the order of the document.
     """
     return [
         {
@@ -63,7 +64,7 @@ def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[st
     ]
 
 
-def place(passage: Passage, content: str | None = None) -> dict[str, int]:
+def place(passage: Passage, content: str | None = None) -> dict[str, Any]:
     """Return where in its document a passage stands, as far as that is known.
 
     Args:
@@ -72,13 +73,25 @@ def place(passage: Passage, content: str | None = None) -> dict[str, int]:
     """
     first, last = span(passage.chunks[0]), span(passage.chunks[-1])
     cut = content is not None and len(content) < len(passage.text)
-    page, page_end = _pages(passage)
-    page_end = None if cut else page_end
+    known = _recorded(passage, cut)
     if first is None or last is None:
-        return _known(page=page, page_end=page_end)
+        return known
     shown = max(len(content or "") - repeated(passage.chunks[0]), 0)
     end = first.start + shown if cut else last.end
-    return _known(char_start=first.start, char_end=end, page=page, page_end=page_end)
+    return {"char_start": first.start, "char_end": end, **known}
+
+
+def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
+    """Return the pages, lines and headings of a passage; where it ends only if it is not cut."""
+    begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
+    page, page_end = _pages(passage)
+    return _known(
+        page=page,
+        page_end=None if cut else page_end,
+        line_start=begins.line_start if begins else None,
+        line_end=None if cut or not ends else ends.line_end,
+        heading_path=begins.heading_path if begins else None,
+    )
 
 
 def _pages(passage: Passage) -> tuple[int | None, int | None]:

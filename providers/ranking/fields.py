@@ -26,11 +26,14 @@ def field_texts(chunk: Chunk, fields: Iterable[str]) -> Iterator[str]:
     """Yield the text of each field: `content`, or the metadata under that key, "" for none.
 
     The elements of a list are joined by line breaks. Numbers count as text; booleans, null and
-    objects do not.
+    objects do not. `title` has the headings that the chunk is under, too, each once.
     """
     for field in fields:
         value = chunk.content if field == "content" else chunk.metadata.get(field)
         values = value if isinstance(value, list) else [value]
+        if field == "title" and chunk.chunk_metadata:
+            path = chunk.chunk_metadata.heading_path or ()
+            values = [*values, *(heading for heading in path if heading not in values)]
         yield "\n".join(
             str(item)
             for item in values

@@ -276,12 +276,12 @@ async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
 
 async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> None:
     """`Stack.files` takes `files.max_mib`; opening a stack writes no file of its own for it."""
-    config = RunConfig.model_validate({"files": {"max_mib": 0.001}})
+    config = RunConfig.model_validate({"files": {"max_mib": 0.25}})
     stack = Stack(config, tmp_path)
     assert not (tmp_path / "files.db").exists()
     assert not (tmp_path / "blobs").exists()
-    with pytest.raises(TooLarge, match=r"larger than 0\.001 MiB.*files\.max_mib"):
-        await add(stack.files, bytes(2000))
+    with pytest.raises(TooLarge, match=r"larger than 0\.25 MiB.*files\.max_mib"):
+        await add(stack.files, bytes(2**18 + 1))
     await stack.close()
 
 

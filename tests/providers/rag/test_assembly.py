@@ -324,6 +324,26 @@ async def test_a_chunk_over_several_pages_is_cited_by_all_of_them() -> None:
     assert "page_end" not in only
 
 
+async def test_a_citation_names_lines_and_headings() -> None:
+    """The line says where to look, and the metadata the same; the content repeats no heading.
+
+    If this fails: a reader searches a long file for the sentence that a model cites.
+    """
+    text = "# Farm\n\nIntro.\n\n## Hay\n\nHay is dry.\n\n## Foxes\n\nThey steal eggs.\n"
+    library = library_of()
+    document = RAGDocument(document_id="guide", content=text, mime_type="text/markdown")
+    await RagTool(library).insert([document], "db")
+    result = await ask(library, "steal", citations=True)
+    assert result.content is not None
+    first = result.content[1].text
+    assert first.startswith("[1] Source: guide, lines 9-11, Farm > Foxes\nResult 1\n")
+    assert first.count("Foxes") == 2
+    assert first.count("Farm") <= 2
+    (cited,) = result.metadata["citations"]
+    assert (cited["line_start"], cited["line_end"]) == (9, 11)
+    assert cited["heading_path"] == ["Farm", "Foxes"]
+
+
 async def test_a_passage_is_cited_as_a_whole() -> None:
     """Its chunks in their order and the characters from the first to the last."""
     library = library_of()

@@ -1,0 +1,122 @@
+"""Headings of a document: where they are, and which of them a place in the text is under."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from corral.api.chunks import MAX_HEADINGS
+
+MAX_HEADING_LENGTH = 200
+
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
+_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
+_FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
+_NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#]|[-*+][ \t]|\d{1,9}[.)][ \t])")
+_FRONT_MATTER = re.compile(r"---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
+_TAG = re.compile(r"<[^<>]*>|\{#[^{}]*\}")
+_MARK = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)")
+
+
+class Heading(NamedTuple):
+    """A heading.
+
+    Attributes:
+        start: Where its line begins in the text, in characters.
+        end: Where its line ends, the underline included.
+        level: 1 or more; a higher level is below a lower one.
+        text: Without markup, 1 to 200 characters.
+    """
+
+    start: int
+    end: int
+    level: int
+    text: str
+
+
+def markdown_headings(text: str) -> list[Heading]:
+    """Return the headings of a Markdown text in their order; none in code or front matter."""
+    found: list[Heading] = []
+    fence, before = "", (0, "")  # what closes an open block of code; the line before
+    for start, line in _lines(text):
+        opened = _FENCE.match(line)
+        if fence:
+            closes = opened and line.strip().startswith(fence) and not line.strip().strip(fence[0])
+            fence = "" if closes else fence
+            before = (start, "")
+            continue
+        if opened:
+            fence, before = opened[1], (start, "")
+            continue
+        atx, under = _ATX.fullmatch(line), _UNDERLINE.fullmatch(line)
+        if atx:
+            found += _heading(start, start + len(line), len(atx[1]), atx[2] or "")
+        elif under and before[1].strip() and not _NO_PARAGRAPH.match(before[1]):
+            level = 1 if under[1][0] == "=" else 2
+            found += _heading(before[0], start + len(line), level, before[1])
+        before = (start, "" if atx or under else line)
+    return found
+
+
+class Outline:
+    """The headings of a document, ready to be asked.
+
+    Args:
+        headings: In their order.
+    """
+
+    def __init__(self, headings: Sequence[Heading]) -> None:
+        self._headings = headings
+        self._starts = [heading.start for heading in headings]
+        self.paths = list(_paths(headings))
+        """Of each heading, those that it is under and itself."""
+
+    def path(self, start: int, end: int, text: str) -> list[str]:
+        """Return the headings that a part of a text is under, the outermost first.
+
+        Of headings that the part begins with, they are those above its first other line.
+
+        Args:
+            start, end: The part.
+            text: The whole text.
+        """
+        number = bisect_right(self._starts, start) - 1
+        position = start
+        while number + 1 < len(self._starts):
+            following = self._headings[number + 1]
+            if following.start >= end or text[position : following.start].strip():
+                break
+            number, position = number + 1, following.end
+        return list(self.paths[number]) if number >= 0 else []
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line behind the front matter with its begin."""
+    front = _FRONT_MATTER.match(text)
+    start = front.end() if front else 0
+    for line in text[start:].split("\n"):
+        yield start, line
+        start += len(line) + 1
+
+
+def _heading(start: int, end: int, level: int, marked: str) -> list[Heading]:
+    text = plain(marked)
+    return [Heading(start, end, level, text)] if text else []
+
+
+def plain(marked: str) -> str:
+    """Return a line without Markdown's marks and links, shortened."""
+    text = _MARK.sub("", _TAG.sub("", _LINK.sub(r"\1", marked)))
+    return " ".join(text.split())[:MAX_HEADING_LENGTH]
+
+
+def _paths(headings: Sequence[Heading]) -> Iterator[tuple[str, ...]]:
+    open_: list[Heading] = []
+    for heading in headings:
+        while open_ and open_[-1].level >= heading.level:
+            open_.pop()
+        open_.append(heading)
+        yield tuple(each.text for each in open_[-MAX_HEADINGS:])
