@@ -15,6 +15,7 @@
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
     files: {max_mib: 512}
+    ingestion: {workers: 2}
 
 `${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default where
 the variable is unset or empty. What is filled in is text and never YAML: a setting that is a number
@@ -187,6 +188,19 @@ class FileSettings(Section):
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
 
 
+class IngestionSettings(Section):
+    """How documents are worked off."""
+
+    workers: int = Field(
+        default=2, ge=1, le=64, description="Documents worked on at once, in each process."
+    )
+    cache_mib: float = Field(
+        default=512,
+        ge=0,
+        description="Disk space for embeddings that need not be made twice; 0 keeps none.",
+    )
+
+
 class RunConfig(Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
@@ -196,6 +210,7 @@ class RunConfig(Section):
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()
     files: FileSettings = FileSettings()
+    ingestion: IngestionSettings = IngestionSettings()
 
 
 def data_home() -> Path:

@@ -21,6 +21,10 @@ from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.configured import ConfiguredProviders
 from corral.providers.files.store import FileStore
+from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.service import Ingestion
+from corral.providers.ingestion.workers import Workers
 from corral.providers.open_indexes import Key, OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
@@ -58,6 +62,9 @@ class Stack(ConfiguredProviders):
         self._made: dict[Key, VectorDB] = {}
         self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
         self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
+        self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
+        pipeline = Pipeline(self, config.rag, self.embeddings)
+        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
 
     def for_principal(self, principal: Principal) -> Self:
         """Return this stack as a principal sees it: a view that shares everything with it.
@@ -66,6 +73,7 @@ class Stack(ConfiguredProviders):
         """
         view = copy.copy(self)
         view.principal = principal
+        view.ingestion = self.ingestion.on(view)
         return view
 
     # --- vector DBs --------------------------------------------------------------------------
@@ -214,8 +222,10 @@ class Stack(ConfiguredProviders):
 
     async def close(self) -> None:
         """Close every index and provider."""
+        await self.ingestion.close()
         await self._open.close()
         await super().close()
+        await self.embeddings.close()
         await self.files.close()
         await self._vector_dbs.close()
 

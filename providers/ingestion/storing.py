@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk, embedded_text
-from corral.api.errors import ContractViolation, InvalidEmbedding, InvalidRequest
+from corral.api.embedder import Embedder
+from corral.api.errors import InvalidEmbedding, InvalidRequest
 from corral.api.library import Library
-from corral.api.vector_dbs import VectorDB
+from corral.providers.ingestion.cache import EmbeddingCache, made_by
 from corral.providers.ranking.text import clean_text
 
 EMBED_BATCH = 512
@@ -25,6 +26,7 @@ async def store(
     chunks: Sequence[Chunk],
     *,
     replace_documents: Collection[str] = (),
+    cache: EmbeddingCache | None = None,
 ) -> None:
     """Store chunks, all or none; those without an embedding get one first.
 
@@ -33,6 +35,7 @@ async def store(
         vector_db_id: Where to.
         chunks: Their texts are stored without invisible characters. Not mutated.
         replace_documents: Documents whose other chunks are removed in the same step.
+        cache: Where embeddings that were made before are; None makes all of them.
 
     Raises:
         NotFound: There is no such vector DB.
@@ -43,49 +46,42 @@ async def store(
     """
     index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
     vector_db = index.vector_db
-    cleaned = await asyncio.to_thread(_all_cleaned, chunks, vector_db.embedding_dimension)
-    embeddings = await _embeddings(library, vector_db, cleaned)
+    cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
+    embeddings = await _embeddings(await library.embedder_of(vector_db), cleaned, cache)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
 async def _embeddings(
-    library: Library, vector_db: VectorDB, chunks: Sequence[Chunk]
+    embedder: Embedder, chunks: Sequence[Chunk], cache: EmbeddingCache | None
 ) -> ArrayLike | None:
     """Return an embedding for each chunk, or None where all chunks bring theirs."""
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None
-    made = await _embed(library, vector_db, missing)
+    made = await embed(embedder, missing, cache)
     if len(missing) == len(chunks):
         return made
     rows = iter(made)
     return [next(rows) if chunk.embedding is None else chunk.embedding for chunk in chunks]
 
 
-async def _embed(
-    library: Library, vector_db: VectorDB, texts: Sequence[str]
+async def embed(
+    embedder: Embedder, texts: Sequence[str], cache: EmbeddingCache | None = None
 ) -> NDArray[np.float32]:
-    """Return the embeddings of texts by the model of a vector DB, shape (len(texts), dimension).
+    """Return the embeddings of texts, shape (len(texts), dimension).
 
     Raises:
         ContractViolation: The embedder returned another shape.
+        ProviderError: It failed.
     """
-    embedder = await library.embedder_of(vector_db)
-    expected = vector_db.embedding_dimension
-    batches = [np.empty((0, expected), dtype=np.float32)]
+    batches = [np.empty((0, embedder.info.dimension), dtype=np.float32)]
     for start in range(0, len(texts), EMBED_BATCH):
         batch = texts[start : start + EMBED_BATCH]
-        made = await embedder.embed_documents(batch)
-        if made.shape != (len(batch), expected):
-            raise ContractViolation(
-                f"{vector_db.embedding_model} returned embeddings of shape {made.shape} where "
-                f"{(len(batch), expected)} was expected."
-            )
-        batches.append(made)
+        batches.append(await (cache.embed if cache else made_by)(embedder, batch))
     return np.concatenate(batches)
 
 
-def _all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
+def all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
     """Return the chunks with cleaned texts, their embeddings checked; not on the event loop."""
     cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
     _check_dimensions(cleaned, dimension)

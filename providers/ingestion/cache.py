@@ -1,0 +1,113 @@
+"""Embeddings that were made once, by model and text: `embeddings.db`.
+
+A document that was changed, moved or cut off in the middle costs only its new passages. What is in
+here can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.embedder import Embedder
+from corral.api.errors import ContractViolation
+from corral.providers.database import Database
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS embeddings"
+    " (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE,"
+    " embedding BLOB NOT NULL) STRICT",
+)
+REMEDY = "Delete it; its embeddings are made again where they are needed."
+
+MIB = 1024 * 1024
+ROW_BYTES = 80
+"""About what a row takes beside its embedding."""
+
+
+class EmbeddingCache:
+    """The embeddings of texts by the models of a data folder. Made with the first call.
+
+    Args:
+        home: The data folder.
+        max_mib: About how large it becomes before the oldest embeddings are forgotten; 0 keeps
+            none.
+    """
+
+    def __init__(self, home: Path, max_mib: float) -> None:
+        self._file = Database(home / "embeddings.db", SCHEMA, remedy=REMEDY)
+        self._max_bytes = max_mib * MIB
+        self.made = 0
+        """Embeddings that were not there and had to be made."""
+
+    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of texts, shape (len(texts), dimension), new ones remembered.
+
+        Raises:
+            ContractViolation: The embedder returned another shape.
+            ProviderError: The embedder failed, or the file cannot be read or written.
+        """
+        if not self._max_bytes or not texts:
+            return await made_by(embedder, texts)
+        keys = _keys(embedder.fingerprint, texts)
+        known = await self._known(keys, embedder.info.dimension)
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        if missing:
+            made = await made_by(embedder, list(missing.values()))
+            self.made += len(missing)
+            known |= dict(zip(missing, made, strict=True))
+            await self._remember(missing.keys(), made)
+        return np.stack([known[key] for key in keys])
+
+    async def close(self) -> None:
+        """Close the file, once the calls at work have ended."""
+        await self._file.close()
+
+    async def _known(
+        self, keys: Sequence[bytes], dimension: int
+    ) -> dict[bytes, NDArray[np.float32]]:
+        marks = ", ".join("?" * len(keys))
+        query = f"SELECT key, embedding FROM embeddings WHERE key IN ({marks})"  # noqa: S608 - marks only
+        rows = await self._file.read(query, *keys)
+        found = {bytes(key): np.frombuffer(value, "<f4") for key, value in rows}
+        return {key: row.astype(np.float32) for key, row in found.items() if len(row) == dimension}
+
+    async def _remember(self, keys: Collection[bytes], made: NDArray[np.float32]) -> None:
+        rows = [(key, row.astype("<f4").tobytes()) for key, row in zip(keys, made, strict=True)]
+        most = int(self._max_bytes / (made.shape[1] * 4 + ROW_BYTES))
+
+        def insert(table: apsw.Connection) -> None:
+            table.executemany(
+                "INSERT OR IGNORE INTO embeddings(key, embedding) VALUES (?, ?)", rows
+            )
+            oldest = "(SELECT max(number) FROM embeddings) - ?"
+            table.execute(f"DELETE FROM embeddings WHERE number <= {oldest}", (most,))  # noqa: S608
+
+        await self._file.write(insert)
+
+
+async def made_by(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """Return the embeddings of texts as an embedder makes them; see `EmbeddingCache.embed`."""
+    dimension = embedder.info.dimension
+    if not texts:
+        return np.empty((0, dimension), np.float32)
+    made = await embedder.embed_documents(texts)
+    if made.shape != (len(texts), dimension):
+        raise ContractViolation(
+            f"{embedder.info.model} returned embeddings of shape {made.shape} where "
+            f"{(len(texts), dimension)} was expected."
+        )
+    return made
+
+
+def _keys(fingerprint: str, texts: Sequence[str]) -> list[bytes]:
+    model = fingerprint.encode("utf-8", "surrogatepass") + b"\0"
+    return [
+        hashlib.sha256(model + text.encode("utf-8", "surrogatepass")).digest()[:16]
+        for text in texts
+    ]

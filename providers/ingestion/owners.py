@@ -1,0 +1,59 @@
+"""Who works on jobs, and whether they still live: each process holds a lock that dies with it.
+
+A lock of the system needs no clock and no heartbeat: a process that sleeps or is slow is never
+taken for dead, and what a killed one has left can be taken over at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+from filelock import FileLock, Timeout
+
+
+class Owner:
+    """This process, for as long as it works on jobs.
+
+    Args:
+        folder: Where the locks are; made with the first one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.name = uuid4().hex
+        self._lock = self._lock_of(self.name)
+
+    def enter(self) -> None:
+        """Take the lock. Blocks for a moment."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock.acquire()
+
+    def leave(self) -> None:
+        """Give the lock back. Blocks for a moment."""
+        self._lock.release()
+        self._path(self.name).unlink(missing_ok=True)
+
+    def is_dead(self, other: str) -> bool:
+        """Return True if another owner's process has ended. Blocks for a moment."""
+        if other == self.name:
+            return False
+        if not self._path(other).exists():
+            return True
+        lock = self._lock_of(other)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        lock.release()
+        return True
+
+    def forget(self, other: str) -> None:
+        """Delete what a dead owner has left of its lock."""
+        self._path(other).unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.lock"
+
+    def _lock_of(self, name: str) -> FileLock:
+        return FileLock(self._path(name), thread_local=False)

@@ -1,0 +1,186 @@
+"""The road of a document: read, split, embed. The RAG tool's insert takes it, and so do jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, embedded_text
+from corral.api.library import Library
+from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
+from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
+from corral.providers.config import RagSettings
+from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.chunking import chunks_of, sizes, unread, window_of
+from corral.providers.ingestion.fetching import Fetcher
+from corral.providers.ingestion.parsing import (
+    SUFFIXES,
+    ParsedDocument,
+    chosen_type,
+    served_type,
+)
+from corral.providers.ingestion.reading import Reader
+from corral.providers.ingestion.splitting import Window
+from corral.providers.ingestion.stored import document_hash
+from corral.providers.ingestion.storing import all_cleaned, embed
+from corral.providers.rag.frame import item_template
+from corral.providers.rag.tokens import tokenizer
+
+CHUNKS_AT_ONCE = 64
+"""Chunks that are embedded together: about half a second on a laptop, so that progress is seen."""
+
+
+Chunks = AsyncGenerator["Embedded", None]
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How documents of a vector DB are split.
+
+    Attributes:
+        vector_db: Where they go.
+        chunking: The sizes.
+        window: What the embedding model reads; None where that is not known.
+        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
+    """
+
+    vector_db: VectorDB
+    chunking: ChunkingConfig
+    window: Window | None
+    chosen: bool
+
+    @property
+    def bound(self) -> Window | None:
+        """What a chunk has to fit into beside its size."""
+        return None if self.chosen else self.window
+
+    def hash(self, document: RAGDocument) -> str | None:
+        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
+        return document_hash(document, self.chunking, self.vector_db, self.bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Chunks with their embeddings.
+
+    Attributes:
+        chunks: The chunks.
+        embeddings: Shape (len(chunks), dimension).
+        fresh: Whether some of these were made now, and not found in the cache.
+    """
+
+    chunks: Sequence[Chunk]
+    embeddings: NDArray[np.float32]
+    fresh: bool
+
+
+class Pipeline:
+    """Makes chunks with embeddings of documents; stores nothing.
+
+    Args:
+        library: Where vector DBs and models are.
+        settings: Which URLs may be fetched, and what reading a document may take.
+        cache: Where embeddings that were made before are; None makes all of them.
+        fetcher: Fetches URLs; made from the settings where absent.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        settings: RagSettings,
+        cache: EmbeddingCache | None = None,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self._library = library
+        self.cache = cache
+        self._fetcher = fetcher or Fetcher(settings)
+        self.reader = Reader(settings)
+
+    async def splitting(
+        self, vector_db: VectorDB, size: int | None = None, overlap: int | None = None
+    ) -> Splitting:
+        """Return how documents are split: as the request says, else as the registration does.
+
+        Raises:
+            InvalidRequest: A size is out of range.
+        """
+        chunking = sizes(vector_db.chunking, size, overlap)
+        window = window_of(await self._library.embedder_of(vector_db))
+        chosen = size or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
+        return Splitting(vector_db, chunking, window, bool(chosen))
+
+    async def read(self, document: RAGDocument) -> ParsedDocument:
+        """Return the text of a document that was handed in, fetched first if it is an address.
+
+        Raises:
+            InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
+            MissingDependency: The package that reads it is not installed.
+        """
+        if not isinstance(document.content, URL):
+            return await self.reader.read(document.content, document.mime_type)
+        uri = document.content.uri
+        if uri[:5].lower() == "data:":
+            return await self.reader.read_data_uri(uri, document.mime_type)
+        fetched = await self._fetcher.fetch(uri)
+        found = served_type(fetched.url, fetched.content_type)
+        return await self.reader.read(fetched.data, chosen_type(document.mime_type, found))
+
+    async def read_file(self, path: Path, filename: str) -> ParsedDocument:
+        """Return the text of an uploaded file; errors as `read`."""
+        data = await asyncio.to_thread(path.read_bytes)
+        return await self.reader.read(data, SUFFIXES.get(Path(filename).suffix.lower()))
+
+    async def split(
+        self,
+        document: RAGDocument,
+        parsed: ParsedDocument,
+        how: Splitting,
+        most: int | None = None,
+    ) -> list[Chunk]:
+        """Return the chunks of a document, without embeddings; see `chunks_of`."""
+        return await self.reader.run(
+            chunks_of, document, parsed, how.chunking, how.vector_db, _metadata_cost, how.bound,
+            most,
+        )  # fmt: skip
+
+    async def embed(self, chunks: Iterator[Chunk], how: Splitting) -> Chunks:
+        """Yield chunks with their embeddings, some at a time; the next are made meanwhile.
+
+        Raises:
+            InvalidRequest: A text has nothing visible in it.
+            ProviderError: The embedder failed.
+        """
+        embedder = await self._library.embedder_of(how.vector_db)
+        dimension = how.vector_db.embedding_dimension
+
+        def following() -> list[Chunk]:
+            return all_cleaned(list(islice(chunks, CHUNKS_AT_ONCE)), dimension)
+
+        coming = asyncio.ensure_future(self.reader.run(following))
+        try:
+            while some := await coming:
+                coming = asyncio.ensure_future(self.reader.run(following))
+                made = self.cache.made if self.cache else -1
+                rows = await embed(embedder, [embedded_text(chunk) for chunk in some], self.cache)
+                yield Embedded(some, rows, self.cache is None or self.cache.made > made)
+        finally:
+            coming.cancel()
+
+    async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
+        """Return what the sender has to know, such as that the model does not read all."""
+        if not how.chosen or how.window is None:
+            return []
+        model = how.vector_db.embedding_model
+        return await self.reader.run(unread, chunks, how.window, model)
+
+
+def _metadata_cost(metadata: Mapping[str, Any]) -> int:
+    """Return the tokens of metadata as the default template prints it."""
+    return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))

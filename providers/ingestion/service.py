@@ -1,0 +1,282 @@
+"""Ingestion that survives anything: documents become jobs, which are watched and changed here."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+from uuid import uuid4
+
+from pydantic import TypeAdapter, ValidationError
+
+from corral.api.chunks import Metadata
+from corral.api.errors import InvalidRequest, Unavailable
+from corral.api.vector_dbs import VectorDB
+from corral.providers.documents import delete_document
+from corral.providers.ingestion.job_table import Scope, Submission
+from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
+from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.relabeling import relabel
+from corral.providers.ingestion.work import Shelves
+from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
+
+WAIT_SECONDS = 60.0
+"""How long a change to a document waits while it is being stored."""
+
+MAX_PAGE = 1000
+
+Statuses = JobStatus | Collection[JobStatus] | None
+
+
+class Ingestion:
+    """Takes documents in, and works on them until they are stored or have failed.
+
+    Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
+    what a killed owner has left is taken over. Documents are stored whole, and replace an earlier
+    version in one step.
+
+    A principal sees the jobs of its tenant, and no others exist for it.
+
+    Args:
+        shelves: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
+        workers: Who does the jobs.
+    """
+
+    def __init__(self, shelves: Shelves, workers: Workers) -> None:
+        self._shelves = shelves
+        self._workers = workers
+        self._table = workers.table
+
+    def on(self, shelves: Shelves) -> Self:
+        """Return the same for another principal."""
+        view = copy.copy(self)
+        view._shelves = shelves
+        return view
+
+    async def start(self) -> None:
+        """Start the workers of this process, if they do not run."""
+        await self._workers.start()
+
+    async def close(self) -> None:
+        """Stop the workers; what they have not stored is queued again."""
+        await self._workers.close()
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What makes chunks of documents."""
+        return self._workers.pipeline
+
+    # --- submitting --------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        requests: Sequence[JobRequest],
+        *,
+        batch: bool | str = False,
+        same_origin_only: bool = False,
+    ) -> list[Job]:
+        """Queue documents and return their jobs, in order; they outlive the process from here on.
+
+        An unfinished job of the same document is cancelled; one that would store the same is
+        returned in the place of a new one.
+
+        Args:
+            requests: What to ingest.
+            batch: True makes a batch of them; the id of a batch adds them to it.
+            same_origin_only: Whether to refuse a document that an unfinished job ingests from
+                another origin.
+
+        Raises:
+            NotFound: There is no such vector DB, or no such file.
+            InvalidRequest: A request names neither a file nor a document, or both, or its
+                attributes are no JSON.
+            Conflict: As `same_origin_only` says. Nothing was queued, as with the others.
+        """
+        await self.start()
+        known = {r.vector_db_id: None for r in requests}
+        vector_dbs = {name: await self._shelves.vector_db(name) for name in known}
+        new = [await self._submission(r, vector_dbs[r.vector_db_id]) for r in requests]
+        batch_id = f"vsfb_{uuid4().hex[:24]}" if batch is True else batch or None
+        jobs = await self._table.add(new, batch_id, same_origin=same_origin_only)
+        self._workers.wake()
+        return jobs
+
+    async def _submission(self, request: JobRequest, vector_db: VectorDB) -> Submission:
+        if (request.file_id is None) == (request.document is None):
+            raise InvalidRequest("A job needs a file or a document.", field="file_id")
+        _check_attributes(request.attributes)
+        if request.document is not None:
+            metadata = request.document.metadata
+            name = metadata.get("title") or metadata.get("source") or ""
+            return Submission(request, vector_db, str(name))
+        file = await self._shelves.files.get(str(request.file_id))
+        return Submission(request, vector_db, file.filename)
+
+    # --- looking -----------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> Job:
+        """Return a job, or raise NotFound."""
+        return await self._table.get(self._all(job_id=job_id), f"job {job_id!r}")
+
+    async def newest(self, vector_db_id: str, file_id: str) -> Job:
+        """Return the newest job of a file in a vector DB, or raise NotFound."""
+        vector_db = await self._shelves.vector_db(vector_db_id)
+        scope = self._all(vector_db=vector_db, file_id=file_id)
+        return await self._table.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
+
+    async def page(
+        self,
+        *,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+        status: Statuses = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+        newest_only: bool = False,
+    ) -> tuple[list[Job], bool]:
+        """Return jobs in the order of their submission, and whether there are more.
+
+        Args:
+            vector_db_id: Only those of this vector DB.
+            batch_id: Only those of this batch.
+            status: Only those in this state, or in one of these.
+            after: Only those that follow this one: a job's id, or a file's for its newest job.
+            before: Only those that precede this one; those right before it where `after` is None.
+            limit: Most jobs, 1 to 1000.
+            order: "desc" has the newest first.
+            newest_only: Only the newest job of each document.
+
+        Raises:
+            NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
+        """
+        scope = await self._scope(vector_db_id, batch_id, status, newest_only)
+        most = max(1, min(limit, MAX_PAGE))
+        return await self._table.page(scope, after=after, before=before, limit=most, order=order)
+
+    async def counts(
+        self, *, vector_db_id: str | None = None, batch_id: str | None = None
+    ) -> Counter[JobStatus]:
+        """Return how many jobs are in each state; of a vector DB, the newest of each document."""
+        newest_only = batch_id is None
+        return await self._table.counts(
+            await self._scope(vector_db_id, batch_id, None, newest_only)
+        )
+
+    async def usage_bytes(self, vector_db_id: str) -> int:
+        """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
+        scope = await self._scope(vector_db_id, None, JobStatus.COMPLETED, True)
+        return await self._table.usage(scope)
+
+    async def watch(
+        self, *, job_id: str | None = None, batch_id: str | None = None
+    ) -> AsyncIterator[Job]:
+        """Yield jobs as they are, then each change of them, until all are final."""
+        version, done = -1, False
+        while not done:
+            scope = self._all(batch_id=batch_id, job_id=job_id)
+            counts = await self._table.counts(scope)
+            done = not any(counts[each] for each in UNFINISHED)
+            changed = replace(scope, changed_after=version)
+            for job in await self._table.find(changed):
+                version = max(version, job.version)
+                yield job
+            if not done:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def _scope(
+        self, vector_db_id: str | None, batch_id: str | None, status: Statuses, newest_only: bool
+    ) -> Scope:
+        vector_db = await self._shelves.vector_db(vector_db_id) if vector_db_id else None
+        statuses = {status} if isinstance(status, JobStatus) else status
+        return self._all(
+            vector_db=vector_db, batch_id=batch_id, statuses=statuses, newest_only=newest_only
+        )
+
+    def _all(self, **chosen: Any) -> Scope:
+        return Scope(self._shelves.principal.tenant, **chosen)
+
+    # --- changing ----------------------------------------------------------------------------
+
+    async def cancel(self, *, job_id: str | None = None, batch_id: str | None = None) -> int:
+        """Cancel unfinished jobs and return how many; a document that is being stored is stored."""
+        return await self._table.cancel(self._all(batch_id=batch_id, job_id=job_id))
+
+    async def retry(
+        self,
+        *,
+        job_id: str | None = None,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+    ) -> int:
+        """Queue failed and cancelled jobs again and return how many."""
+        await self.start()
+        scope = await self._scope(vector_db_id, batch_id, None, False)
+        count = await self._table.retry(replace(scope, job_id=job_id))
+        self._workers.wake()
+        return count
+
+    async def remove(self, vector_db_id: str, file_id: str) -> None:
+        """Delete what a file has become in a vector DB, and its jobs.
+
+        Raises:
+            NotFound: The file was never ingested there.
+            Unavailable: It is being stored, and that takes long.
+        """
+        job = await self.newest(vector_db_id, file_id)
+        vector_db = await self._shelves.vector_db(vector_db_id)
+        scope = self._all(vector_db=vector_db, file_id=file_id)
+        await self._table.cancel(scope)
+        await self._settled(scope)
+        await delete_document(await self._shelves.index(vector_db_id), job.document_id)
+        await self._table.remove(scope)
+
+    async def set_attributes(
+        self, vector_db_id: str, file_id: str, attributes: Mapping[str, Any]
+    ) -> Job:
+        """Give a file other attributes and return its job; nothing is embedded again.
+
+        Raises:
+            NotFound: The file was never ingested there.
+            InvalidRequest: The attributes are no JSON.
+            Unavailable: It is being stored, and that takes long.
+        """
+        _check_attributes(attributes)
+        vector_db = await self._shelves.vector_db(vector_db_id)
+        await self.start()
+        await self._settled(self._all(vector_db=vector_db, file_id=file_id))
+        job = await self.newest(vector_db_id, file_id)
+        if await self._table.change_attributes(job, self._workers.owner, attributes):
+            index = await self._shelves.index(vector_db_id)
+            try:
+                await relabel(index, job.document_id, job.attributes, attributes)
+            except BaseException:  # the job runs again, with its new attributes
+                await self._table.postpone(job, self._workers.owner, "", time.time())
+                raise
+            await self._table.complete(
+                job, self._workers.owner, job.progress, job.usage_bytes, job.notes
+            )
+        return await self.newest(vector_db_id, file_id)
+
+    async def _settled(self, scope: Scope) -> None:
+        """Wait until no job of a scope is running."""
+        running = replace(scope, statuses={JobStatus.RUNNING})
+        deadline = time.monotonic() + WAIT_SECONDS
+        while (await self._table.counts(running)).total():
+            if time.monotonic() > deadline:
+                raise Unavailable("The file is being ingested.", hint="Try again.")
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+
+def _check_attributes(attributes: Mapping[str, Any]) -> None:
+    try:
+        TypeAdapter(Metadata).validate_python(dict(attributes))
+        json.dumps(dict(attributes))
+    except (ValidationError, TypeError, ValueError):
+        raise InvalidRequest("attributes must be a JSON object.", field="attributes") from None
