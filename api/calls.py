@@ -1,4 +1,4 @@
-"""The calls at work in an index, so that it is deleted or closed after the last of them."""
+"""The calls at work in an index: it is deleted after the last of them, and some work alone."""
 
 from __future__ import annotations
 
@@ -76,3 +76,36 @@ class Calls:
         except TimeoutError:
             return False
         return True
+
+
+class Turns:
+    """Lets many in together, or one alone: who wants to be alone waits for those inside.
+
+    Whoever comes after one that waits waits, too. For one event loop.
+    """
+
+    def __init__(self) -> None:
+        self._door = asyncio.Lock()
+        self._inside = 0
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[None]:
+        """Be inside with others."""
+        async with self._door:
+            self._inside += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Be inside without others."""
+        async with self._door:
+            await self._empty.wait()
+            yield

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from corral.api.principal import check_acl
+
 MAX_ID_LENGTH = 255
 """Longest id of a vector DB, document or chunk, in characters."""
 
@@ -224,6 +226,10 @@ class ChunkMetadata(Strict):
     )
 
 
+Acl = Annotated[list[str], AfterValidator(check_acl)]
+"""Tokens that open a chunk: `user:NAME`, `group:NAME`, `tenant:NAME`, `tenant:*` (everybody)."""
+
+
 class Chunk(Strict):
     """A piece of text with its metadata; equal chunk_id means the same chunk.
 
@@ -236,6 +242,12 @@ class Chunk(Strict):
     embedding: list[float] | None = None
     chunk_metadata: ChunkMetadata | None = None
     chunk_id: Identifier = Field(default="", validate_default=False)
+    acl: Acl | None = Field(
+        default=None,
+        exclude_if=lambda acl: acl is None,
+        description="Who may read it: tokens, one of which a reader must hold. Absent: the vector "
+        "DB's `default_acl`. [] is for admins only. Returned to writers.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -1,24 +1,23 @@
 """The index of one vector DB: what every provider implements and every query goes through.
 
-`EmbeddingIndex` is split in two. The public methods are written once, here: they check what comes
-in, call the provider's hook and check what comes out. The hooks, whose names begin with an
-underscore, are all that a provider writes, and may rely on checked arguments.
+The public methods are written once, here: they check what comes in, apply the scope of the
+principal, call the provider's hook and check what comes out. The hooks (`index_hooks.py`), whose
+names begin with an underscore, are all that a provider writes, and may rely on checked arguments.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corral.api.calls import Calls
+from corral.api.calls import Calls, Turns
 from corral.api.checks import (
     MAX_IDS,
     AnyRanker,
@@ -32,8 +31,8 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.documents import DocumentCount, chunk_ids_of, count_by_document
-from corral.api.errors import ContractViolation, InvalidRequest
+from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.errors import Conflict, ContractViolation
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
     Explanation,
@@ -43,6 +42,9 @@ from corral.api.fusion import (
     single_leg,
 )
 from corral.api.hits import Candidate, Hit, QueryChunksResponse
+from corral.api.index_hooks import IndexHooks
+from corral.api.principal import UNRESTRICTED, Principal
+from corral.api.scope import Scope
 from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.vector_dbs import SearchMode, VectorDB
 
@@ -50,12 +52,16 @@ NUMBERS_AT_ONCE = 50_000
 """Numbers of embeddings from which on they are checked in a thread (about 1 ms)."""
 
 
-class EmbeddingIndex(ABC):
+class EmbeddingIndex(IndexHooks):
     """The chunks of one vector DB, searchable by vector, keyword and both.
 
     Safe to call from many tasks at once. A write that has returned is seen by every later query.
     `delete` and `close` wait for the calls at work, up to `DRAIN_SECONDS`, so that no hook runs in
     an index that is gone. A call that comes later raises NotFound.
+
+    An index reads and writes for a principal: unrestricted, or as `seen_by` says. What the
+    principal may not see does not exist for it. The public methods apply that, so hooks and their
+    callers need not know of it.
 
     Args:
         vector_db: The registration that the index serves.
@@ -64,6 +70,20 @@ class EmbeddingIndex(ABC):
     def __init__(self, vector_db: VectorDB) -> None:
         self.vector_db = vector_db
         self._calls = Calls(vector_db.identifier)
+        self._writes = Turns()
+        self._principal = UNRESTRICTED
+
+    def seen_by(self, principal: Principal) -> EmbeddingIndex:
+        """Return this index as a principal sees it: the same data, and nothing that is hidden."""
+        if principal.reads_all:
+            return self
+        from corral.api.scoped_index import ScopedIndex  # noqa: PLC0415 - it is made of this class
+
+        return ScopedIndex(self, principal)
+
+    @property
+    def _scope(self) -> Scope:
+        return Scope(self._principal, self.vector_db.default_acl)
 
     # --- the public road ---------------------------------------------------------------------
 
@@ -85,9 +105,13 @@ class EmbeddingIndex(ABC):
 
         Raises:
             InvalidEmbedding: As `check_embeddings` says; nothing was stored.
-            InvalidRequest: A chunk has no embedding, their numbers differ, or `replace_documents`
-                is a string or holds what can be no id.
+            InvalidRequest: A chunk has no embedding, their numbers differ, `replace_documents` is
+                a string or holds what can be no id, or metadata has a reserved key.
+            Forbidden: The principal may not write, or gives an acl that it does not hold.
+            Conflict: A chunk or document has an id that a hidden one has.
         """
+        scope = self._scope
+        scope.check_writer()
         replaced = check_document_ids(replace_documents)
         if not chunks and not replaced:
             return
@@ -96,18 +120,87 @@ class EmbeddingIndex(ABC):
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
         with self._calls:
-            await self._add(latest, matrix, replaced)
+            if scope.is_whole:
+                async with self._writes.together():
+                    await self._add(latest, matrix, replaced)
+            else:
+                async with self._writes.alone():
+                    await self._add_in_scope(scope, latest, matrix, replaced)
 
     def _checked(
         self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
     ) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
-        """Return the last chunk of each id, and their embeddings."""
+        """Return the last chunk of each id as it is to be stored, and their embeddings."""
         matrix = check_matrix(self.vector_db, chunks, embeddings)
+        scope = self._scope
+        stored = [scope.stored(chunk, f"chunks[{place}]") for place, chunk in enumerate(chunks)]
         latest = last_of_each(chunks)
         if len(latest) == len(chunks):
-            return chunks, matrix
+            return stored, matrix
         rows = list(latest.values())
-        return [chunks[row] for row in rows], matrix[rows]
+        return [stored[row] for row in rows], matrix[rows]
+
+    async def _add_in_scope(
+        self,
+        scope: Scope,
+        chunks: Sequence[Chunk],
+        matrix: NDArray[np.float32],
+        replaced: frozenset[str],
+    ) -> None:
+        """Store chunks unless that would touch a hidden one; alone."""
+        named = replaced | {chunk.document_id for chunk in chunks if chunk.document_id}
+        there = [await self._document_chunk_ids(document_id) for document_id in sorted(named)]
+        of_documents = list(dict.fromkeys(chain.from_iterable(there)))
+        if not chunks:
+            await self._delete_chunks(await self._seen_ids(scope, of_documents))
+            return
+        ids = list(dict.fromkeys([*of_documents, *(chunk.chunk_id for chunk in chunks)]))
+        for start in range(0, len(ids), READ_AT_ONCE):
+            stored = await self._get(ids[start : start + READ_AT_ONCE], False)
+            if not all(map(scope.sees, stored)):
+                raise Conflict(
+                    "A chunk_id or document_id of this call is taken.",
+                    hint="Nothing was stored. Choose other ids.",
+                    field="chunks",
+                )
+        await self._add(chunks, matrix, replaced)
+
+    async def _seen_ids(self, scope: Scope, chunk_ids: Sequence[str]) -> list[str]:
+        """Return those of some ids whose chunks exist and are in the scope."""
+        seen: list[str] = []
+        for start in range(0, len(chunk_ids), READ_AT_ONCE):
+            found = await self._get(chunk_ids[start : start + READ_AT_ONCE], False)
+            seen += [chunk.chunk_id for chunk in found if scope.sees(chunk)]
+        return seen
+
+    async def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
+        """Give chunks another acl, all or none; nothing is embedded again.
+
+        Args:
+            chunk_ids: Which; unknown ids are ignored.
+            acl: Tokens; None for the vector DB's default.
+
+        Returns:
+            How many chunks there were.
+
+        Raises:
+            InvalidRequest: A malformed token.
+            Forbidden: The principal may not write, or does not hold a token.
+        """
+        scope = self._scope
+        scope.check_writer()
+        given = scope.check_acl(acl, field="acl")
+        with self._calls:
+            async with self._writes.alone():  # a chunk that is deleted meanwhile would come back
+                found = await self._get(list(dict.fromkeys(chunk_ids)), True)
+                chunks = [scope.shown(chunk) for chunk in found if scope.sees(chunk)]
+                if chunks:
+                    matrix = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
+                    update = {"acl": given, "embedding": None}
+                    changed = [chunk.model_copy(update=update) for chunk in chunks]
+                    stored = [scope.stored(chunk, "chunks") for chunk in changed]
+                    await self._add(stored, matrix, frozenset())
+        return len(chunks)
 
     async def query(
         self,
@@ -147,7 +240,7 @@ class EmbeddingIndex(ABC):
         threshold = check_threshold(score_threshold)
         text = check_query_text(query_string)
         fusion = check_ranker(ranker) or self.vector_db.ranker
-        passing = parse_filter(filters)
+        passing = self._scope.narrowed(parse_filter(filters))
         vector = (
             None
             if search is SearchMode.KEYWORD
@@ -165,19 +258,34 @@ class EmbeddingIndex(ABC):
     ) -> list[Chunk]:
         """Return the chunks of these ids that exist, in the order of the ids."""
         with self._calls:
-            found = {c.chunk_id: c for c in await self._get(chunk_ids, include_embeddings)}
+            stored = await self._get(chunk_ids, include_embeddings)
+        scope = self._scope
+        found = {c.chunk_id: scope.shown(c) for c in stored if scope.sees(c)}
         return [found[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in found]
 
     async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        """Delete the chunks of these ids, all or none; unknown ids are ignored."""
-        if chunk_ids:
-            with self._calls:
-                await self._delete_chunks(chunk_ids)
+        """Delete the chunks of these ids, all or none; unknown ids are ignored.
+
+        Raises:
+            Forbidden: The principal may not write.
+        """
+        scope = self._scope
+        scope.check_writer()
+        if not chunk_ids:
+            return
+        with self._calls:
+            if scope.is_whole:
+                async with self._writes.together():
+                    await self._delete_chunks(chunk_ids)
+            else:
+                async with self._writes.alone():
+                    await self._delete_chunks(await self._seen_ids(scope, chunk_ids))
 
     async def count(self) -> int:
         """Return the number of chunks stored."""
+        visible = self._scope.visible()
         with self._calls:
-            return await self._count()
+            return await (self._count() if visible is None else self._count_passing(visible))
 
     async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
@@ -198,8 +306,12 @@ class EmbeddingIndex(ABC):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        visible = self._scope.visible()
         with self._calls:
-            ids = list(await self._chunk_ids(start, size))
+            if visible is None:
+                ids = list(await self._chunk_ids(start, size))
+            else:
+                ids = list(await self._chunk_ids_passing(start, size, visible))
         self._check_page("chunk ids", ids, start, size)
         return ids
 
@@ -226,8 +338,12 @@ class EmbeddingIndex(ABC):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        visible = self._scope.visible()
         with self._calls:
-            found = list(await self._documents(start, size))
+            if visible is None:
+                found = list(await self._documents(start, size))
+            else:
+                found = list(await self._documents_passing(start, size, visible))
         ids = [document.document_id for document in found]
         self._check_page("documents", ids, start, size)
         return found
@@ -237,8 +353,10 @@ class EmbeddingIndex(ABC):
 
         `add_chunks([], replace_documents=[document_id])` removes the document.
         """
+        scope = self._scope
         with self._calls:
-            return sorted(await self._document_chunk_ids(document_id))
+            ids = await self._document_chunk_ids(document_id)
+            return sorted(ids if scope.is_whole else await self._seen_ids(scope, list(ids)))
 
     async def delete(self) -> None:
         """Drop the whole index with everything in it, once the calls at work have ended.
@@ -258,94 +376,6 @@ class EmbeddingIndex(ABC):
     def reopen(self) -> None:
         """Accept calls again after `close`, for a provider that keeps an index and returns it."""
         self._calls.accept()
-
-    # --- what a provider writes --------------------------------------------------------------
-
-    @abstractmethod
-    async def _add(
-        self,
-        chunks: Sequence[Chunk],
-        embeddings: NDArray[np.float32],
-        replace_documents: frozenset[str],
-    ) -> None:
-        """Upsert chunks with unique ids, and drop other chunks of those documents, all or none."""
-
-    @abstractmethod
-    async def _query_vector(
-        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
-    ) -> Sequence[Candidate]:
-        """Return the k nearest chunks that pass, best first."""
-
-    @abstractmethod
-    async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
-    ) -> Sequence[Candidate]:
-        """Return the k best chunks that hold a word of the query and pass, best first."""
-
-    @abstractmethod
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        """Return the existing chunks of these ids, in any order."""
-
-    @abstractmethod
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        """Delete these chunks, all or none."""
-
-    @abstractmethod
-    async def _count(self) -> int:
-        """Return the number of chunks."""
-
-    @abstractmethod
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        """Return the first `limit` ids above `after`, ascending by code point (as UTF-8 bytes)."""
-
-    @abstractmethod
-    async def _drop(self) -> None:
-        """Delete the index itself and release what it holds. No other hook runs meanwhile."""
-
-    async def _close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
-        """Release connections and memory; the stored data stays."""
-
-    async def _query_hybrid(
-        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
-    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Return the vector leg and the keyword leg, k candidates each; both run at once.
-
-        A provider overrides this only where one round trip can bring both legs.
-        """
-        vector, keyword = await asyncio.gather(
-            self._query_vector(embedding, k, filters),
-            self._query_keyword(query_string, k, filters),
-        )
-        return vector, keyword
-
-    async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
-    ) -> Sequence[Candidate]:
-        """Return what `_query_keyword` does, words spelled nearly like the query's included.
-
-        A provider overrides this where its capabilities say `fuzzy`.
-        """
-        raise InvalidRequest(
-            f"Provider {self.vector_db.provider_id!r} has no fuzzy keyword search.",
-            hint="Leave fuzzy out, or use a provider with this capability (`corral providers`).",
-            field="fuzzy",
-        )
-
-    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
-        """Return the first `limit` documents above `after`, ascending by code point.
-
-        A provider overrides this where its engine can group chunks by document.
-        """
-        counts = await count_by_document(self)
-        ids = sorted(document_id for document_id in counts if document_id > after)[:limit]
-        return [DocumentCount(document_id, counts[document_id]) for document_id in ids]
-
-    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
-        """Return the ids of a document's chunks in any order.
-
-        A provider overrides this where its engine finds them without reading the others.
-        """
-        return await chunk_ids_of(self, document_id)
 
     # --- the steps of the public road --------------------------------------------------------
 
@@ -422,17 +452,22 @@ class EmbeddingIndex(ABC):
     ) -> list[Hit]:
         """Fetch the chunks that the hooks did not bring, and put the answer together.
 
-        A chunk that another writer deleted between search and fetch is left out.
+        A chunk that another writer deleted or hid between search and fetch is left out.
         """
+        scope = self._scope
         chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
         missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
         if missing:
             fetched = await self._get(missing, include_embeddings)
             chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
         return [
-            Hit(chunk, hit.score, _with_terms(hit.explanation, found[hit.chunk_id].matched_terms))
+            Hit(
+                scope.shown(chunk),
+                hit.score,
+                _with_terms(hit.explanation, found[hit.chunk_id].matched_terms),
+            )
             for hit in ranked
-            if (chunk := chunks[hit.chunk_id]) is not None
+            if (chunk := chunks[hit.chunk_id]) is not None and scope.sees(chunk)
         ]
 
 

@@ -18,6 +18,10 @@ MAX_NAME_LENGTH = 255
 EVERYONE = "tenant:*"
 """The token that every principal holds."""
 
+ACL_KEY = "corral:acl"
+"""Where a stored chunk's metadata holds its acl; `scope.py` puts it in and takes it out. No user's
+metadata, filter or field weight may name it."""
+
 MAX_ACL = 64
 """Most tokens of one chunk."""
 MAX_GROUPS = 500

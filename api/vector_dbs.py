@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from corral.api.chunks import Identifier, Strict
+from corral.api.chunks import Acl, Identifier, Strict
 from corral.api.errors import UnsupportedMode
 from corral.api.fusion import DEFAULT_RANKER, Ranker
+from corral.api.principal import ACL_KEY, EVERYONE
 from corral.api.reranker import Rerank
 from corral.api.scoring import Metric
 
@@ -83,6 +84,8 @@ def _check_weights(weights: dict[str, float]) -> dict[str, float]:
     for field, weight in weights.items():
         if not 0 < weight <= 100 or not field or len(field) > 255 or "\0" in field:
             raise ValueError(f"{field!r}: {weight}; a field has a name and a weight in (0, 100]")
+    if ACL_KEY in weights:
+        raise ValueError(f"the key {ACL_KEY!r} is reserved and no field")
     if "content" not in weights:
         raise ValueError("the field 'content' is missing; give it a weight, usually 1.0")
     if len(weights) > 16:
@@ -161,6 +164,12 @@ class SearchSettings(Strict):
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
         default=None, description="Most chunks of one document in a context (default: no bound)."
+    )
+
+    default_acl: Acl = Field(
+        default_factory=lambda: [EVERYONE],
+        description="Who may read a chunk that has no acl of its own; everybody who may use the "
+        "vector DB, unless it says otherwise.",
     )
 
     @model_validator(mode="before")

@@ -112,6 +112,8 @@ def difference(one: Chunk, other: Chunk) -> str:
         return "metadata"
     if _record(one) != _record(other):
         return "chunk_metadata"
+    if one.acl != other.acl:
+        return "acl"
     if one.embedding == other.embedding:  # as most are; this is much faster
         return ""
     rows = np.array([one.embedding, other.embedding], dtype=np.float64)

@@ -159,7 +159,9 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
     return stored
 
 
-QUERY_SETTINGS = frozenset({"search_mode", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy"})
+QUERY_SETTINGS = frozenset(
+    {"search_mode", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "default_acl"}
+)
 """What decides about a query alone, and so may change while chunks are there."""
 
 

@@ -205,7 +205,7 @@ class Stack(ConfiguredProviders):
             del self._made[vector_db.key]
 
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
-        """Return the index of a registered vector DB, opening it at the first call.
+        """Return the index of a registered vector DB as the principal sees it, opening it at first.
 
         Its calls raise NotFound once the vector DB is deleted, by whomever.
 
@@ -215,10 +215,10 @@ class Stack(ConfiguredProviders):
         """
         vector_db = await self.vector_db(vector_db_id)
         held = self._open.get(vector_db)
-        if held is not None:
-            return held
-        async with self._open.lock[vector_db.key]:
-            return await self._open.index(await self._vector_dbs.get(*vector_db.key))
+        if held is None:
+            async with self._open.lock[vector_db.key]:
+                held = await self._open.index(await self._vector_dbs.get(*vector_db.key))
+        return held.seen_by(self.principal)
 
     async def close(self) -> None:
         """Close every index and provider."""

@@ -57,13 +57,14 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "concurrency", "differential", "documents", "enumeration", "filters", "fuzzy", "guards",
-            "hostile", "hybrid", "isolation", "keyword", "lifecycle", "limits", "persistence",
-            "refusals", "scoring", "vector", "writes",
+            "acl", "concurrency", "differential", "documents", "enumeration", "filters", "fuzzy",
+            "guards", "hostile", "hybrid", "isolation", "keyword", "lifecycle", "limits",
+            "persistence", "refusals", "scoring", "vector", "writes",
         )
     )
 )  # fmt: skip
 
+from corral.api.testing.acl import AclTests
 from corral.api.testing.concurrency import ConcurrencyTests
 from corral.api.testing.differential import DifferentialTests
 from corral.api.testing.documents import DocumentTests
@@ -107,6 +108,7 @@ class IndexConformance(
     ConcurrencyTests,
     RefusalTests,
     IsolationTests,
+    AclTests,
     GuardTests,
 ):
     """Every standard test. Subclass it under a name that begins with Test; see the module."""

@@ -8,10 +8,14 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing.indexes import Indexes
 from corral.api.testing.suite import Suite, applies, standard_tests
 
-PUBLIC = ("query", "add_chunks", "get_chunks", "delete_chunks", "count", "chunk_ids", "delete")
+PUBLIC = (
+    "query", "add_chunks", "set_acl", "get_chunks", "delete_chunks", "count", "chunk_ids",
+    "documents", "document_chunk_ids", "seen_by", "delete",
+)  # fmt: skip
 HOOKS = (
     "_add", "_query_vector", "_query_keyword", "_query_fuzzy", "_query_hybrid", "_get",
-    "_delete_chunks", "_count", "_chunk_ids", "_drop",
+    "_delete_chunks", "_count", "_chunk_ids", "_documents", "_document_chunk_ids",
+    "_count_passing", "_chunk_ids_passing", "_documents_passing", "_drop",
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import QueryChunksResponse
+from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
 
 if TYPE_CHECKING:
@@ -83,6 +84,15 @@ class Handle:
     ) -> None:
         self.index = index
         self._run = run
+
+    def seen_by(self, principal: Principal) -> Handle:
+        """Return the index as a principal sees it."""
+        return Handle(self.index.seen_by(principal), self._run)
+
+    def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
+        """Give chunks another acl."""
+        changed: int = self._run(self.index.set_acl(chunk_ids, acl))
+        return changed
 
     @property
     def vector_db(self) -> VectorDB:

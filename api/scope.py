@@ -1,0 +1,168 @@
+"""The scope of a principal in one vector DB: which chunks it sees, and which it may write.
+
+An acl is stored in the chunk's metadata under a key of its own, so that every engine keeps it and
+filters by it as by any other key: no provider has code for it. This module puts it in and takes it
+out; `EmbeddingIndex` calls it in its public methods and nobody else does.
+
+Stored is a list: the tokens, and the mark that there is an acl. A chunk without the mark, which
+each chunk is that was stored before there were acls, has the vector DB's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.errors import Forbidden, InvalidFilter, InvalidRequest
+from corral.api.filters import Comparison, Compound, Filter, elements
+from corral.api.principal import ACL_KEY, Principal, Role, check_acl
+
+_GIVEN = "given"  # has no colon, so it is no token
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What one principal may do in one vector DB.
+
+    Args:
+        principal: Who asks.
+        default_acl: The vector DB's, for chunks without an acl of their own.
+    """
+
+    principal: Principal
+    default_acl: Sequence[str]
+    tokens: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = frozenset() if self.is_whole else self.principal.tokens()
+        object.__setattr__(self, "tokens", held)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing is hidden."""
+        return self.principal.reads_all
+
+    @property
+    def _sees_default(self) -> bool:
+        return self.is_whole or not self.tokens.isdisjoint(self.default_acl)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def narrowed(self, filters: Filter | None) -> Filter | None:
+        """Return the filter that passes what a user's filter passes, within the scope.
+
+        Raises:
+            InvalidFilter: The user's filter names the reserved key.
+        """
+        if filters is not None:
+            _check_filter(filters)
+        seen = self.visible()
+        if filters is None or seen is None:
+            return filters if seen is None else seen
+        return Compound("and", (seen, filters))
+
+    def visible(self) -> Filter | None:
+        """Return the filter that passes the chunks in the scope, None for all."""
+        if self.is_whole:
+            return None
+        held = Comparison("in", ACL_KEY, tuple(sorted(self.tokens)))
+        default = Comparison("ne", ACL_KEY, _GIVEN)
+        return Compound("or", (held, default)) if self._sees_default else held
+
+    def sees(self, chunk: Chunk) -> bool:
+        """Return True if a chunk, as an engine holds it, is in the scope."""
+        if self.is_whole:
+            return True
+        held = frozenset(elements(chunk.metadata.get(ACL_KEY)))
+        return not self.tokens.isdisjoint(held) or (self._sees_default and _GIVEN not in held)
+
+    def shown(self, chunk: Chunk) -> Chunk:
+        """Return a chunk of an engine as its user sees it: the acl is a field, for writers only.
+
+        An acl names people and groups, which is nothing for readers.
+        """
+        if ACL_KEY not in chunk.metadata:
+            return chunk
+        held = list(map(str, elements(chunk.metadata[ACL_KEY])))
+        told = _GIVEN in held and self.principal.may(Role.WRITER)
+        acl = [token for token in held if token != _GIVEN] if told else None
+        metadata = {key: value for key, value in chunk.metadata.items() if key != ACL_KEY}
+        return chunk.model_copy(update={"metadata": metadata, "acl": acl})
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def check_writer(self) -> None:
+        """Raise Forbidden unless the principal may write."""
+        if not self.principal.may(Role.WRITER):
+            raise Forbidden(
+                f"Writing needs the role writer (yours is {self.principal.role}).",
+                hint="Ask an admin for a key with this role.",
+            )
+
+    def check_acl(self, acl: Sequence[str] | None, *, field: str) -> list[str] | None:
+        """Return an acl that the principal may give a chunk, in canonical form.
+
+        Raises:
+            InvalidRequest: It is malformed.
+            Forbidden: It holds a token that the principal does not, or would hide the chunk from
+                its own writer.
+        """
+        try:
+            given = None if acl is None else check_acl(acl)
+        except ValueError as error:
+            raise InvalidRequest(f"{field}: {error}.", field=field) from None
+        if self.is_whole:
+            return given
+        held = (
+            self._sees_default if given is None else bool(given) and self.tokens.issuperset(given)
+        )
+        if not held:
+            what = "the vector DB's default acl" if given is None else f"the acl {given}"
+            raise Forbidden(
+                f"You do not hold the tokens of {what}.",
+                hint="Name tokens that you hold, or ask an admin to write.",
+                field=field,
+            )
+        return given
+
+    def stored(self, chunk: Chunk, place: str) -> Chunk:
+        """Return a chunk as an engine is to hold it.
+
+        Args:
+            chunk: Not mutated.
+            place: What it is called in the request, for errors.
+
+        Raises:
+            InvalidRequest: Its metadata has the reserved key, or its acl is malformed.
+            Forbidden: As `check_acl` says.
+        """
+        check_metadata(chunk.metadata, field=f"{place}.metadata")
+        if chunk.acl is None and self._sees_default:
+            return chunk
+        acl = self.check_acl(chunk.acl, field=f"{place}.acl")
+        metadata = chunk.metadata if acl is None else {**chunk.metadata, ACL_KEY: [_GIVEN, *acl]}
+        return chunk.model_copy(update={"metadata": metadata, "acl": None})
+
+
+def check_metadata(metadata: Mapping[str, Any], *, field: str) -> None:
+    """Raise InvalidRequest if metadata has the reserved key."""
+    if ACL_KEY in metadata:
+        raise InvalidRequest(
+            f"{field}: the key {ACL_KEY!r} is reserved.",
+            hint="Give the chunk an `acl` instead.",
+            field=field,
+        )
+
+
+def _check_filter(filters: Filter) -> None:
+    if isinstance(filters, Compound):
+        for part in filters.filters:
+            _check_filter(part)
+    elif filters.key == ACL_KEY:
+        raise InvalidFilter(
+            f"The key {ACL_KEY!r} is reserved.",
+            hint="Filter by your own metadata.",
+            field="filters",
+        )
