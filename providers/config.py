@@ -124,6 +124,24 @@ def _is_address(name: str) -> bool:
 HostName: TypeAlias = Annotated[str, AfterValidator(_check_host_name)]
 
 
+class ToolSettings(Section):
+    """The tools that agents call, over MCP and as functions."""
+
+    writes: bool = Field(
+        default=False, description="Whether agents may call insert and delete, too."
+    )
+    vector_db_ids: list[str] = Field(
+        default_factory=list,
+        description="Vector DBs that a call searches if it names none. Empty: all.",
+    )
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$",
+        description="Where people reach this server; links to documents begin with it. "
+        "null: the address of the request.",
+    )
+
+
 class ServerSettings(Section):
     """Where the server listens and what it accepts."""
 
@@ -141,6 +159,7 @@ class ServerSettings(Section):
     )
     rate_limits: RateLimits = RateLimits()
     audit: AuditSettings = AuditSettings()
+    tools: ToolSettings = ToolSettings()
 
 
 class DocumentLimits(Section):

@@ -31,6 +31,7 @@ from corral.server.errors import install
 from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
+from corral.server.mcp import routes as mcp
 from corral.server.page import routes as page
 
 ROUTERS = (
@@ -44,6 +45,7 @@ ROUTERS = (
     tool_runtime.router,
     inspect.router,
     limits.router,
+    mcp.router,
     page.router,
 )
 """All routes, in the order of the documentation."""
@@ -65,6 +67,7 @@ TAGS = [
     {"name": "Chunks", "description": "Insert and query pieces of text, embedded here or there."},
     {"name": "Documents", "description": "What is stored of them; to be listed and deleted."},
     {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
+    {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]
 
@@ -96,7 +99,8 @@ def create_app(
             app.state.callers = callers
             app.state.stack = stack
             app.state.rag_tool = RagTool(stack, settings.rag, limits=settings.server.limits)
-            yield
+            async with mcp.sessions(app):
+                yield
         finally:
             await callers.close()
             await stack.close()

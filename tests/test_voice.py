@@ -16,11 +16,12 @@ PAGES = sorted(
     path
     for pattern in (
         "*.md",
-        "docs/*.md",
+        "docs/**/*.md",
         "rfcs/*.md",
         "providers/**/*.md",
         "bench/**/*.md",
         "examples/**/*.md",
+        "integrations/**/*.md",
         ".github/**/*.md",
     )
     for path in ROOT.glob(pattern)

@@ -144,6 +144,13 @@ def passages(kept: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
     return sorted(made, key=lambda passage: ranks[passage.best.key])
 
 
+def document_text(chunks: Sequence[Chunk]) -> str:
+    """Return the text of a document's chunks, given in its order, without what they share."""
+    loose = [chunk for chunk in chunks if not (chunk.document_id and span(chunk))]
+    texts = [text for _, text in _runs(chunks)]
+    return "\n\n".join([*texts, *(chunk.content for chunk in loose)])
+
+
 def _joined(
     vector_db_id: str, joining: Mapping[str, Chunk], kept: Sequence[ContextHit]
 ) -> Iterator[Passage]:

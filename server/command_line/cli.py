@@ -147,6 +147,30 @@ def serve(target: Target, host: str | None, port: int | None) -> None:
 
 @main.command()
 @click.option(
+    "--print-config",
+    type=click.Choice(["mcpservers", "vscode", "http"]),
+    help="Print what to paste into an agent's configuration, and end. mcpservers: Claude Desktop, "
+    "Cursor and most others; vscode: VS Code; http: those that take an address.",
+)
+@click.pass_obj
+def mcp(target: Target, print_config: str | None) -> None:
+    """Serve the Model Context Protocol over standard input and output, for desktop agents.
+
+    It works on the data folder in this process. A running server has the same at /mcp.
+    """
+    target.local_only("mcp")
+    if print_config:
+        from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time
+
+        click.echo(snippets.snippet(print_config, target.config, target.home))
+        return
+    from corral.server.mcp import stdio  # noqa: PLC0415 - start-up time
+
+    stdio.serve_stdio(target.config, target.home)
+
+
+@main.command()
+@click.option(
     "--path", type=EXISTING, help="Your own file or folder. [default: Corral's own documents]"
 )
 @click.option("--ask", "questions", multiple=True, help="Question to ask; repeatable.")

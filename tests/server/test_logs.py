@@ -26,6 +26,9 @@ def requests() -> list[tuple[str, str, Json | None]]:
     filters: Json = {"type": "eq", "key": SECRET, "value": SECRET}
     register = {"vector_db_id": db, "embedding_model": "hashing", "vector_db_name": SECRET}
     query: Json = {"vector_db_id": db, "query": f"{SECRET}?"}
+    search = {"name": "search", "arguments": {"query": f"{SECRET}?"}}
+    lost = {"name": "fetch", "arguments": {"id": f"{db}/{SECRET}", SECRET: SECRET}}
+    rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
     rag_insert, rag_query = "/v1/tool-runtime/rag-tool/insert", "/v1/tool-runtime/rag-tool/query"
     return [
         ("POST", "/v1/vector-dbs", register),
@@ -81,6 +84,10 @@ def requests() -> list[tuple[str, str, Json | None]]:
         ("GET", f"/v1/providers/{SECRET}", None),
         ("GET", "/v1/models", None),
         ("GET", f"/v1/models/{SECRET}", None),
+        ("POST", "/mcp", {**rpc, "params": search}),
+        ("POST", "/mcp", {**rpc, "params": lost}),
+        ("POST", "/mcp", {**rpc, "params": {"name": SECRET}}),
+        ("POST", "/mcp", {**rpc, "method": SECRET, "params": {SECRET: SECRET}}),
         ("GET", f"/{SECRET}?q={SECRET}", None),
         ("PUT", f"/v1/vector-dbs/{SECRET}", None),
         ("DELETE", f"/v1/vector-dbs/{db}", None),

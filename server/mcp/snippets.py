@@ -1,0 +1,43 @@
+"""What to paste into the configuration of an agent, so that it finds Corral."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from corral.providers.config import data_home, load_config
+
+
+def snippet(kind: str, config: Path | None, home: Path | None) -> str:
+    """Return a part of an agent's configuration, as JSON.
+
+    Args:
+        kind: mcpservers, vscode, or http, which names the server's address and not a command.
+        config: The configuration file, None for the one in the data folder.
+        home: The data folder, None for the default.
+    """
+    folder = home or data_home()
+    made: dict[str, Any]
+    if kind == "http":
+        server = load_config(config, folder).server
+        url = (server.tools.public_url or f"http://{server.host}:{server.port}").rstrip("/")
+        made = {"mcpServers": {"corral": {"url": f"{url}/mcp"}}}
+    elif kind == "vscode":
+        made = {"servers": {"corral": {"type": "stdio", **_command(config, folder)}}}
+    else:
+        made = {"mcpServers": {"corral": _command(config, folder)}}
+    return json.dumps(made, indent=2)
+
+
+def _command(config: Path | None, home: Path) -> dict[str, Any]:
+    """Return the command with whole paths: an agent has another PATH and another folder."""
+    beside = Path(sys.executable).with_name("corral")
+    program = str(beside) if beside.exists() else shutil.which("corral")
+    start = [program] if program else [sys.executable, "-m", "corral.server.command_line.cli"]
+    options = ["--home", str(home)]
+    if config is not None:
+        options += ["--config", str(config.absolute())]
+    return {"command": start[0], "args": [*start[1:], *options, "mcp"]}

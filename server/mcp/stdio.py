@@ -1,0 +1,55 @@
+"""`corral mcp`: the protocol over standard input and output, for desktop agents."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.tool import RagTool
+from corral.providers.stack import Stack
+from corral.server.mcp import check_installed
+from corral.server.tools.tool import Desk
+
+
+def desk_of(stack: Stack) -> Desk:
+    """Return what tools work with in a process of the user's own, who may see all."""
+    server = stack.config.server
+    here = f"http://{server.host}:{server.port}"
+    return Desk(
+        stack,
+        Retrieval(stack, server.limits.max_k),
+        RagTool(stack, stack.config.rag, limits=server.limits),
+        server.limits,
+        server.tools,
+        (server.tools.public_url or here).rstrip("/"),
+    )
+
+
+def serve_stdio(path: Path | None, home: Path | None) -> None:
+    """Serve MCP until standard input ends.
+
+    Raises:
+        MissingDependency: The package `mcp` is not installed.
+        ConfigError: The configuration cannot be read or cannot work.
+    """
+    check_installed()
+    folder = home or data_home()
+    asyncio.run(_serve(load_config(path, folder), folder))
+
+
+async def _serve(config: RunConfig, home: Path) -> None:
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra, and slow
+
+    from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - imports the extra
+
+    stack = Stack(config, home)
+    try:
+        desk = desk_of(stack)
+        server: Any = mcp_server(config.server.tools, lambda _: desk)
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+    finally:
+        await stack.close()

@@ -1,0 +1,332 @@
+"""The tools that read: search, fetch, rag_query, list_vector_dbs, get_vector_db."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from corral.api.chunks import Chunk, Identifier
+from corral.api.errors import InvalidRequest, NotFound
+from corral.api.filters import WireFilter
+from corral.api.rag import RAGQueryConfig
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.providers.documents import Page, count_documents, read_document
+from corral.providers.rag.passages import document_text
+from corral.providers.rag.selection import ContextHit
+from corral.server.limits import check_count, check_max_chunks
+from corral.server.tools.places import Place, source_url, title_of
+from corral.server.tools.tool import Arguments, Desk
+
+MAX_FETCHED_CHUNKS = 1000
+"""Most chunks of one answer of `fetch`; a longer document comes in parts."""
+CHUNKS_PER_RESULT = 4
+"""How many chunks `search` looks at for each document that it returns."""
+SHOWN_IDS = 100
+"""Most ids that an error lists."""
+
+Scope = Annotated[
+    list[Identifier],
+    Field(default_factory=list, description="Vector DBs to search. null: all of them."),
+]
+Mode = Annotated[
+    SearchMode | None,
+    Field(description="vector: by meaning; keyword: by words; hybrid: both. null: as registered."),
+]
+Filters = Annotated[
+    WireFilter | None, Field(description="Only chunks whose metadata passes. null: all.")
+]
+
+
+class SearchArguments(Arguments):
+    """What `search` takes."""
+
+    query: str = Field(min_length=1, description="A question or words, in any language.")
+    vector_db_ids: Scope
+    mode: Mode = None
+    filters: Filters = None
+    max_results: int = Field(default=10, ge=1, le=100, description="Most documents returned.")
+
+
+class SearchResult(BaseModel):
+    """A document that was found."""
+
+    id: str = Field(description="Pass it to fetch.")
+    title: str
+    url: str = Field(description="Where people can open it.")
+    text: str = Field(description="Its passage that fits best.")
+    score: float = Field(description="In [0, 1]; higher is better.")
+    vector_db_id: str
+
+
+class SearchAnswer(BaseModel):
+    """Documents, best first."""
+
+    results: list[SearchResult]
+
+
+class FetchArguments(Arguments):
+    """What `fetch` takes."""
+
+    id: str = Field(min_length=1, description="An id that search returned.")
+    offset: int = Field(
+        default=0, ge=0, description="Chunks to pass over: next_offset of the answer before."
+    )
+
+
+class FetchAnswer(BaseModel):
+    """A document."""
+
+    id: str
+    title: str
+    text: str = Field(description="All of its text, or a part if it is very long.")
+    url: str
+    metadata: dict[str, Any] = Field(
+        description="The document's own, and next_offset if there is more text."
+    )
+
+
+class QuestionArguments(Arguments):
+    """What `rag_query` takes."""
+
+    question: str = Field(min_length=1, description="A question or words, in any language.")
+    vector_db_ids: Scope
+    max_tokens: int = Field(default=4096, ge=64, le=1_000_000, description="Budget of the context.")
+    max_chunks: int = Field(default=8, ge=1, le=1000, description="Most chunks in the context.")
+    mode: Mode = None
+    filters: Filters = None
+
+
+class Citation(BaseModel):
+    """What a marker of the context stands for."""
+
+    marker: str = Field(description="Such as [1].")
+    id: str = Field(description="Pass it to fetch.")
+    title: str
+    url: str = Field(description="Where people can open it.")
+    score: float
+    vector_db_id: str
+
+
+class QuestionAnswer(BaseModel):
+    """A context for answering a question; cite its markers."""
+
+    context: str = Field(description="Empty if nothing was found.")
+    citations: list[Citation]
+    token_count: int = Field(description="Tokens of the context, never above max_tokens.")
+
+
+class NoArguments(Arguments):
+    """Nothing."""
+
+
+class NameArguments(Arguments):
+    """What `get_vector_db` takes."""
+
+    vector_db_id: Identifier = Field(description="One that list_vector_dbs names.")
+
+
+class VectorDBSummary(BaseModel):
+    """A vector DB."""
+
+    vector_db_id: str
+    name: str
+    search_mode: SearchMode
+    language: str
+    embedding_model: str
+
+
+class VectorDBDetails(VectorDBSummary):
+    """A vector DB with the size of what it holds."""
+
+    provider_id: str
+    chunk_count: int
+    document_count: int
+
+
+class VectorDBSummaries(BaseModel):
+    """The vector DBs that the caller can search, by id."""
+
+    vector_dbs: list[VectorDBSummary]
+
+
+async def search(desk: Desk, asked: SearchArguments) -> SearchAnswer:
+    """Return the best documents, each with its best passage."""
+    names = await scope(desk, asked.vector_db_ids)
+    if not names:
+        return SearchAnswer(results=[])
+    k = min(asked.max_results * CHUNKS_PER_RESULT, desk.limits.max_k)
+    found = await desk.retrieval.search_many(
+        names, asked.query, k=k, mode=asked.mode, filters=asked.filters
+    )
+    best: dict[Place, ContextHit] = {}
+    for each in found.hits:
+        best.setdefault(Place.of(each.vector_db_id, each.hit.chunk), each)
+    kept = list(best.items())[: asked.max_results]
+    return SearchAnswer(results=[_result(desk, place, each) for place, each in kept])
+
+
+async def fetch(desk: Desk, asked: FetchArguments) -> FetchAnswer:
+    """Return a document's text, joined from its chunks without what they share."""
+    place = Place.parse(asked.id)
+    await scope(desk, [place.vector_db_id])
+    chunks, metadata, count = await _read(desk, place, asked.offset)
+    metadata |= {"vector_db_id": place.vector_db_id, "chunk_count": count}
+    if asked.offset + len(chunks) < count:
+        metadata["next_offset"] = asked.offset + len(chunks)
+    return FetchAnswer(
+        id=str(place),
+        title=title_of(chunks[0]),
+        text=document_text(chunks),
+        url=source_url(chunks[0]) or place.url(desk.base_url),
+        metadata=metadata,
+    )
+
+
+async def rag_query(desk: Desk, asked: QuestionArguments) -> QuestionAnswer:
+    """Return a context within a token budget, with what its markers stand for."""
+    check_max_chunks(asked.max_chunks, desk.limits, field="max_chunks")
+    names = await scope(desk, asked.vector_db_ids)
+    if not names:
+        return QuestionAnswer(context="", citations=[], token_count=0)
+    config = RAGQueryConfig(
+        max_tokens_in_context=asked.max_tokens,
+        max_chunks=asked.max_chunks,
+        mode=asked.mode,
+        filters=asked.filters,
+        citations=True,
+    )
+    found = await desk.rag_tool.query(asked.question, names, config)
+    said = found.metadata
+    cited = said.get("citations", [])
+    chunks = await _first_chunks(desk, cited)
+    citations = [
+        _citation(desk, each, chunks, score)
+        for each, score in zip(cited, said["scores"], strict=True)
+    ]
+    return QuestionAnswer(
+        context=found.text, citations=citations, token_count=said.get("token_count", 0)
+    )
+
+
+async def list_vector_dbs(desk: Desk, _: NoArguments) -> VectorDBSummaries:
+    """Return the vector DBs, by id."""
+    known = await desk.stack.vector_dbs()
+    return VectorDBSummaries(vector_dbs=[VectorDBSummary(**_about(each)) for each in known])
+
+
+async def get_vector_db(desk: Desk, asked: NameArguments) -> VectorDBDetails:
+    """Return a vector DB with its counts."""
+    await scope(desk, [asked.vector_db_id])
+    index = await desk.stack.index(asked.vector_db_id)
+    return VectorDBDetails(
+        **_about(index.vector_db),
+        provider_id=index.vector_db.provider_id,
+        chunk_count=await index.count(),
+        document_count=await count_documents(index),
+    )
+
+
+async def scope(desk: Desk, wanted: Sequence[str]) -> list[str]:
+    """Return the vector DBs that a call is about: those it names, else those of the operator.
+
+    Raises:
+        NotFound: One is unknown; the message lists the known ones.
+        InvalidRequest: There are too many to search at once.
+    """
+    known = [vector_db.identifier for vector_db in await desk.stack.vector_dbs()]
+    chosen = list(dict.fromkeys(wanted)) or desk.settings.vector_db_ids or known
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise NotFound(
+            f"There is no vector DB {unknown[0]!r}.",
+            hint=f"Known: {_listed(known)}.",
+            field="vector_db_ids",
+        )
+    try:
+        setting = "max_vector_dbs_per_query"
+        most = desk.limits.max_vector_dbs_per_query
+        check_count(chosen, most, field="vector_db_ids", setting=setting)
+    except InvalidRequest as error:
+        hint = f"{error.hint} Name some of: {_listed(known)}."
+        raise InvalidRequest(error.message, hint=hint, field=error.field) from None
+    return chosen
+
+
+def _listed(names: Iterable[str]) -> str:
+    some = list(names)
+    shown = ", ".join(some[:SHOWN_IDS])
+    return f"{shown} and {len(some) - SHOWN_IDS} more" if len(some) > SHOWN_IDS else shown or "none"
+
+
+async def _read(
+    desk: Desk, place: Place, offset: int
+) -> tuple[Sequence[Chunk], dict[str, Any], int]:
+    """Return chunks of a place, its metadata and the number of all its chunks."""
+    index = await desk.stack.index(place.vector_db_id)
+    if place.chunk_id:
+        chunks = await index.get_chunks([place.chunk_id])
+        if chunks and offset == 0:
+            return chunks, dict(chunks[0].metadata), 1
+    else:
+        found = await read_document(index, place.document_id, Page(offset, MAX_FETCHED_CHUNKS))
+        if found is not None and found.chunks:
+            return found.chunks, dict(found.metadata), found.chunk_count
+    raise NotFound(
+        f"There is no document {str(place)!r}, or it has <= {offset} chunks.",
+        hint="Pass an id that search returned.",
+        field="id",
+    )
+
+
+async def _first_chunks(desk: Desk, cited: Sequence[dict[str, Any]]) -> dict[str, Chunk]:
+    """Return the first chunk of each cited passage, by id."""
+    wanted: dict[str, list[str]] = {}
+    for each in cited:
+        wanted.setdefault(each["vector_db_id"], []).append(each["chunk_ids"][0])
+    found: dict[str, Chunk] = {}
+    for vector_db_id, ids in wanted.items():
+        index = await desk.stack.index(vector_db_id)
+        found |= {chunk.chunk_id: chunk for chunk in await index.get_chunks(ids)}
+    return found
+
+
+def _result(desk: Desk, place: Place, each: ContextHit) -> SearchResult:
+    chunk = each.hit.chunk
+    return SearchResult(
+        id=str(place),
+        title=title_of(chunk),
+        url=source_url(chunk) or place.url(desk.base_url),
+        text=chunk.content,
+        score=each.hit.score,
+        vector_db_id=each.vector_db_id,
+    )
+
+
+def _citation(
+    desk: Desk, cited: dict[str, Any], chunks: dict[str, Chunk], score: float
+) -> Citation:
+    first, document_id = cited["chunk_ids"][0], cited.get("document_id")
+    known = {"document_id": document_id} if document_id else {}
+    # Deleted since, perhaps; the context still cites it.
+    chunk = chunks.get(first) or Chunk(content=cited["marker"], metadata=known, chunk_id=first)
+    place = Place.of(cited["vector_db_id"], chunk)
+    return Citation(
+        marker=cited["marker"],
+        id=str(place),
+        title=title_of(chunk),
+        url=source_url(chunk) or place.url(desk.base_url),
+        score=score,
+        vector_db_id=place.vector_db_id,
+    )
+
+
+def _about(vector_db: VectorDB) -> dict[str, Any]:
+    return {
+        "vector_db_id": vector_db.identifier,
+        "name": vector_db.vector_db_name or vector_db.identifier,
+        "search_mode": vector_db.search_mode,
+        "language": vector_db.language,
+        "embedding_model": vector_db.embedding_model,
+    }

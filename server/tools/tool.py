@@ -1,0 +1,90 @@
+"""What a tool is: a name, its arguments, its answer, and the function that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, model_validator
+
+from corral.api.chunks import Strict
+from corral.api.errors import Forbidden
+from corral.api.options import checked
+from corral.api.principal import Role
+from corral.providers.config import Limits, ToolSettings
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.tool import RagTool
+from corral.providers.stack import Stack
+
+
+class Arguments(Strict):
+    """The arguments of a tool; null is the default, as strict function calls send it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a tool works with, as its caller may see it.
+
+    Attributes:
+        stack: The vector DBs.
+        retrieval: Searches them.
+        rag_tool: Inserts documents and makes contexts.
+        limits: What one call may ask for.
+        settings: What the operator says of the tools.
+        base_url: Where this server is reached, without a slash at the end; for addresses of
+            documents that have none of their own.
+    """
+
+    stack: Stack
+    retrieval: Retrieval
+    rag_tool: RagTool
+    limits: Limits
+    settings: ToolSettings
+    base_url: str
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[A]):
+    """One tool.
+
+    Attributes:
+        name: As models call it.
+        title: As people read it.
+        description: What it does and when to call it, for models.
+        arguments: What it takes.
+        answer: What it returns.
+        work: The function that does it.
+        writes: Whether it changes what is stored.
+        destroys: Whether it deletes what is stored.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[A]
+    answer: type[BaseModel]
+    work: Callable[[Desk, A], Awaitable[BaseModel]]
+    writes: bool = False
+    destroys: bool = False
+
+    async def call(self, desk: Desk, arguments: Mapping[str, Any]) -> BaseModel:
+        """Check the caller and the arguments, do the work and return the answer.
+
+        Raises:
+            Forbidden: The tool writes and its caller may not.
+            CorralError: An argument is malformed, or the work fails.
+        """
+        if self.writes and not desk.stack.principal.may(Role.WRITER):
+            raise Forbidden(f"{self.name} needs the role writer.", hint="Use another API key.")
+        return await self.work(desk, checked(self.arguments, arguments))

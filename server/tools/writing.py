@@ -1,0 +1,83 @@
+"""The tools that write: insert and delete. Off unless the operator switches them on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from corral.api.chunks import Identifier
+from corral.api.errors import NotFound
+from corral.api.options import checked
+from corral.api.rag import RAGDocument
+from corral.providers.documents import delete_document
+from corral.server.tools.reading import scope
+from corral.server.tools.tool import Arguments, Desk
+
+Target = Annotated[Identifier, Field(description="One that list_vector_dbs names.")]
+
+
+class NewDocument(Arguments):
+    """A text to store."""
+
+    document_id: Identifier = Field(description="A known one is replaced.")
+    text: str = Field(min_length=1)
+    title: str | None = Field(default=None, description="null: its first heading.")
+    url: str | None = Field(default=None, description="Where people can open it.")
+
+
+class InsertArguments(Arguments):
+    """What `insert` takes."""
+
+    vector_db_id: Target
+    documents: list[NewDocument] = Field(min_length=1)
+
+
+class InsertAnswer(BaseModel):
+    """What is stored now."""
+
+    chunks: dict[str, int] = Field(description="Number of chunks by document_id.")
+
+
+class DeleteArguments(Arguments):
+    """What `delete` takes."""
+
+    vector_db_id: Target
+    document_id: Identifier
+
+
+class DeleteAnswer(BaseModel):
+    """What is gone."""
+
+    document_id: str
+    chunk_count: int = Field(description="Chunks that it had.")
+
+
+async def insert(desk: Desk, asked: InsertArguments) -> InsertAnswer:
+    """Split, embed and store documents, all or none."""
+    [vector_db_id] = await scope(desk, [asked.vector_db_id])
+    documents = [_document(each) for each in asked.documents]
+    report = await desk.rag_tool.insert(documents, vector_db_id)
+    return InsertAnswer(chunks=report.chunks)
+
+
+async def delete(desk: Desk, asked: DeleteArguments) -> DeleteAnswer:
+    """Delete a document with all its chunks."""
+    [vector_db_id] = await scope(desk, [asked.vector_db_id])
+    deleted = await delete_document(await desk.stack.index(vector_db_id), asked.document_id)
+    if not deleted:
+        raise NotFound(
+            f"There is no document {asked.document_id!r} in vector DB {vector_db_id!r}.",
+            field="document_id",
+        )
+    return DeleteAnswer(document_id=asked.document_id, chunk_count=deleted)
+
+
+def _document(new: NewDocument) -> RAGDocument:
+    told = {"title": new.title, "url": new.url}
+    fields = {
+        "document_id": new.document_id,
+        "content": {"type": "text", "text": new.text},  # never an address to fetch
+        "metadata": {key: value for key, value in told.items() if value},
+    }
+    return checked(RAGDocument, fields)
