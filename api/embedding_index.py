@@ -44,7 +44,7 @@ from corral.api.fusion import (
 from corral.api.hits import Candidate, Hit, QueryChunksResponse
 from corral.api.index_hooks import IndexHooks
 from corral.api.principal import UNRESTRICTED, Principal
-from corral.api.scope import Scope
+from corral.api.scope import Scope, linked, links_of
 from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.vector_dbs import SearchMode, VectorDB
 
@@ -165,6 +165,20 @@ class EmbeddingIndex(IndexHooks):
                 )
         await self._add(chunks, matrix, replaced)
 
+    async def _told(self, scope: Scope, stored: Sequence[Chunk]) -> list[Chunk]:
+        """Return those of some stored chunks that are in the scope, as their user sees them.
+
+        They keep the ids of the chunks beside them that are in the scope, too: an id may be made of
+        a text.
+        """
+        told = [scope.shown(chunk) for chunk in stored if scope.sees(chunk)]
+        if scope.is_whole:
+            return told
+        known = {chunk.chunk_id for chunk in told}
+        beside = sorted({link for chunk in told for link in links_of(chunk)} - known)
+        known.update(await self._seen_ids(scope, beside))
+        return [linked(chunk, known) for chunk in told]
+
     async def _seen_ids(self, scope: Scope, chunk_ids: Sequence[str]) -> list[str]:
         """Return those of some ids whose chunks exist and are in the scope."""
         seen: list[str] = []
@@ -259,8 +273,7 @@ class EmbeddingIndex(IndexHooks):
         """Return the chunks of these ids that exist, in the order of the ids."""
         with self._calls:
             stored = await self._get(chunk_ids, include_embeddings)
-        scope = self._scope
-        found = {c.chunk_id: scope.shown(c) for c in stored if scope.sees(c)}
+            found = {c.chunk_id: c for c in await self._told(self._scope, stored)}
         return [found[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in found]
 
     async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
@@ -454,20 +467,21 @@ class EmbeddingIndex(IndexHooks):
 
         A chunk that another writer deleted or hid between search and fetch is left out.
         """
-        scope = self._scope
         chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
         missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
         if missing:
             fetched = await self._get(missing, include_embeddings)
             chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
+        stored = [chunk for chunk in chunks.values() if chunk is not None]
+        told = {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
         return [
             Hit(
-                scope.shown(chunk),
+                told[hit.chunk_id],
                 hit.score,
                 _with_terms(hit.explanation, found[hit.chunk_id].matched_terms),
             )
             for hit in ranked
-            if (chunk := chunks[hit.chunk_id]) is not None and scope.sees(chunk)
+            if hit.chunk_id in told
         ]
 
 

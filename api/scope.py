@@ -10,7 +10,7 @@ each chunk is that was stored before there were acls, has the vector DB's defaul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -144,6 +144,26 @@ class Scope:
         acl = self.check_acl(chunk.acl, field=f"{place}.acl")
         metadata = chunk.metadata if acl is None else {**chunk.metadata, ACL_KEY: [_GIVEN, *acl]}
         return chunk.model_copy(update={"metadata": metadata, "acl": None})
+
+
+def links_of(chunk: Chunk) -> list[str]:
+    """Return the ids of the chunks beside a chunk, as far as its record names them."""
+    record = chunk.chunk_metadata
+    named = (record.previous_chunk_id, record.next_chunk_id) if record else ()
+    return [link for link in named if link is not None]
+
+
+def linked(chunk: Chunk, known: Collection[str]) -> Chunk:
+    """Return a chunk whose record names no chunk beside it but these."""
+    record = chunk.chunk_metadata
+    if record is None or all(link in known for link in links_of(chunk)):
+        return chunk
+    beside = {
+        name: link if link in known else None
+        for name in ("previous_chunk_id", "next_chunk_id")
+        for link in (getattr(record, name),)
+    }
+    return chunk.model_copy(update={"chunk_metadata": record.model_copy(update=beside)})
 
 
 def check_metadata(metadata: Mapping[str, Any], *, field: str) -> None:
