@@ -154,11 +154,13 @@ def fidelity(target: Target, /, **options: Any) -> None:
 @click.option("--count", default=100_000, show_default=True, help="Chunks in the index.")
 @click.option("--server-count", default=5_000, show_default=True, help="Chunks behind the server.")
 @click.option(
-    "--only", type=click.Choice(["index", "server", "options"]), help="Measure one part only."
+    "--only",
+    type=click.Choice(["index", "server", "options", "scope"]),
+    help="Measure one part only.",
 )
 @click.pass_obj
 def bounds(target: Target, /, count: int, server_count: int, only: str | None) -> None:
-    """Hold SQLite's and the server's speed against the bounds in docs/benchmarks.md.
+    """Hold speed against the bounds in docs/benchmarks.md: SQLite, the server, permissions.
 
     The exit code is 1 where one of them is missed.
     """

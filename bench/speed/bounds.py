@@ -25,6 +25,7 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
+from corral.bench.speed.scope import measure_scope
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
@@ -172,7 +173,7 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
     Args:
         count: Chunks in the index.
         server_count: Chunks behind the server.
-        only: `index`, `server` or `options`; None for all.
+        only: `index`, `server`, `options` or `scope`; None for all.
     """
     console = Console(width=140)
     lines: list[Bound] = []
@@ -183,6 +184,13 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
         found = asyncio.run(measure_index(count))
         show(f"inline::sqlite, {count:,} chunks x 384, k={K}", found, console)
         lines += found
+    if only in (None, "scope"):
+        asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
+        texts = queries_of_common_and_rare_words(QUERIES + WARM_UP)
+        data = synthetic_embeddings(count), synthetic_texts(count)
+        scoped = asyncio.run(measure_scope(*data, asked, texts))
+        show(f"permissions, {count:,} chunks x 384, k={K}", scoped, console)
+        lines += scoped
     if only in (None, "server"):
         served = measure_server(server_count)
         show(f"over HTTP, {server_count:,} chunks", served, console)

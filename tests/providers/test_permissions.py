@@ -12,7 +12,6 @@ import pytest
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Compound, matches
 from corral.api.hits import QueryChunksResponse, Step
-from corral.api.index_hooks import IndexHooks
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
 from corral.api.scoped_index import ScopedIndex
@@ -196,14 +195,14 @@ def _documents_of_the_whole(patch: Patch) -> None:
 
 @seen_on("documents")
 def _documents_counted_whole(patch: Patch) -> None:
-    plain = IndexHooks._documents_passing
+    plain = MemoryIndex._documents_passing
 
-    async def counted(self: IndexHooks, after: str, limit: int, filters: Any) -> Any:
+    async def counted(self: MemoryIndex, after: str, limit: int, filters: Any) -> Any:
         named = {one.document_id for one in await plain(self, after, limit, filters)}
         every = await plain(self, after, 1000, None)
         return [one for one in every if one.document_id in named]
 
-    patch.setattr(IndexHooks, "_documents_passing", counted)
+    patch.setattr(MemoryIndex, "_documents_passing", counted)
 
 
 @seen_on("delete", "remove")

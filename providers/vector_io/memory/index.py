@@ -1,8 +1,8 @@
 """The index of one vector DB in memory: the reference that other providers are judged by.
 
-Plain on purpose: it scores every embedding, filters every chunk by the reference evaluator, and
-computes BM25 from its definition. It scores all embeddings in single precision, and those among
-the k best or near them again in double precision.
+Plain on purpose: it scores every embedding that passes the filter, and computes BM25 from its
+definition. It scores in single precision, and those among the k best or near them again in double
+precision.
 """
 
 from __future__ import annotations
@@ -10,21 +10,42 @@ from __future__ import annotations
 import asyncio
 import heapq
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.filters import Filter, matches
+from corral.api.filters import Filter
 from corral.api.hits import Candidate
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric, nearest, rounding_slack
 from corral.providers.ranking.rows import best_rows
+from corral.providers.vector_io.memory.filters import MetadataIndex, Passing
 from corral.providers.vector_io.memory.keyword import KeywordIndex
+from corral.providers.vector_io.memory.matrix import Matrix
+
+CACHED_FILTERS = 16
+"""Filters whose chunks are remembered until the next write; 9 bytes a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Selection:
+    """The chunks that pass a filter.
+
+    Attributes:
+        passing: By id.
+        rows: Of the matrix, ascending.
+        mask: By place in the keyword index.
+    """
+
+    passing: Passing
+    rows: NDArray[np.intp]
+    mask: NDArray[np.bool_]
 
 
 class MemoryIndex(EmbeddingIndex):
@@ -49,7 +70,10 @@ class MemoryIndex(EmbeddingIndex):
 
     def _clear(self) -> None:
         self._chunks: dict[str, Chunk] = {}
-        self._embeddings = _Matrix(self.vector_db.embedding_dimension)
+        self._embeddings = Matrix(self.vector_db.embedding_dimension)
+        self._metadata = MetadataIndex()
+        self._selections: dict[str, _Selection] = {}
+        self._documents_of: dict[str, set[str]] = {}  # chunk ids by document
         self._words = KeywordIndex(
             self.vector_db.field_weights, self.vector_db.language, fuzzy=self._fuzzy
         )
@@ -91,6 +115,22 @@ class MemoryIndex(EmbeddingIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit)
 
+    async def _documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        return await asyncio.to_thread(self._count_documents, after, limit, filters)
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        with self._lock:
+            return list(self._documents_of.get(document_id, ()))
+
+    async def _count_passing(self, filters: Filter) -> int:
+        with self._lock:
+            return len(self._selected(filters).rows)
+
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await asyncio.to_thread(self._ids_after, after, limit, filters)
+
     async def _drop(self) -> None:
         with self._lock:
             self._clear()
@@ -108,16 +148,17 @@ class MemoryIndex(EmbeddingIndex):
         stored = [chunk.model_copy(deep=True, update={"embedding": None}) for chunk in chunks]
         terms = [self._words.analyze(chunk) for chunk in stored]
         with self._lock:
+            self._selections.clear()
             self._embeddings.reserve(len(stored))
             if replace_documents:
-                self._remove(
-                    chunk_id
-                    for chunk_id, chunk in list(self._chunks.items())
-                    if chunk.document_id in replace_documents
-                )
+                old = [self._documents_of.get(name, ()) for name in replace_documents]
+                self._remove(list(chain.from_iterable(old)))
             self._remove(chunk.chunk_id for chunk in stored)
             for chunk, embedding, found in zip(stored, embeddings, terms, strict=True):
                 self._chunks[chunk.chunk_id] = chunk
+                self._metadata.add(chunk.chunk_id, chunk.metadata)
+                if chunk.document_id is not None:
+                    self._documents_of.setdefault(chunk.document_id, set()).add(chunk.chunk_id)
                 self._embeddings.append(chunk.chunk_id, embedding)
                 self._words.add(chunk.chunk_id, found)
 
@@ -126,10 +167,19 @@ class MemoryIndex(EmbeddingIndex):
             self._remove(chunk_ids)
 
     def _remove(self, chunk_ids: Iterable[str]) -> None:
+        self._selections.clear()
         for chunk_id in chunk_ids:
-            if self._chunks.pop(chunk_id, None):
-                self._embeddings.remove(chunk_id)
-                self._words.remove(chunk_id)
+            chunk = self._chunks.pop(chunk_id, None)
+            if chunk is None:
+                continue
+            self._metadata.remove(chunk_id, chunk.metadata)
+            if chunk.document_id is not None:
+                beside = self._documents_of[chunk.document_id]
+                beside.remove(chunk_id)
+                if not beside:
+                    del self._documents_of[chunk.document_id]
+            self._embeddings.remove(chunk_id)
+            self._words.remove(chunk_id)
 
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
@@ -137,13 +187,11 @@ class MemoryIndex(EmbeddingIndex):
         metric = effective_metric(self.vector_db)
         with self._lock:
             held = self._embeddings
-            places = np.arange(len(held.ids))
-            if filter_ is not None:
-                passing = [self._passes(filter_, chunk_id) for chunk_id in held.ids]
-                places = np.flatnonzero(passing)
+            places = None if filter_ is None else self._selected(filter_).rows
             slack = rounding_slack(held.squared_norms, embedding, metric)
-            rough = held.rough_scores(embedding, metric)[places]
-            near = places[best_rows(rough, k, slack)]
+            rough = held.rough_scores(embedding, metric, places)
+            near = best_rows(rough, k, slack)
+            near = near if places is None else places[near]
             found = nearest(near, held.rows[near], embedding, k, metric)
             # With those tied with the k-th, so that ties are broken by id.
             hits = zip(found.rows.tolist(), found.scores.tolist(), strict=True)
@@ -154,15 +202,12 @@ class MemoryIndex(EmbeddingIndex):
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
     ) -> list[Candidate]:
         with self._lock:
-            passes = None if filter_ is None else partial(self._passes, filter_)
-            hits = self._words.search(text, k, passes, fuzzy=fuzzy)
+            mask = None if filter_ is None else self._selected(filter_).mask
+            hits = self._words.search(text, k, mask, fuzzy=fuzzy)
             return [
                 Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
                 for chunk_id, hit in hits.items()
             ]
-
-    def _passes(self, filter_: Filter, chunk_id: str) -> bool:
-        return matches(filter_, self._chunks[chunk_id].metadata)
 
     def _read(self, chunk_ids: Iterable[str], include_embeddings: bool) -> list[Chunk]:
         with self._lock:
@@ -173,65 +218,36 @@ class MemoryIndex(EmbeddingIndex):
                     chunk.embedding = self._embeddings.of(chunk.chunk_id).tolist()
             return copies
 
-    def _ids_after(self, after: str, limit: int) -> list[str]:
+    def _ids_after(self, after: str, limit: int, filter_: Filter | None = None) -> list[str]:
         with self._lock:
-            return sorted(i for i in self._chunks if i > after)[:limit]
+            return sorted(i for i in self._among(self._chunks, filter_) if i > after)[:limit]
 
+    def _count_documents(
+        self, after: str, limit: int, filter_: Filter | None
+    ) -> list[DocumentCount]:
+        counted: list[DocumentCount] = []
+        with self._lock:
+            for name in sorted(name for name in self._documents_of if name > after):
+                found = len(self._among(self._documents_of[name], filter_))
+                counted += [DocumentCount(name, found)] if found else []
+                if len(counted) == limit:
+                    break
+        return counted
 
-class _Matrix:
-    """Embeddings as rows of one matrix without holes: the last row takes a removed one's place."""
+    def _selected(self, filter_: Filter) -> _Selection:
+        """Return the chunks that pass a filter, under the lock."""
+        key = repr(filter_)  # not the filter: to Python, 1 equals True
+        if key not in self._selections:
+            if len(self._selections) >= CACHED_FILTERS:
+                self._selections.clear()
+            passing = self._metadata.passing(filter_)
+            rows, mask = self._embeddings.places(passing), self._words.mask(passing)
+            self._selections[key] = _Selection(passing, rows, mask)
+        return self._selections[key]
 
-    def __init__(self, dimension: int) -> None:
-        self.ids: list[str] = []
-        self._places: dict[str, int] = {}
-        self._store = np.empty((64, dimension), dtype=np.float32)
-        self._norms = np.empty(64)  # squared
-
-    @property
-    def rows(self) -> NDArray[np.float32]:
-        return self._store[: len(self.ids)]
-
-    @property
-    def squared_norms(self) -> NDArray[np.float64]:
-        return self._norms[: len(self.ids)]
-
-    def rough_scores(
-        self, query: NDArray[np.float32], metric: Metric
-    ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return a number for each row that orders them as the metric does, but for rounding."""
-        products: NDArray[np.float32] = self.rows @ query
-        if metric is Metric.L2:
-            return 2.0 * products.astype(np.float64) - self.squared_norms
-        if metric is Metric.COSINE:
-            return products / np.sqrt(self.squared_norms)
-        return products
-
-    def of(self, chunk_id: str) -> NDArray[np.float32]:
-        row: NDArray[np.float32] = self._store[self._places[chunk_id]]
-        return row
-
-    def reserve(self, more: int) -> None:
-        """Make room for so many more rows, without which `append` would fail in the middle."""
-        missing = len(self.ids) + more - len(self._store)
-        if missing > 0:
-            grown = max(missing, len(self._store))
-            rows = np.empty((grown, self._store.shape[1]), dtype=np.float32)
-            norms = np.concatenate([self._norms, np.empty(grown)])
-            self._store, self._norms = np.concatenate([self._store, rows]), norms
-
-    def append(self, chunk_id: str, embedding: NDArray[np.float32]) -> None:
-        """Add a row, for which there is room."""
-        place = len(self.ids)
-        self._store[place] = embedding
-        wide = embedding.astype(np.float64)
-        self._norms[place] = wide @ wide
-        self._places[chunk_id] = place
-        self.ids.append(chunk_id)
-
-    def remove(self, chunk_id: str) -> None:
-        place = self._places.pop(chunk_id)
-        last = self.ids.pop()
-        if last != chunk_id:
-            self._store[place] = self._store[len(self.ids)]
-            self._norms[place] = self._norms[len(self.ids)]
-            self.ids[place], self._places[last] = last, place
+    def _among(self, chunk_ids: Collection[str], filter_: Filter | None) -> Collection[str]:
+        """Return those of some chunks that pass."""
+        if filter_ is None:
+            return chunk_ids
+        passing = self._selected(filter_).passing
+        return [i for i in chunk_ids if (i in passing.ids) != passing.negated]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -23,6 +23,7 @@ from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.memory import fuzzy as fuzzy_words
+from corral.providers.vector_io.memory.filters import Passing
 
 MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is
@@ -107,11 +108,17 @@ class KeywordIndex:
             if not self._postings[term]:
                 del self._postings[term]
 
+    def mask(self, passing: Passing) -> NDArray[np.bool_]:
+        """Return which places have chunks that pass; those of no chunk do not count."""
+        mask = np.full(len(self._ids), passing.negated)
+        mask[[self._places[chunk_id] for chunk_id in passing.ids]] = not passing.negated
+        return mask
+
     def search(
         self,
         query: str,
         k: int = sys.maxsize,
-        passes: Callable[[str], bool] | None = None,
+        mask: NDArray[np.bool_] | None = None,
         *,
         fuzzy: bool = False,
     ) -> dict[str, WordHit]:
@@ -123,7 +130,7 @@ class KeywordIndex:
         Args:
             query: Any text.
             k: Most chunks wanted, >= 1; by default all.
-            passes: Returns True for the id of a chunk that may be returned; None for all.
+            mask: As `mask` returns it, of the chunks that may be returned; None for all.
             fuzzy: Pass True to find chunks with similar terms too; a hit's terms are then those
                 that the chunk holds.
         """
@@ -134,8 +141,8 @@ class KeywordIndex:
             places, worth = self._term_scores(term, variants.get(term))
             scores[places] += wanted[term] * worth
         found = np.flatnonzero(scores)
-        if passes is not None:
-            found = np.array([n for n in found.tolist() if passes(self._ids[n])], dtype=np.intp)
+        if mask is not None:
+            found = found[mask[found]]
         near = found[best_rows(scores[found], k)].tolist()  # and those tied with the last
         best = heapq.nsmallest(k, near, key=lambda n: (-scores[n], self._ids[n]))
         stand_for = _by_word(wanted, variants) if fuzzy else _by_query_term(wanted, variants)

@@ -1,0 +1,128 @@
+"""What permissions add to a search: one that sees 1 % of the chunks against one that sees all."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.principal import Principal, Role
+from corral.api.provider import Api, VectorIOProvider
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.bench.stopwatch import Bound, Stopwatch
+from corral.bench.truth import Words
+from corral.providers.config import ProviderEntry
+from corral.providers.registry import build_provider
+
+ENGINES = ("sqlite", "memory", "faiss", "qdrant")
+GROUPS = 100
+"""Each chunk is open to one of so many groups."""
+SEEN = 7
+ONE = Principal("acme", "ann", frozenset({f"group {SEEN}"}), Role.READER)
+CHECKED = 20
+"""Questions whose answers are held against brute force."""
+K = 10
+WARM_UP = 20
+BATCH = 500
+SLACK = 1e-6
+
+
+async def measure_scope(
+    vectors: NDArray[np.float32],
+    texts: Sequence[str],
+    asked: NDArray[np.float32],
+    questions: Sequence[str],
+) -> list[Bound]:
+    """Fill each engine in turn and ask it every question as an admin and as a reader.
+
+    Args:
+        vectors: Of the chunks, shape (n, dimension), length 1.
+        texts: Theirs.
+        asked: Of the questions, likewise.
+        questions: Their texts.
+    """
+    words = Words.of(texts, "english")
+    lines = []
+    for engine in ENGINES:
+        with tempfile.TemporaryDirectory() as folder:
+            provider = _provider(engine, Path(folder))
+            index = await provider.open_index(_vector_db(engine, vectors.shape[1]), create=True)
+            await _fill(index, vectors, texts)
+            lines += await _ask(engine, index, asked, questions)
+            lines.append(await _check(engine, index, vectors, words, asked, questions))
+            await index.close()
+            await provider.close()
+    return lines
+
+
+def _provider(engine: str, folder: Path) -> VectorIOProvider:
+    entry = ProviderEntry(provider_id=engine, provider_type=f"inline::{engine}")
+    provider = build_provider(Api.VECTOR_IO, entry, folder)
+    assert isinstance(provider, VectorIOProvider)
+    return provider
+
+
+def _vector_db(engine: str, dimension: int) -> VectorDB:
+    return VectorDB(
+        identifier="scope",
+        provider_id=engine,
+        provider_resource_id="scope",
+        embedding_model="synthetic",
+        embedding_dimension=dimension,
+    )
+
+
+async def _fill(index: EmbeddingIndex, vectors: NDArray[np.float32], texts: Sequence[str]) -> None:
+    for start in range(0, len(texts), BATCH):
+        rows = range(start, min(start + BATCH, len(texts)))
+        chunks = [
+            Chunk(chunk_id=f"c{n:07d}", content=texts[n], acl=[f"group:group {n % GROUPS}"])
+            for n in rows
+        ]
+        await index.add_chunks(chunks, vectors[start : start + BATCH])
+
+
+async def _ask(
+    engine: str, index: EmbeddingIndex, asked: NDArray[np.float32], questions: Sequence[str]
+) -> list[Bound]:
+    seen, whole, scoped = index.seen_by(ONE), Stopwatch(WARM_UP), Stopwatch(WARM_UP)
+    for query, text in zip(asked, questions, strict=True):
+        await whole.call(index.query, query, text, k=K, mode=SearchMode.HYBRID)
+        await scoped.call(seen.query, query, text, k=K, mode=SearchMode.HYBRID)
+    one, other = scoped.ms(), whole.ms()
+    figure = f"{one:.2f} ms against {other:.2f} ms: {one / other:.2f}x"
+    holds = one / other <= 1.2
+    return [Bound(f"{engine}: hybrid p50 in a scope of 1 %", figure, "<= 1.2x", holds)]
+
+
+async def _check(
+    engine: str,
+    index: EmbeddingIndex,
+    vectors: NDArray[np.float32],
+    words: Words,
+    asked: NDArray[np.float32],
+    questions: Sequence[str],
+) -> Bound:
+    """Hold both legs against brute force over what is visible: the k best scores that there are."""
+    open_rows = np.arange(SEEN, len(vectors), GROUPS)
+    shares = []
+    for query, text in list(zip(asked, questions, strict=True))[:CHECKED]:
+        truths = {
+            SearchMode.VECTOR: vectors[open_rows].astype(np.float64) @ query.astype(np.float64),
+            SearchMode.KEYWORD: words.scores(text)[open_rows],
+        }
+        for mode, truth in truths.items():
+            found = await index.seen_by(ONE).query(query, text, k=K, mode=mode)
+            rows = [int(chunk.chunk_id[1:]) for chunk in found.chunks]
+            best = np.sort(truth[truth > 0] if mode is SearchMode.KEYWORD else truth)[::-1][:K]
+            reached = [truth[row // GROUPS] for row in rows if row % GROUPS == SEEN]
+            right = sum(score >= best[-1] - SLACK for score in reached) if len(best) else 0
+            shares.append(right / len(best) if len(best) else 1.0)
+    recall = float(np.mean(shares))
+    what = f"{engine}: recall of both legs against brute force over the 1 %"
+    return Bound(what, f"{recall:.4f}", "1.0", recall == 1.0)
