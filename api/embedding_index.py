@@ -204,6 +204,8 @@ class EmbeddingIndex(IndexHooks):
         scope = self._scope
         scope.check_writer()
         given = scope.check_acl(acl, field="acl")
+        if not chunk_ids:
+            return 0
         with self._calls:
             async with self._writes.alone():  # a chunk that is deleted meanwhile would come back
                 found = await self._get(list(dict.fromkeys(chunk_ids)), True)

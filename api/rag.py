@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from corral.api.assembly import AssemblyOptions
-from corral.api.chunks import Identifier, InterleavedText, Metadata, Strict, TextItem
+from corral.api.chunks import Acl, Identifier, InterleavedText, Metadata, Strict, TextItem
 from corral.api.options import MaxChunks, RetrievalOptions
 
 DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {metadata}\n"
@@ -115,6 +115,12 @@ class RAGDocument(Strict):
         max_length=255,
         description="Any text that tells it from other documents of this id, such as a hash of a "
         "file's path; see `same_origin_only`. It is kept with the chunks and never shown.",
+    )
+    acl: Acl | None = Field(
+        default=None,
+        exclude_if=lambda acl: acl is None,
+        description="Who may read it, as of a chunk: tokens, one of which a reader must hold. "
+        "Absent: the vector DB's `default_acl`.",
     )
 
     @model_validator(mode="before")

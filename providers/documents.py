@@ -1,4 +1,4 @@
-"""Documents of a vector DB: list them, read one, delete one."""
+"""Documents of a vector DB: list them, read one, delete one, change who reads it."""
 
 from __future__ import annotations
 
@@ -84,6 +84,17 @@ async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
     if ids:
         await index.add_chunks([], replace_documents=[document_id])
     return len(ids)
+
+
+async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
+    """Give a document's chunks another acl in one write; return how many, 0 if it is unknown.
+
+    Args:
+        index: As its principal sees it: of the chunks, those that it sees are changed.
+        document_id: Which.
+        acl: Tokens; None for the vector DB's default.
+    """
+    return await index.set_acl(await index.document_chunk_ids(document_id), acl)
 
 
 def _place(chunk: Chunk) -> tuple[int, str]:

@@ -111,6 +111,7 @@ def chunks_of(
             content=piece.text,
             metadata={**metadata, "token_count": piece.tokens, "metadata_token_count": cost},
             chunk_metadata=origin.model_copy(update=place),
+            acl=document.acl,
         )
         for piece, place in zip(pieces, _places(document.document_id, parsed, pieces), strict=True)
     ]

@@ -59,6 +59,7 @@ def document_hash(
         document.metadata, document.origin, chunking.model_dump(mode="json"),
         vector_db.embedding_model, vector_db.embedding_dimension, window and window.size,
     ]  # fmt: skip
+    rest += [] if document.acl is None else [document.acl]
     made = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
     made.update(content.encode("utf-8", "surrogatepass"))
     return made.hexdigest()

@@ -130,6 +130,13 @@ class Client:
         path = _document_path(vector_db_id, document_id)
         return _object(await self._call("GET", f"{path}?offset={offset}&limit={limit}"))
 
+    async def change_acl(
+        self, vector_db_id: str, document_id: str, acl: Sequence[str] | None
+    ) -> JSON:
+        """Change who may read a document, and return what was changed."""
+        path = _document_path(vector_db_id, document_id)
+        return _object(await self._call("PATCH", path, {"acl": None if acl is None else [*acl]}))
+
     async def delete_document(self, vector_db_id: str, document_id: str) -> JSON:
         """Delete a document with all its chunks, and return what was deleted."""
         path = _document_path(vector_db_id, document_id)

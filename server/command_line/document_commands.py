@@ -65,3 +65,16 @@ async def delete_documents(
             display.show(display.clean(said))
     if as_json:
         display.show_json(deleted)
+
+
+async def change_acl(
+    client: Client, db: str, document_id: str, acl: Sequence[str] | None, *, as_json: bool
+) -> None:
+    """Change who may read a document, and print what was changed."""
+    changed = await client.change_acl(db, document_id, acl)
+    if as_json:
+        display.show_json(changed)
+        return
+    who = "as the vector DB says" if acl is None else ", ".join(changed["acl"]) or "admins only"
+    said = f"{document_id} is open to: {who} ({changed['chunk_count']} chunks)."
+    display.show(display.clean(said))

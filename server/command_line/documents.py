@@ -9,7 +9,7 @@ from corral.server.command_line.options import Target, json_option, yes_option
 
 @click.group()
 def documents() -> None:
-    """List, show and delete the documents of a vector DB."""
+    """List, show and delete the documents of a vector DB, and say who reads them."""
 
 
 @documents.command("list")
@@ -44,3 +44,30 @@ def delete_documents(
 ) -> None:
     """Delete documents and all their chunks, each in one write."""
     target.run("document_commands.delete_documents", db, document_ids, ask=not yes, as_json=as_json)
+
+
+@documents.command("acl")
+@click.argument("db")
+@click.argument("document_id")
+@click.argument("tokens", metavar="[TOKEN...]", nargs=-1)
+@click.option("--default", "by_default", is_flag=True, help="Take the vector DB's default_acl.")
+@click.option("--nobody", is_flag=True, help="Leave it to admins only.")
+@json_option
+@click.pass_obj
+def change_acl(
+    target: Target,
+    db: str,
+    document_id: str,
+    tokens: tuple[str, ...],
+    by_default: bool,
+    nobody: bool,
+    as_json: bool,
+) -> None:
+    """Change who may read a document; nothing is embedded again.
+
+    TOKEN is user:NAME, group:NAME, tenant:NAME or tenant:* (everybody).
+    """
+    if [bool(tokens), by_default, nobody].count(True) != 1:
+        raise click.UsageError("Pass tokens, --default or --nobody.")
+    acl = None if by_default else tokens
+    target.run("document_commands.change_acl", db, document_id, acl, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Documents of a vector DB: list, show, delete. (The RAG tool inserts them.)"""
+"""Documents of a vector DB: list, show, delete, permit. (The RAG tool inserts them.)"""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Acl, Chunk, Strict
 from corral.api.errors import NotFound
-from corral.providers.documents import Page, delete_document, list_documents, read_document
+from corral.providers.documents import (
+    Page,
+    change_acl,
+    delete_document,
+    list_documents,
+    read_document,
+)
 from corral.server.corral.document_paths import DocumentRoute
 from corral.server.errors import ERRORS
 from corral.server.routing import PathId, StackOf
@@ -60,6 +66,23 @@ class DeletedDocument(BaseModel):
     deleted: bool = True
 
 
+class DocumentChange(Strict):
+    """What can be changed of a document without embedding it again."""
+
+    acl: Acl | None = Field(
+        description="Who may read it: tokens, one of which a reader must hold; null: the vector "
+        "DB's `default_acl`."
+    )
+
+
+class ChangedDocument(BaseModel):
+    """A document that others may read now."""
+
+    document_id: str
+    chunk_count: int = Field(description="Chunks that were changed.")
+    acl: list[str] | None
+
+
 @router.get("/{vector_db_id:id}/documents", summary="List the documents of a vector DB")
 async def list_all(
     vector_db_id: PathId, stack: StackOf, after: After = "", limit: Documents = 100
@@ -103,6 +126,20 @@ async def delete(vector_db_id: PathId, document_id: PathId, stack: StackOf) -> D
     if not deleted:
         raise _unknown(vector_db_id, document_id)
     return DeletedDocument(document_id=document_id, chunk_count=deleted)
+
+
+@router.patch("/{vector_db_id:id}/documents/{document_id:id}", summary="Change a document's acl")
+async def change(
+    vector_db_id: PathId, document_id: PathId, request: DocumentChange, stack: StackOf
+) -> ChangedDocument:
+    """Change who may read a document, in one write; nothing is embedded again.
+
+    You give tokens that you hold, unless you are an admin.
+    """
+    changed = await change_acl(await stack.index(vector_db_id), document_id, request.acl)
+    if not changed:
+        raise _unknown(vector_db_id, document_id)
+    return ChangedDocument(document_id=document_id, chunk_count=changed, acl=request.acl)
 
 
 def _unknown(vector_db_id: str, document_id: str) -> NotFound:

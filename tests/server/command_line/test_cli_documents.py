@@ -207,3 +207,16 @@ def test_a_reader_that_stops_reading_is_no_error(filled: Corral, home: Path) -> 
             assert (done.stderr, done.returncode) == ("", 1)
     finally:
         os.close(writing)
+
+
+def test_who_reads_a_document_is_changed(filled: Corral) -> None:
+    """Tokens, the default or nobody, one of the three; the document's chunks say so afterwards."""
+    gate = ("farm/1", "notes/gate.txt")
+    done = filled("documents", "acl", *gate, "user:ann", "group:farm")
+    assert "notes/gate.txt is open to: group:farm, user:ann (1 chunks)." in done.stdout
+    shown = read(filled("documents", "show", *gate, "--json"))
+    assert [chunk["acl"] for chunk in shown["chunks"]] == [["group:farm", "user:ann"]]
+    assert read(filled("documents", "acl", *gate, "--nobody", "--json"))["acl"] == []
+    assert read(filled("documents", "acl", *gate, "--default", "--json"))["acl"] is None
+    for wrong in ((), ("--default", "--nobody"), ("user:ann", "--nobody"), ("ann",)):
+        assert filled("documents", "acl", *gate, *wrong).exit_code == 2
