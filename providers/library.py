@@ -61,7 +61,11 @@ class Corral:
     def __init__(self, config: RunConfig, home: Path) -> None:
         self._default_model = config.default_embedding_model
         self._stack = Stack(config, home)
-        self._tool = RagTool(self._stack, config.rag, limits=config.server.limits)
+        self._tool = RagTool(
+            self._stack,
+            limits=config.server.limits,
+            pipeline=self._stack.ingestion.pipeline,
+        )
 
     async def __aenter__(self) -> Self:
         return self

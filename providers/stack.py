@@ -63,7 +63,7 @@ class Stack(ConfiguredProviders):
         self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
         self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-        pipeline = Pipeline(self, config.rag, self.embeddings)
+        pipeline = Pipeline(config.rag, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
 
     def for_principal(self, principal: Principal) -> Self:

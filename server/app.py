@@ -24,7 +24,7 @@ from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.callers import Callers
 from corral.server.access.gate import Gate
-from corral.server.corral import copies, documents, limits, orphans
+from corral.server.corral import copies, documents, jobs, limits, orphans
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -43,6 +43,7 @@ ROUTERS = (
     vector_io.router,
     tool_runtime.inserts,
     tool_runtime.router,
+    jobs.router,
     inspect.router,
     limits.router,
     mcp.router,
@@ -68,6 +69,7 @@ TAGS = [
     {"name": "Documents", "description": "What is stored of them; to be listed and deleted."},
     {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
+    {"name": "Jobs", "description": "Documents that go in behind the request, and survive it."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]
 
@@ -98,7 +100,11 @@ def create_app(
         try:
             app.state.callers = callers
             app.state.stack = stack
-            app.state.rag_tool = RagTool(stack, settings.rag, limits=settings.server.limits)
+            app.state.rag_tool = RagTool(
+                stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
+            )
+            if operator is None:  # a command works on what it submits itself, and on nothing else
+                await stack.ingestion.start()
             async with mcp.sessions(app):
                 yield
         finally:

@@ -249,10 +249,10 @@ class JobTable:
 
     # --- looking -----------------------------------------------------------------------------
 
-    async def find(self, scope: Scope) -> list[Job]:
-        """Return jobs, in the order of their changes."""
+    async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
+        """Return jobs, in the order of their changes; a negative limit is none."""
         where, values = scope.where()
-        return await self._jobs(f"{where} ORDER BY version", values)
+        return await self._jobs(f"{where} ORDER BY version LIMIT {limit}", values)
 
     async def get(self, scope: Scope, what: str) -> Job:
         """Return the newest job.

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, embedded_text
+from corral.api.embedder import Embedder
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.library import Library
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
 from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
@@ -28,7 +30,7 @@ from corral.providers.ingestion.parsing import (
 )
 from corral.providers.ingestion.reading import Reader
 from corral.providers.ingestion.splitting import Window
-from corral.providers.ingestion.stored import document_hash
+from corral.providers.ingestion.stored import document_hash, unchanged
 from corral.providers.ingestion.storing import all_cleaned, embed
 from corral.providers.rag.frame import item_template
 from corral.providers.rag.tokens import tokenizer
@@ -46,12 +48,14 @@ class Splitting:
 
     Attributes:
         vector_db: Where they go.
+        embedder: Of the vector DB.
         chunking: The sizes.
         window: What the embedding model reads; None where that is not known.
         chosen: Whether somebody has said a size: it is kept, even where the model reads less.
     """
 
     vector_db: VectorDB
+    embedder: Embedder
     chunking: ChunkingConfig
     window: Window | None
     chosen: bool
@@ -85,7 +89,6 @@ class Pipeline:
     """Makes chunks with embeddings of documents; stores nothing.
 
     Args:
-        library: Where vector DBs and models are.
         settings: Which URLs may be fetched, and what reading a document may take.
         cache: Where embeddings that were made before are; None makes all of them.
         fetcher: Fetches URLs; made from the settings where absent.
@@ -93,28 +96,48 @@ class Pipeline:
 
     def __init__(
         self,
-        library: Library,
         settings: RagSettings,
         cache: EmbeddingCache | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
-        self._library = library
         self.cache = cache
         self._fetcher = fetcher or Fetcher(settings)
         self.reader = Reader(settings)
 
     async def splitting(
-        self, vector_db: VectorDB, size: int | None = None, overlap: int | None = None
+        self,
+        library: Library,
+        vector_db: VectorDB,
+        size: int | None = None,
+        overlap: int | None = None,
     ) -> Splitting:
         """Return how documents are split: as the request says, else as the registration does.
 
         Raises:
             InvalidRequest: A size is out of range.
+            Conflict: The model is not the one that made the embeddings that are stored.
         """
         chunking = sizes(vector_db.chunking, size, overlap)
-        window = window_of(await self._library.embedder_of(vector_db))
+        embedder = await library.embedder_of(vector_db)
         chosen = size or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
-        return Splitting(vector_db, chunking, window, bool(chosen))
+        return Splitting(vector_db, embedder, chunking, window_of(embedder), bool(chosen))
+
+    async def unchanged(
+        self,
+        index: EmbeddingIndex,
+        documents: Sequence[RAGDocument],
+        how: Splitting,
+        *,
+        same_origin_only: bool,
+    ) -> set[str]:
+        """Return the ids of documents that are stored as they would be stored now.
+
+        Raises:
+            Conflict: `same_origin_only`, and one is stored from another origin.
+        """
+        hashes = {each.document_id: await self.reader.run(how.hash, each) for each in documents}
+        origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
+        return await unchanged(index, hashes, origins)
 
     async def read(self, document: RAGDocument) -> ParsedDocument:
         """Return the text of a document that was handed in, fetched first if it is an address.
@@ -157,7 +180,6 @@ class Pipeline:
             InvalidRequest: A text has nothing visible in it.
             ProviderError: The embedder failed.
         """
-        embedder = await self._library.embedder_of(how.vector_db)
         dimension = how.vector_db.embedding_dimension
 
         def following() -> list[Chunk]:
@@ -168,7 +190,8 @@ class Pipeline:
             while some := await coming:
                 coming = asyncio.ensure_future(self.reader.run(following))
                 made = self.cache.made if self.cache else -1
-                rows = await embed(embedder, [embedded_text(chunk) for chunk in some], self.cache)
+                texts = [embedded_text(chunk) for chunk in some]
+                rows = await embed(how.embedder, texts, self.cache)
                 yield Embedded(some, rows, self.cache is None or self.cache.made > made)
         finally:
             coming.cancel()

@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 from uuid import uuid4
 
@@ -16,7 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from corral.api.chunks import Metadata
 from corral.api.errors import InvalidRequest, Unavailable
-from corral.api.vector_dbs import VectorDB
+from corral.api.rag import RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.documents import delete_document
 from corral.providers.ingestion.job_table import Scope, Submission
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
@@ -31,6 +32,21 @@ WAIT_SECONDS = 60.0
 MAX_PAGE = 1000
 
 Statuses = JobStatus | Collection[JobStatus] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Documents before they are submitted.
+
+    Attributes:
+        changed: What has to be ingested.
+        unchanged: Ids of the documents that are stored as they would be now.
+        chunking: The sizes that were asked for; None: the registration's.
+    """
+
+    changed: list[RAGDocument]
+    unchanged: list[str]
+    chunking: ChunkingConfig | None
 
 
 class Ingestion:
@@ -65,6 +81,10 @@ class Ingestion:
     async def close(self) -> None:
         """Stop the workers; what they have not stored is queued again."""
         await self._workers.close()
+
+    async def sweep(self) -> int:
+        """Forget the jobs of deleted vector DBs, and old replaced ones; return how many."""
+        return await self._workers.sweep()
 
     @property
     def pipeline(self) -> Pipeline:
@@ -106,6 +126,40 @@ class Ingestion:
         self._workers.wake()
         return jobs
 
+    async def prepare(
+        self,
+        vector_db_id: str,
+        documents: Sequence[RAGDocument],
+        size: int | None,
+        overlap: int | None,
+        *,
+        skip_unchanged: bool,
+        same_origin_only: bool,
+    ) -> Prepared:
+        """Return which documents have to be ingested, and into chunks of which sizes.
+
+        Raises:
+            NotFound: There is no such vector DB.
+            InvalidRequest: A document is given twice, or a size is out of range.
+            Conflict: `same_origin_only`, and a document is stored from another origin.
+        """
+        twice = [i for i, n in Counter(d.document_id for d in documents).items() if n > 1]
+        if twice:
+            raise InvalidRequest(
+                f"Document {twice[0]!r} is in the request twice.", field="documents"
+            )
+        index = await self._shelves.index(vector_db_id)
+        how = await self.pipeline.splitting(self._shelves, index.vector_db, size, overlap)
+        same: set[str] = set()
+        if documents and (skip_unchanged or same_origin_only):
+            same = await self.pipeline.unchanged(
+                index, documents, how, same_origin_only=same_origin_only
+            )
+        left = sorted(same) if skip_unchanged else []
+        changed = [each for each in documents if each.document_id not in left]
+        chosen = size is not None or overlap is not None
+        return Prepared(changed, left, how.chunking if chosen else None)
+
     async def _submission(self, request: JobRequest, vector_db: VectorDB) -> Submission:
         if (request.file_id is None) == (request.document is None):
             raise InvalidRequest("A job needs a file or a document.", field="file_id")
@@ -140,6 +194,7 @@ class Ingestion:
         limit: int = 20,
         order: Literal["asc", "desc"] = "desc",
         newest_only: bool = False,
+        changed_after: int | None = None,
     ) -> tuple[list[Job], bool]:
         """Return jobs in the order of their submission, and whether there are more.
 
@@ -152,12 +207,16 @@ class Ingestion:
             limit: Most jobs, 1 to 1000.
             order: "desc" has the newest first.
             newest_only: Only the newest job of each document.
+            changed_after: Only those that changed after this version, in the order of changes.
 
         Raises:
             NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
         """
         scope = await self._scope(vector_db_id, batch_id, status, newest_only)
         most = max(1, min(limit, MAX_PAGE))
+        if changed_after is not None:
+            found = await self._table.find(replace(scope, changed_after=changed_after), most + 1)
+            return found[:most], len(found) > most
         return await self._table.page(scope, after=after, before=before, limit=most, order=order)
 
     async def counts(
@@ -178,15 +237,22 @@ class Ingestion:
         self, *, job_id: str | None = None, batch_id: str | None = None
     ) -> AsyncIterator[Job]:
         """Yield jobs as they are, then each change of them, until all are final."""
+        async for changed in self.changes(job_id=job_id, batch_id=batch_id):
+            for job in changed:
+                yield job
+
+    async def changes(
+        self, *, job_id: str | None = None, batch_id: str | None = None
+    ) -> AsyncIterator[list[Job]]:
+        """Yield what has changed, at first all, every `LOOK_EVERY_SECONDS` until all are final."""
         version, done = -1, False
         while not done:
             scope = self._all(batch_id=batch_id, job_id=job_id)
             counts = await self._table.counts(scope)
             done = not any(counts[each] for each in UNFINISHED)
-            changed = replace(scope, changed_after=version)
-            for job in await self._table.find(changed):
-                version = max(version, job.version)
-                yield job
+            changed = await self._table.find(replace(scope, changed_after=version))
+            version = max([version, *(job.version for job in changed)])
+            yield changed
             if not done:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
@@ -204,9 +270,16 @@ class Ingestion:
 
     # --- changing ----------------------------------------------------------------------------
 
-    async def cancel(self, *, job_id: str | None = None, batch_id: str | None = None) -> int:
+    async def cancel(
+        self,
+        *,
+        job_id: str | None = None,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+    ) -> int:
         """Cancel unfinished jobs and return how many; a document that is being stored is stored."""
-        return await self._table.cancel(self._all(batch_id=batch_id, job_id=job_id))
+        scope = await self._scope(vector_db_id, batch_id, None, False)
+        return await self._table.cancel(replace(scope, job_id=job_id))
 
     async def retry(
         self,

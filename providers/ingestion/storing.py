@@ -12,6 +12,7 @@ from corral.api.chunks import Chunk, embedded_text
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidEmbedding, InvalidRequest
 from corral.api.library import Library
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
 from corral.providers.ranking.text import clean_text
 
@@ -47,18 +48,18 @@ async def store(
     index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
-    embeddings = await _embeddings(await library.embedder_of(vector_db), cleaned, cache)
+    embeddings = await _embeddings(library, vector_db, cleaned, cache)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
 async def _embeddings(
-    embedder: Embedder, chunks: Sequence[Chunk], cache: EmbeddingCache | None
+    library: Library, vector_db: VectorDB, chunks: Sequence[Chunk], cache: EmbeddingCache | None
 ) -> ArrayLike | None:
     """Return an embedding for each chunk, or None where all chunks bring theirs."""
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None
-    made = await embed(embedder, missing, cache)
+    made = await embed(await library.embedder_of(vector_db), missing, cache)
     if len(missing) == len(chunks):
         return made
     rows = iter(made)

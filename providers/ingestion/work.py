@@ -87,7 +87,7 @@ class Work:
     async def _do(self, job: Job, shelves: Shelves) -> None:
         index = await _index(job, shelves)
         document, parsed = await self._read(job, shelves)
-        how = await self._pipeline.splitting(index.vector_db, *_sizes(job))
+        how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(job))
         state = _Embedding(job.progress.started_at or self._clock(), parsed)
         chunks = await self._pipeline.split(document, parsed, how)
         async with aclosing(self._pipeline.embed(iter(chunks), how)) as coming:

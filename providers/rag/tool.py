@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -11,27 +11,15 @@ from corral.api.chunks import Chunk, TextItem
 from corral.api.errors import InvalidRequest
 from corral.api.library import Library
 from corral.api.rag import (
-    DEFAULT_CHUNK_TEMPLATE,
-    URL,
     RAGDocument,
     RAGQueryConfig,
     RAGQueryResult,
 )
-from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.providers.config import Limits, RagSettings
-from corral.providers.ingestion.chunking import chunks_of, sizes, unread, window_of
-from corral.providers.ingestion.fetching import Fetcher
-from corral.providers.ingestion.parsing import (
-    ParsedDocument,
-    chosen_type,
-    served_type,
-)
-from corral.providers.ingestion.reading import Reader
-from corral.providers.ingestion.splitting import Window
-from corral.providers.ingestion.stored import document_hash, unchanged
+from corral.providers.ingestion.parsing import ParsedDocument
+from corral.providers.ingestion.pipeline import Pipeline, Splitting
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
-from corral.providers.rag.frame import item_template
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.retrieval import Retrieval, Retrieved
@@ -62,7 +50,7 @@ class RagTool:
         library: Where the vector DBs are; a `Stack`.
         settings: Which URLs may be fetched, and what reading a document may take.
         limits: How much one request may bring.
-        fetcher: Fetches URLs; made from the settings where absent.
+        pipeline: Reads and splits documents; made from the settings where absent.
 
     Raises:
         ConfigError: An allowed host of the settings is no host name.
@@ -74,13 +62,12 @@ class RagTool:
         settings: RagSettings | None = None,
         *,
         limits: Limits | None = None,
-        fetcher: Fetcher | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.library = library
         self._limits = limits or Limits()
         self.retrieval = Retrieval(library, self._limits.max_k)
-        self._fetcher = fetcher or Fetcher(settings or RagSettings())
-        self._reader = Reader(settings or RagSettings())
+        self._pipeline = pipeline or Pipeline(settings or RagSettings())
 
     def on(self, library: Library) -> Self:
         """Return this tool on another library, such as one principal's view of the stack."""
@@ -126,36 +113,38 @@ class RagTool:
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
         vector_db = await self.library.vector_db(vector_db_id)
-        chunking = sizes(vector_db.chunking, chunk_size_in_tokens, overlap)
+        sizes = chunk_size_in_tokens, overlap
+        how = await self._pipeline.splitting(self.library, vector_db, *sizes)
         self._check_documents(documents)
         report = InsertReport()
-        window = window_of(await self.library.embedder_of(vector_db))
-        said = chunk_size_in_tokens or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
-        bound = None if said else window
         if skip_unchanged or same_origin_only:
-            origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
-            same = await self._unchanged(documents, chunking, vector_db, bound, origins)
+            index = await self.library.index(vector_db_id)
+            same = await self._pipeline.unchanged(
+                index, documents, how, same_origin_only=same_origin_only
+            )
             report.unchanged.extend(sorted(same) if skip_unchanged else [])
         chunks: list[Chunk] = []
         for number, document in enumerate(documents):
-            if document.document_id in report.unchanged:
-                continue
-            parsed = await self._parse(number, document)
-            if parsed.unread:
-                report.unread[document.document_id] = parsed.unread
-            most = self._limits.max_chunks_per_insert - len(chunks)
-            made = await self._reader.run(
-                chunks_of, document, parsed, chunking, vector_db, _metadata_cost, bound, most
-            )
-            report.chunks[document.document_id] = len(made)
-            chunks += made
-            self._check_chunks(len(chunks))
+            if document.document_id not in report.unchanged:
+                chunks += await self._chunks(number, document, how, report, len(chunks))
         if report.chunks:
-            await store(self.library, vector_db_id, chunks, replace_documents=list(report.chunks))
-        if said and window is not None:
-            model = vector_db.embedding_model
-            report.notes.extend(await self._reader.run(unread, chunks, window, model))
+            replaced, cache = list(report.chunks), self._pipeline.cache
+            await store(self.library, vector_db_id, chunks, replace_documents=replaced, cache=cache)
+        report.notes.extend(await self._pipeline.notes(chunks, how))
         return report
+
+    async def _chunks(
+        self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int
+    ) -> list[Chunk]:
+        """Return the chunks of a document, and note in the report what it has become."""
+        parsed = await self._parse(number, document)
+        if parsed.unread:
+            report.unread[document.document_id] = parsed.unread
+        most = self._limits.max_chunks_per_insert - before
+        made = await self._pipeline.split(document, parsed, how, most)
+        report.chunks[document.document_id] = len(made)
+        self._check_chunks(before + len(made))
+        return made
 
     async def query(
         self,
@@ -204,42 +193,16 @@ class RagTool:
             )
         return own_tokenizer(tokens)
 
-    async def _unchanged(
-        self,
-        documents: Sequence[RAGDocument],
-        chunking: ChunkingConfig,
-        vector_db: VectorDB,
-        window: Window | None,
-        origins: dict[str, str | None],
-    ) -> set[str]:
-        hashes = {
-            each.document_id: await self._reader.run(
-                document_hash, each, chunking, vector_db, window
-            )
-            for each in documents
-        }
-        return await unchanged(await self.library.index(vector_db.identifier), hashes, origins)
-
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
         """Return a document's text; errors say which document they are about."""
         try:
-            return await self._text(document)
+            return await self._pipeline.read(document)
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"Document {document.document_id!r}: {error.message}",
                 hint=error.hint,
                 field=f"documents[{number}].{error.field or 'content'}",
             ) from error
-
-    async def _text(self, document: RAGDocument) -> ParsedDocument:
-        if not isinstance(document.content, URL):
-            return await self._reader.read(document.content, document.mime_type)
-        uri = document.content.uri
-        if uri[:5].lower() == "data:":
-            return await self._reader.read_data_uri(uri, document.mime_type)
-        fetched = await self._fetcher.fetch(uri)
-        found = served_type(fetched.url, fetched.content_type)
-        return await self._reader.read(fetched.data, chosen_type(document.mime_type, found))
 
     def _check_documents(self, documents: Sequence[RAGDocument]) -> None:
         if not documents:
@@ -266,11 +229,6 @@ class RagTool:
                 "server.limits.max_chunks_per_insert.",
                 field="documents",
             )
-
-
-def _metadata_cost(metadata: Mapping[str, Any]) -> int:
-    """Return the tokens of metadata as the default template prints it."""
-    return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))
 
 
 def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:

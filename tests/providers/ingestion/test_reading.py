@@ -209,7 +209,7 @@ async def test_few_chunks_are_made_before_there_are_too_many(
         counted.append(len(found))
         return found
 
-    monkeypatch.setattr("corral.providers.rag.tool.chunks_of", counting)
+    monkeypatch.setattr("corral.providers.ingestion.pipeline.chunks_of", counting)
     tool = RagTool(FakeLibrary(), limits=Limits(max_chunks_per_insert=100))
     given = [RAGDocument(document_id=name, content="grass " * 30) for name in "abcdef"]
     given[4] = RAGDocument(document_id="e", content="grass " * 50_000)

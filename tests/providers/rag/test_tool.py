@@ -15,6 +15,7 @@ from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, LLMQueryGenerator, RAGDocument, RAGQueryConfig
 from corral.providers.config import Limits, RagSettings
 from corral.providers.ingestion.fetching import Fetched, Fetcher
+from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.rag.tokens import tokenizer
 from corral.providers.rag.tool import InsertReport, RagTool
 
@@ -196,7 +197,7 @@ async def test_a_fetched_document_remembers_its_source() -> None:
             return Fetched("# Käse".encode("latin-1"), "text/plain; charset=latin-1", uri)
 
     library = FakeLibrary()
-    tool = RagTool(library, fetcher=Canned(RagSettings()))
+    tool = RagTool(library, pipeline=Pipeline(RagSettings(), fetcher=Canned(RagSettings())))
     uri = "https://docs.example.org/a.md"
     await tool.insert([document("a", URL(uri=uri))], "db")
     (chunk,) = library.indexes["db"].chunks.values()

@@ -1,0 +1,299 @@
+"""Jobs: documents that are stored whole, once, in order, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from corral.api.errors import Conflict, InvalidRequest, NotFound
+from corral.api.principal import Principal, Role
+from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
+from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.ingestion.job_table import MAX_ATTEMPTS
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.owners import Owner
+from corral.providers.stack import Stack
+
+from .jobs_stack import Watched, finished, of_text, opened, stored, upload
+
+SHEEP = "# Sheep\n\n" + "A sheep eats grass behind the fence. " * 200
+
+
+@pytest.fixture
+def embedder(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """Return the embedder that all stacks use."""
+    watched = Watched()
+    monkeypatch.setattr(HashingEmbedder, "embed_documents", watched.method())
+    return watched
+
+
+async def until_running(stack: Stack, job: Job) -> None:
+    """Wait until a worker has a job."""
+    while (await stack.ingestion.job(job.job_id)).status is JobStatus.QUEUED:  # noqa: ASYNC110 - in a table
+        await asyncio.sleep(0.01)
+
+
+async def test_a_file_and_a_text_become_chunks(tmp_path: Path) -> None:
+    """A job ends as completed, its chunks carry the file's names and attributes.
+
+    If this fails: what OpenAI's clients attach to a vector store cannot be found or filtered.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, SHEEP)
+        asked = [JobRequest("db", file_id=file_id, attributes={"year": 2026}), of_text("t", "Hay.")]
+        jobs = await finished(stack, await stack.ingestion.submit(asked, batch=True))
+        assert [job.status for job in jobs] == [JobStatus.COMPLETED] * 2
+        assert jobs[0].batch_id == jobs[1].batch_id
+        assert jobs[0].progress.embedded == jobs[0].progress.chunks > 1
+        assert jobs[0].progress.share == pytest.approx(1, abs=0.01)
+        assert jobs[0].usage_bytes > len(SHEEP)
+        index = await stack.index("db")
+        ids = await index.document_chunk_ids(file_id)
+        (chunk, *_) = await index.get_chunks(ids)
+        assert len(ids) == jobs[0].progress.chunks
+        assert {"file_id": file_id, "filename": "a.md", "year": 2026}.items() <= (
+            chunk.metadata.items()
+        )
+        assert (await stored(stack))["t"] == ["Hay."]
+
+
+async def test_an_unchanged_text_is_embedded_once(tmp_path: Path, embedder: Watched) -> None:
+    """A new version of a document costs its new passages, and replaces the old one in place.
+
+    If this fails: every small change of a large document pays for all of it.
+    """
+    async with opened(tmp_path) as stack:
+        parts = [f"Part {n}. " + "grass " * 200 for n in range(8)]
+        asked = of_text("d", "\n\n".join(parts))
+        await finished(stack, await stack.ingestion.submit([asked]))
+        first = len(embedder.texts)
+        embedder.texts.clear()
+        await finished(stack, await stack.ingestion.submit([of_text("e", "\n\n".join(parts))]))
+        assert embedder.texts == []
+        parts[-1] = "Another end."
+        await finished(stack, await stack.ingestion.submit([of_text("d", "\n\n".join(parts))]))
+        assert 0 < len(embedder.texts) <= 2 < first
+        texts = (await stored(stack))["d"]
+        assert "Another end." in texts[-1]
+        assert not any("Part 7" in text for text in texts)
+
+
+async def test_the_newest_version_wins(tmp_path: Path, embedder: Watched) -> None:
+    """Of several versions submitted one after the other the last is stored, alone.
+
+    If this fails: two workers store an old version after a new one.
+    """
+    embedder.gate.clear()
+    async with opened(tmp_path, ingestion={"workers": 4}) as stack:
+        jobs = []
+        for number in range(5):
+            jobs += await stack.ingestion.submit([of_text("d", f"Version {number}.")])
+        embedder.gate.set()
+        ended = await finished(stack, jobs)
+        assert [job.status for job in ended[:-1]] == [JobStatus.CANCELLED] * 4
+        assert ended[-1].status is JobStatus.COMPLETED
+        assert await stored(stack) == {"d": ["Version 4."]}
+
+
+async def test_the_same_again_is_the_same_job(tmp_path: Path, embedder: Watched) -> None:
+    """A document that waits already is not queued twice."""
+    embedder.gate.clear()
+    async with opened(tmp_path) as stack:
+        first = await stack.ingestion.submit([of_text("d", "Hay.")])
+        again = await stack.ingestion.submit([of_text("d", "Hay.")], batch=True)
+        assert [job.job_id for job in again] == [job.job_id for job in first]
+        assert again[0].batch_id is not None
+        embedder.gate.set()
+        await finished(stack, again)
+
+
+async def test_a_cancelled_job_stores_nothing(tmp_path: Path, embedder: Watched) -> None:
+    """Queued or at work: it ends as cancelled, and can be retried."""
+    embedder.gate.clear()
+    async with opened(tmp_path, ingestion={"workers": 1}) as stack:
+        jobs = await stack.ingestion.submit([of_text(n, "Hay.") for n in "ab"], batch=True)
+        await until_running(stack, jobs[0])
+        assert await stack.ingestion.cancel(batch_id=jobs[0].batch_id) == 2
+        embedder.gate.set()
+        ended = await finished(stack, jobs)
+        assert {job.status for job in ended} == {JobStatus.CANCELLED}
+        await asyncio.sleep(0.3)
+        assert await stored(stack) == {}
+        assert await stack.ingestion.retry(batch_id=jobs[0].batch_id) == 2
+        await finished(stack, jobs)
+        assert sorted(await stored(stack)) == ["a", "b"]
+
+
+async def test_what_may_pass_is_tried_again(
+    tmp_path: Path, embedder: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is away for a moment fails no job; one that stays away fails it in the end.
+
+    If this fails: a restart of the model's server loses documents, or holds a worker forever.
+    """
+    monkeypatch.setattr("corral.providers.ingestion.work.FIRST_PAUSE_SECONDS", 0.001)
+    async with opened(tmp_path) as stack:
+        embedder.refusals = MAX_ATTEMPTS - 1
+        (job,) = await finished(stack, await stack.ingestion.submit([of_text("d", "Hay.")]))
+        assert (job.status, job.error_message) == (JobStatus.COMPLETED, None)
+        embedder.refusals = MAX_ATTEMPTS
+        (job,) = await finished(stack, await stack.ingestion.submit([of_text("e", "Corn.")]))
+        assert (job.status, job.error_code) == (JobStatus.FAILED, "server_error")
+        assert "The model is away." in str(job.error_message)
+        assert await stack.ingestion.retry(vector_db_id="db") == 1
+        await finished(stack, [job])
+        assert await stored(stack) == {"d": ["Hay."], "e": ["Corn."]}
+
+
+async def test_a_file_that_cannot_be_read_fails_alone(tmp_path: Path) -> None:
+    """Its job says what kind of failure it is; the version that was there stays, as do others."""
+    async with opened(tmp_path) as stack:
+        broken = await upload(stack, "%PDF-1.4 no more", "a.pdf")
+        jobs = await stack.ingestion.submit(
+            [JobRequest("db", file_id=broken, document_id="d"), of_text("t", "Hay.")]
+        )
+        ended = await finished(stack, jobs)
+        assert [job.status for job in ended] == [JobStatus.FAILED, JobStatus.COMPLETED]
+        assert ended[0].error_code in ("invalid_file", "unsupported_file")
+        assert await stored(stack) == {"t": ["Hay."]}
+
+
+async def test_refused_requests_queue_nothing(tmp_path: Path) -> None:
+    """Unknown vector DBs and files, both or neither of file and text, attributes without JSON."""
+    async with opened(tmp_path) as stack:
+        with pytest.raises(NotFound):
+            await stack.ingestion.submit([of_text("a", "b"), JobRequest("db", file_id="file-0")])
+        with pytest.raises(NotFound):
+            await stack.ingestion.submit([JobRequest("nowhere", file_id="file-0")])
+        with pytest.raises(InvalidRequest):
+            await stack.ingestion.submit([JobRequest("db")])
+        bad = JobRequest("db", document=of_text("a", "b").document, attributes={"a": object()})
+        with pytest.raises(InvalidRequest):
+            await stack.ingestion.submit([bad])
+        assert (await stack.ingestion.page())[0] == []
+
+
+async def test_another_origin_is_refused_while_it_waits(tmp_path: Path, embedder: Watched) -> None:
+    """Two folders with a file of one name do not replace each other's documents unseen."""
+    embedder.gate.clear()
+    async with opened(tmp_path) as stack:
+        await stack.ingestion.submit([of_text("d", "Hay.", origin="x")])
+        with pytest.raises(Conflict, match="another place"):
+            await stack.ingestion.submit([of_text("d", "Corn.", origin="y")], same_origin_only=True)
+        embedder.gate.set()
+
+
+async def test_attributes_change_without_embedding(tmp_path: Path, embedder: Watched) -> None:
+    """Filters see the new attributes, the old are gone, and no text is embedded again."""
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, SHEEP)
+        asked = JobRequest("db", file_id=file_id, attributes={"year": 2025, "old": True})
+        await finished(stack, await stack.ingestion.submit([asked]))
+        embedder.texts.clear()
+        job = await stack.ingestion.set_attributes("db", file_id, {"year": 2026})
+        assert (job.attributes, job.status) == ({"year": 2026}, JobStatus.COMPLETED)
+        index = await stack.index("db")
+        chunks = await index.get_chunks(await index.document_chunk_ids(file_id))
+        assert {chunk.metadata["year"] for chunk in chunks} == {2026}
+        assert not any("old" in chunk.metadata for chunk in chunks)
+        assert {chunk.metadata["filename"] for chunk in chunks} == {"a.md"}
+        assert embedder.texts == []
+
+
+async def test_a_removed_file_leaves_nothing(tmp_path: Path, embedder: Watched) -> None:
+    """Its chunks and jobs go, also while a worker is at it."""
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, SHEEP)
+        await finished(stack, await stack.ingestion.submit([JobRequest("db", file_id=file_id)]))
+        embedder.gate.clear()
+        asked = JobRequest("db", file_id=file_id, chunking=ChunkingConfig(chunk_size_in_tokens=100))
+        (job,) = await stack.ingestion.submit([asked])
+        await until_running(stack, job)
+        await stack.ingestion.remove("db", file_id)
+        embedder.gate.set()
+        with pytest.raises(NotFound):
+            await stack.ingestion.newest("db", file_id)
+        await asyncio.sleep(0.3)
+        assert await stored(stack) == {}
+
+
+async def test_pages_and_counts(tmp_path: Path) -> None:
+    """Pages follow each other both ways, by jobs and by files; counts are of the newest jobs."""
+    async with opened(tmp_path) as stack:
+        files = [await upload(stack, f"Text {n}.", f"{n}.txt") for n in range(5)]
+        asked = [JobRequest("db", file_id=each) for each in files]
+        jobs = await finished(stack, await stack.ingestion.submit(asked))
+        again = await finished(stack, await stack.ingestion.submit(asked[:1]))
+        page, more = await stack.ingestion.page(vector_db_id="db", limit=2, newest_only=True)
+        assert ([job.file_id for job in page], more) == ([files[0], files[4]], True)
+        rest, more = await stack.ingestion.page(
+            vector_db_id="db", after=files[4], limit=10, newest_only=True
+        )
+        assert ([job.file_id for job in rest], more) == ([files[3], files[2], files[1]], False)
+        back, more = await stack.ingestion.page(
+            vector_db_id="db", before=files[2], limit=2, newest_only=True
+        )
+        assert ([job.file_id for job in back], more) == ([files[4], files[3]], True)
+        first, _ = await stack.ingestion.page(vector_db_id="db", order="asc", limit=1)
+        assert first == [jobs[0]]
+        failed, _ = await stack.ingestion.page(vector_db_id="db", status=JobStatus.FAILED)
+        assert failed == []
+        assert (await stack.ingestion.newest("db", files[0])).job_id == again[0].job_id
+        assert await stack.ingestion.counts(vector_db_id="db") == {JobStatus.COMPLETED: 5}
+        with pytest.raises(NotFound):
+            await stack.ingestion.page(after="job_0")
+
+
+async def test_a_successor_does_not_inherit(tmp_path: Path) -> None:
+    """Jobs are of a registration, not of its id; those of a deleted one are swept."""
+    async with opened(tmp_path) as stack:
+        await finished(stack, await stack.ingestion.submit([of_text("d", "Hay.")]))
+        await stack.unregister("db")
+        await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+        assert (await stack.ingestion.page(vector_db_id="db"))[0] == []
+        assert not await stack.ingestion.counts(vector_db_id="db")
+        assert await stack.ingestion.sweep() == 1
+
+
+async def test_tenants_see_their_own_jobs(tmp_path: Path) -> None:
+    """Another tenant's job does not exist, and its documents go into its own vector DB."""
+    async with opened(tmp_path) as stack:
+        other = stack.for_principal(Principal("acme", role=Role.ADMIN))
+        await other.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+        jobs = await other.ingestion.submit([of_text("d", "Hay.")])
+        await finished(other, jobs)
+        assert await stored(other) == {"d": ["Hay."]}
+        assert await stored(stack) == {}
+        with pytest.raises(NotFound):
+            await stack.ingestion.job(jobs[0].job_id)
+        assert (await stack.ingestion.page())[0] == []
+        assert await stack.ingestion.cancel(job_id=jobs[0].job_id) == 0
+
+
+async def test_a_stop_gives_the_work_back(tmp_path: Path, embedder: Watched) -> None:
+    """What a process had begun when it was closed is queued, and the next one does it.
+
+    If this fails: a restart of the server leaves jobs that run forever.
+    """
+    embedder.gate.clear()
+    async with opened(tmp_path) as stack:
+        (job,) = await stack.ingestion.submit([of_text("d", "Hay.")])
+        await until_running(stack, job)
+    embedder.gate.set()
+    async with opened(tmp_path) as stack:
+        await stack.ingestion.start()
+        (ended,) = await finished(stack, [job])
+        assert (ended.status, ended.attempts) == (JobStatus.COMPLETED, 1)
+        assert await stored(stack) == {"d": ["Hay."]}
+    assert list((tmp_path / "workers").iterdir()) == []
+
+
+def test_a_lock_tells_the_living_from_the_dead(tmp_path: Path) -> None:
+    """An owner that has not ended is never taken for dead."""
+    one, other = Owner(tmp_path), Owner(tmp_path)
+    one.enter()
+    assert not other.is_dead(one.name)
+    one.leave()
+    assert other.is_dead(one.name)
