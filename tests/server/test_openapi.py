@@ -17,7 +17,7 @@ ROUTES = {
     "/v1/orphans": {"get"},
     "/v1/orphans/remove": {"post"},
     "/v1/vector-dbs/{vector_db_id}/documents": {"get"},
-    "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete"},
+    "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete", "patch"},
     "/v1/vector-dbs/{vector_db_id}/copy": {"post"},
     "/v1/vector-dbs/{vector_db_id}/copy/verify": {"post"},
     "/v1/vector-io/insert": {"post"},
