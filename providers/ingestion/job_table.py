@@ -20,6 +20,7 @@ from uuid import uuid4
 import apsw
 
 from corral.api.errors import Conflict, NotFound
+from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.database import Database
@@ -40,6 +41,7 @@ SCHEMA = (
     " notes TEXT NOT NULL, usage_bytes INTEGER NOT NULL, attempts INTEGER NOT NULL,"
     " tenant TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at REAL NOT NULL,"
     " version INTEGER NOT NULL, request TEXT NOT NULL, origin TEXT,"
+    " principal TEXT NOT NULL, acl TEXT NOT NULL,"
     " owner TEXT, storing INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0) STRICT",
     "CREATE INDEX IF NOT EXISTS jobs_by_document"
     " ON jobs (tenant, vector_db_id, vector_db_created_at, document_id, number)",
@@ -59,7 +61,7 @@ REPLACED = "A newer version of the document was submitted."
 _COLUMNS = (
     "number, job_id, batch_id, vector_db_id, vector_db_created_at, document_id, file_id, filename,"
     " attributes, chunking, status, error_code, error_message, progress, notes, usage_bytes,"
-    " attempts, tenant, created_at, updated_at, version"
+    " attempts, tenant, created_at, updated_at, version, principal"
 )
 _UNFINISHED = "status IN ('queued', 'running')"
 _OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
@@ -86,11 +88,13 @@ class Submission:
         request: What was asked.
         vector_db: Where to.
         filename: Of the file, or what the document calls itself.
+        principal: Who asked.
     """
 
     request: JobRequest
     vector_db: VectorDB
     filename: str
+    principal: Principal
 
     @property
     def document_id(self) -> str:
@@ -105,13 +109,21 @@ class Submission:
         return dict(document.metadata if document else self.request.attributes)
 
     @property
+    def acl(self) -> list[str]:
+        """Who may read the document."""
+        document = self.request.document
+        own = document.acl if document else None
+        return self.vector_db.default_acl if own is None else own
+
+    @property
     def digest(self) -> str:
-        """A hash of what is to be stored and how."""
+        """A hash of what is to be stored, how and with whose rights."""
         document = self.request.document
         parts = [
             document.model_dump_json() if document else self.request.file_id,
             self.attributes,
             _chunking_json(self.request.chunking),
+            _principal_json(self.principal),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -122,6 +134,7 @@ class Scope:
 
     Attributes:
         tenant: Of this tenant; None: of all.
+        reader: That this principal submitted, or whose document it may read; None: of all.
         vector_db: Of this registration.
         batch_id, job_id, file_id: Of this batch, id, file.
         statuses: In one of these states.
@@ -137,6 +150,7 @@ class Scope:
     statuses: Collection[JobStatus] | None = None
     newest_only: bool = False
     changed_after: int | None = None
+    reader: Principal | None = None
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition, and what its marks stand for."""
@@ -146,6 +160,8 @@ class Scope:
         for column in ("tenant", "batch_id", "job_id", "file_id"):
             if (value := getattr(self, column)) is not None:
                 conditions.append((f"{column} = ?", (value,)))
+        if self.reader is not None and not self.reader.reads_all:
+            conditions.append(_readable(self.reader))
         if self.statuses is not None:
             marks = ", ".join("?" * len(self.statuses))
             conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
@@ -203,6 +219,7 @@ class JobTable:
         origin = request.document.origin if request.document else None
         place = (*_place(vector_db), new.document_id)
         at = f"{_OF_VECTOR_DB} AND document_id = ?"
+        _check_hidden(table, new.principal, f"{at} AND {_UNFINISHED}", place)
         query = f"SELECT number, request, origin FROM jobs WHERE {at} AND {_UNFINISHED}"  # noqa: S608
         for number, digest, other in cast(Rows, table.execute(query, place).fetchall()):
             if same_origin and origin and other and origin != other:
@@ -234,6 +251,8 @@ class JobTable:
             "updated_at": now,
             "request": new.digest,
             "origin": origin,
+            "principal": _principal_json(new.principal),
+            "acl": json.dumps(new.acl),
         }
         marks = ", ".join("?" * len(row))
         table.execute(
@@ -310,7 +329,9 @@ class JobTable:
     async def _number(self, given: str, scope: Scope) -> int:
         """Return the number of a job, or of the newest of a file."""
         column = "file_id" if given.startswith("file-") else "job_id"
-        where, values = Scope(scope.tenant, scope.vector_db, scope.batch_id).where()
+        where, values = Scope(
+            scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader
+        ).where()
         query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
         (number,) = (await self._file.read(query, *values, given))[0]
         if number is None:
@@ -574,7 +595,50 @@ def _job(row: tuple[Any, ...]) -> Job:
     values[10] = JobStatus(values[10])
     values[13] = Progress(**json.loads(values[13]))
     values[14] = json.loads(values[14])
+    values[21] = _principal(values[17], values[21])
     return Job(*values)
+
+
+def _principal_json(principal: Principal) -> str:
+    return json.dumps(
+        {
+            "user": principal.user,
+            "groups": sorted(principal.groups),
+            "role": principal.role,
+            "key_id": principal.key_id,
+        }
+    )
+
+
+def _principal(tenant: str, text: str) -> Principal:
+    stored = json.loads(text)
+    groups, role = frozenset(stored["groups"]), Role(stored["role"])
+    return Principal(tenant, stored["user"], groups, role, stored["key_id"])
+
+
+def _readable(reader: Principal) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition of a job that a principal may know of."""
+    tokens = sorted(reader.tokens())
+    marks = ", ".join("?" * len(tokens))
+    open_ = f"EXISTS (SELECT 1 FROM json_each(jobs.acl) WHERE value IN ({marks}))"  # noqa: S608
+    own = "json_extract(principal, '$.user', '$.key_id') = json_array(?, ?)"
+    return f"({open_} OR {own})", (*tokens, reader.user, reader.key_id)
+
+
+def _check_hidden(
+    table: apsw.Connection, principal: Principal, where: str, values: tuple[Any, ...]
+) -> None:
+    """Refuse to replace an unfinished job of a document that a principal may not read."""
+    if principal.reads_all:
+        return
+    readable, more = _readable(principal)
+    query = f"SELECT 1 FROM jobs WHERE {where} AND NOT {readable} LIMIT 1"  # noqa: S608
+    if table.execute(query, (*values, *more)).fetchall():
+        raise Conflict(
+            "A document_id of this call is taken.",
+            hint="Nothing was queued. Choose other ids.",
+            field="documents",
+        )
 
 
 def _progress_json(progress: Progress) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from corral.api.principal import Principal
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
 
@@ -122,6 +123,7 @@ class Job:
         tenant: Whose it is.
         created_at, updated_at: Unix seconds.
         version: Grows with every change of any job.
+        principal: Who submitted it; what it stores is written with this principal's rights.
     """
 
     number: int
@@ -145,3 +147,4 @@ class Job:
     created_at: int
     updated_at: float
     version: int
+    principal: Principal

@@ -15,7 +15,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from corral.api.chunks import Metadata
-from corral.api.errors import InvalidRequest, Unavailable
+from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.documents import delete_document
@@ -56,7 +56,8 @@ class Ingestion:
     what a killed owner has left is taken over. Documents are stored whole, and replace an earlier
     version in one step.
 
-    A principal sees the jobs of its tenant, and no others exist for it.
+    A principal sees the jobs of its tenant that it submitted or whose documents it may read, and no
+    others exist for it. A job writes with the rights of who submitted it.
 
     Args:
         shelves: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
@@ -167,9 +168,11 @@ class Ingestion:
         if request.document is not None:
             metadata = request.document.metadata
             name = metadata.get("title") or metadata.get("source") or ""
-            return Submission(request, vector_db, str(name))
+            return Submission(request, vector_db, str(name), self._shelves.principal)
         file = await self._shelves.files.get(str(request.file_id))
-        return Submission(request, vector_db, file.filename)
+        if file.tenant != self._shelves.principal.tenant:  # it does not exist for this one
+            raise NotFound(f"There is no file {file.file_id!r}.", field="file_id")
+        return Submission(request, vector_db, file.filename, self._shelves.principal)
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -266,7 +269,8 @@ class Ingestion:
         )
 
     def _all(self, **chosen: Any) -> Scope:
-        return Scope(self._shelves.principal.tenant, **chosen)
+        principal = self._shelves.principal
+        return Scope(principal.tenant, reader=principal, **chosen)
 
     # --- changing ----------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class Workers:
                 self._news.clear()
                 job = await self.table.claim(self._owner.name)
                 if job is not None:
-                    await work.do(job, self._of_tenant(job.tenant))
+                    await work.do(job, self._shelves.for_principal(job.principal))
                     continue
             except CorralError as error:
                 log.warning("The table of jobs: %s", error)
