@@ -46,6 +46,7 @@ from corral.api.index_hooks import IndexHooks
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.scope import Scope, linked, links_of
 from corral.api.scoring import Metric, keyword_score, vector_score
+from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
 NUMBERS_AT_ONCE = 50_000
@@ -262,7 +263,7 @@ class EmbeddingIndex(IndexHooks):
             if search is SearchMode.KEYWORD
             else check_query_embedding(self.vector_db, embedding)
         )
-        with self._calls:
+        with self._calls, span("index", provider=self.vector_db.provider_id, mode=search, k=k):
             ranked, found = await self._search(
                 vector, text, k, search, passing, fusion, fuzzy=fuzzy
             )
@@ -407,6 +408,27 @@ class EmbeddingIndex(IndexHooks):
     ) -> tuple[list[FusedHit], dict[str, Candidate]]:
         size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
         counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
+        with span("engine", provider=self.vector_db.provider_id, mode=mode) as seen:
+            legs = await self._legs(vector, text, size, counted, filters, fuzzy)
+            seen["candidates"] = sum(map(len, legs.values()))
+        with span("fusion"):
+            scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
+            found = {c.chunk_id: c for name in legs for c in legs[name]}
+            if mode is SearchMode.HYBRID:
+                return fuse(ranker, scored, k), found
+            name, leg = next(iter(scored.items()))
+            return single_leg(name, leg), found
+
+    async def _legs(
+        self,
+        vector: NDArray[np.float32] | None,
+        text: str,
+        size: int,
+        counted: Collection[str],
+        filters: Filter | None,
+        fuzzy: bool,
+    ) -> dict[LegName, Sequence[Candidate]]:
+        """Return the candidates of each leg that counts."""
         legs: dict[LegName, Sequence[Candidate]] = {}
         if "vector" not in counted or vector is None:
             words = self._query_fuzzy if fuzzy else self._query_keyword
@@ -416,12 +438,7 @@ class EmbeddingIndex(IndexHooks):
         else:
             hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
-        scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
-        found = {c.chunk_id: c for name in legs for c in legs[name]}
-        if mode is SearchMode.HYBRID:
-            return fuse(ranker, scored, k), found
-        name, leg = next(iter(scored.items()))
-        return single_leg(name, leg), found
+        return legs
 
     def _score_leg(
         self, name: LegName, leg: Sequence[Candidate], size: int

@@ -39,6 +39,7 @@ from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.provider import Api
 from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
 from corral.providers.section import Section
+from corral.providers.telemetry_config import TracingSettings
 
 HOME_VARIABLE = "CORRAL_HOME"
 CONFIG_NAME = "run.yaml"
@@ -158,6 +159,11 @@ class ServerSettings(Section):
         "are any; until then the server must listen on a loopback address.",
     )
     rate_limits: RateLimits = RateLimits()
+    log_format: Literal["text", "json"] = "text"
+    metrics: bool = Field(default=True, description="Count requests and times for /metrics.")
+    tracing: TracingSettings | None = Field(
+        default=None, description="Where traces go (default: nowhere)."
+    )
     audit: AuditSettings = AuditSettings()
     tools: ToolSettings = ToolSettings()
 

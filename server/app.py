@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from corral.api.errors import ConfigError
+from corral.api.errors import ConfigError, MissingDependency
 from corral.api.principal import Principal
+from corral.api.spans import Watcher
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
 from corral.server.access.callers import Callers
 from corral.server.access.gate import Gate
@@ -33,6 +33,9 @@ from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
 from corral.server.page import routes as page
+from corral.server.telemetry import routes as telemetry
+from corral.server.telemetry.logs import log_config
+from corral.server.telemetry.metrics import Metrics
 
 ROUTERS = (
     documents.router,  # before vector_dbs, whose ids may hold anything
@@ -47,6 +50,7 @@ ROUTERS = (
     inspect.router,
     limits.router,
     mcp.router,
+    telemetry.router,
     page.router,
 )
 """All routes, in the order of the documentation."""
@@ -105,8 +109,9 @@ def create_app(
             )
             if operator is None:  # a command works on what it submits itself, and on nothing else
                 await stack.ingestion.start()
-            async with mcp.sessions(app):
-                yield
+            with _traced(settings.server.tracing, watchers):
+                async with mcp.sessions(app):
+                    yield
         finally:
             await callers.close()
             await stack.close()
@@ -123,6 +128,9 @@ def create_app(
         redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
     )
     app.state.limits = settings.server.limits
+    app.state.readiness = telemetry.Readiness()
+    app.state.metrics = metrics = Metrics() if settings.server.metrics else None
+    watchers: list[Watcher] = [metrics] if metrics else []
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
     app.add_middleware(RegisteredIds)
@@ -130,7 +138,9 @@ def create_app(
     routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
     app.add_middleware(Gate, routes=routes)
     app.add_middleware(HostCheck, settings=settings.server)
-    app.add_middleware(Envelope, routes=routes)  # added last, so it is the outermost
+    app.add_middleware(
+        Envelope, routes=routes, watchers=watchers
+    )  # added last, so it is the outermost
     install(app)
     for router in ROUTERS:
         app.include_router(router)
@@ -157,7 +167,7 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
         host=settings.server.host,
         port=settings.server.port,
         access_log=False,
-        log_config=_log_config(),
+        log_config=log_config(settings.server.log_format),
         server_header=False,
         proxy_headers=False,  # what a proxy says about a client changes nothing
         timeout_graceful_shutdown=GRACE_SECONDS,
@@ -180,8 +190,21 @@ def _make(folder: Path) -> None:
         ) from error
 
 
-def _log_config() -> dict[str, Any]:
-    """Return uvicorn's logging with our loggers beside its own."""
-    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
-    config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    return config
+@contextmanager
+def _traced(settings: TracingSettings | None, watchers: list[Watcher]) -> Iterator[None]:
+    """Send traces while the app runs, if it is configured to."""
+    if settings is None:
+        yield
+        return
+    try:
+        from corral.server.telemetry.traces import Traces  # noqa: PLC0415 - an extra
+    except ImportError:
+        command = "pip install 'corral-rag[tracing]'"
+        raise MissingDependency("server.tracing", "opentelemetry-sdk", command) from None
+    traces = Traces(settings)
+    watchers.append(traces)
+    try:
+        yield
+    finally:
+        watchers.remove(traces)
+        traces.close()

@@ -15,7 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from corral.api.spans import Watcher, span, watched_by
 from corral.server.errors import error_response, internal_error
+from corral.server.telemetry import logs
 
 REQUEST_ID = "x-request-id"
 CLIENT_LEFT = 499
@@ -33,19 +35,37 @@ class Envelope:
       the path, so neither names nor query strings nor bodies are logged. What was not found shows
       how far its path is one: `/v1/*`.
     * An exception that nothing foresaw becomes a 500 in the common form.
+    * The watchers are told of the request and of what happens in it.
+
+    Args:
+        app: What is inside.
+        routes: Those of the app.
+        watchers: Metrics and traces; may change while the app runs.
     """
 
-    def __init__(self, app: ASGIApp, routes: Sequence[APIRoute]) -> None:
+    def __init__(
+        self, app: ASGIApp, routes: Sequence[APIRoute], watchers: Sequence[Watcher] = ()
+    ) -> None:
         self.app = app
         self._routes = routes
+        self._watchers = watchers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = Headers(scope=scope).get(REQUEST_ID, "")
+        headers = Headers(scope=scope)
+        given = headers.get(REQUEST_ID, "")
         request_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+        logs.request_id.set(request_id)
+        about = {"method": scope["method"], "traceparent": headers.get("traceparent", "")}
+        with watched_by(*self._watchers), span("request", **about) as seen:
+            seen["status"] = await self._answer(scope, receive, send, request_id)
+            seen["route"], seen["request_id"] = self._route(scope), request_id
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> int:
+        """Serve one request, log it, and return the status of its answer."""
         started = time.perf_counter()
         status = 0
 
@@ -67,9 +87,12 @@ class Envelope:
         finally:
             route = self._route(scope)
             elapsed = (time.perf_counter() - started) * 1000
+            method = scope["method"]
+            about = {"method": method, "route": route, "status": status, "milliseconds": elapsed}
             access_log.info(
-                "%s %s %d %.1f ms %s", scope["method"], route, status, elapsed, request_id
+                "%s %s %d %.1f ms %s", method, route, status, elapsed, request_id, extra=about
             )
+        return status
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         if _is_text(scope.get("raw_path") or b""):

@@ -1,7 +1,7 @@
 """Errors on the wire: one table from class to status, one JSON body for every refusal.
 
     {"error": {"message", "type", "param", "code", "detail": {"errors": [{loc, msg, type}]}},
-     "detail": message}
+     "detail": message, "request_id": id}
 
 `error` is what OpenAI's clients read, `error.detail.errors` is where Llama Stack's look when a
 request breaks its schema (it is absent otherwise), and the `detail` on top is the message once
@@ -26,6 +26,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from corral.api import errors
+from corral.api.spans import span
+from corral.server.telemetry import logs
 from corral.server.validation import InvalidBody, from_framework
 
 log = logging.getLogger("corral.server")
@@ -82,6 +84,7 @@ class ErrorBody(BaseModel):
 
     error: Error
     detail: str = Field(description="The message once more.")
+    request_id: str = Field(description="As in the header x-request-id, the logs and the traces.")
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -143,7 +146,9 @@ def error_response(
     if is_retried(status) and not retryable:
         sent["x-should-retry"] = "false"
     # A lone surrogate in a message must not turn a refusal into a failure.
-    body = json.dumps({"error": error, "detail": text}, ensure_ascii=False)
+    with span("refusal", code=code):
+        found = {"error": error, "detail": text, "request_id": logs.request_id.get()}
+        body = json.dumps(found, ensure_ascii=False)
     content = body.encode("utf-8", "replace")
     return Response(content, status, headers=sent, media_type="application/json")
 

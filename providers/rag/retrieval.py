@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
+from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.fusion import merge_ranked
@@ -16,6 +20,7 @@ from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import ModelRerank, Reranker
+from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
 from corral.providers.rag.searching import Query, queries_of, run_all, search
@@ -128,10 +133,11 @@ class Retrieval:
 
     async def plan(self, indexes: Indexes, request: RAGQueryConfig, k: MaxChunks) -> Plan:
         """Return how a request is served; see `resolve` and, for `auto`, `MaxChunks`."""
-        if k == "auto":
-            chunks = sum(await run_all(index.count() for index in indexes.values()))
-            k = min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
-        return resolve([index.vector_db for index in indexes.values()], request, check_k(k))
+        with span("plan"):
+            if k == "auto":
+                chunks = sum(await run_all(index.count() for index in indexes.values()))
+                k = min(max(math.ceil(math.sqrt(chunks)), 1), self._max_k)
+            return resolve([index.vector_db for index in indexes.values()], request, check_k(k))
 
     async def queries(self, plan: Plan, question: str) -> Queries:
         """Return what each vector DB is asked, embedded where it needs that, once for each model.
@@ -159,7 +165,7 @@ class Retrieval:
             for name, how in plan.searches.items()
             for query in (queries[name] if how.embeds else ())
         }
-        vectors = await run_all(embedders[model].embed_query(text) for model, text in wanted)
+        vectors = await run_all(_embedded(embedders[m], m, text) for m, text in wanted)
         embedded = dict(zip(wanted, vectors, strict=True))
         return {
             name: [
@@ -204,7 +210,11 @@ class Retrieval:
     async def _search(
         self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]
     ) -> QueryChunksResponse:
-        return await search(index, how, queries, await self._reranker(how))
+        about = {"provider": index.vector_db.provider_id, "mode": how.mode.value, "k": how.k}
+        with span("search", **about) as seen:
+            found = await search(index, how, queries, await self._reranker(how))
+            seen["hits"] = len(found.hits)
+        return found
 
     async def _reranker(self, how: SearchPlan) -> Reranker | None:
         if how.rerank is None:
@@ -212,6 +222,11 @@ class Retrieval:
         if isinstance(how.rerank, ModelRerank):
             return await self.library.reranker(how.rerank.model)
         return reranker_for(how.rerank, how.vector_db)
+
+
+async def _embedded(embedder: Embedder, model: str, text: str) -> NDArray[np.float32]:
+    with span("embed", provider=model, text=text):
+        return await embedder.embed_query(text)
 
 
 def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:

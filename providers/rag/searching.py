@@ -26,6 +26,7 @@ from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
+from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import SearchPlan
 from corral.providers.rag.query_syntax import Checker, parse
@@ -206,8 +207,9 @@ async def _reranked(
     degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
     notes = list(found.notes)
     try:
-        hits = await reranker.rerank(query.words, found.hits, how.k, embedding=query.embedding)
         detail = str(rerank.type) if rerank else ""
+        with span("rerank", mode=detail, texts=len(found.hits)):
+            hits = await reranker.rerank(query.words, found.hits, how.k, embedding=query.embedding)
     except ProviderError as error:
         if not degrades:
             raise

@@ -15,6 +15,7 @@ from corral.api.rag import (
     RAGQueryConfig,
     RAGQueryResult,
 )
+from corral.api.spans import span
 from corral.providers.config import Limits, RagSettings
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.pipeline import Pipeline, Splitting
@@ -165,7 +166,12 @@ class RagTool:
                 vector DBs.
             ProviderError: An embedder, a language model or a backend failed.
         """
-        config = config or RAGQueryConfig()
+        with span("tool"):
+            return await self._answered(content, vector_db_ids, config or RAGQueryConfig())
+
+    async def _answered(
+        self, content: str | Sequence[str], vector_db_ids: Sequence[str], config: RAGQueryConfig
+    ) -> RAGQueryResult:
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
@@ -175,7 +181,9 @@ class RagTool:
         question = await generate_query(content, config, self.library)
         queries = await self.retrieval.queries(plan, question.searched)
         found, selection = await self.retrieval.fill(plan, indexes, queries)
-        context = await make_context(question.asked, plan, indexes, selection, counter)
+        with span("context") as seen:
+            context = await make_context(question.asked, plan, indexes, selection, counter)
+            seen["tokens"] = int(context.metadata.get("token_count", 0))
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
         told = _told(found, config)
         if question.generated is not None:

@@ -17,7 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import vector_dbs
+from corral.providers import database
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.stack import Stack
 
@@ -369,7 +369,7 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
 
     If this fails: the registry is used on the event loop, or what was made is not deleted.
     """
-    monkeypatch.setattr(vector_dbs, "BUSY_TIMEOUT_MS", 3000)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 3000)
 
     async with opened(tmp_path, provider) as stack:
         await filled(stack)
@@ -401,7 +401,7 @@ async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunks are gone, the registration is still there, and the next deletion ends it."""
-    monkeypatch.setattr(vector_dbs, "BUSY_TIMEOUT_MS", 100)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 100)
 
     async with opened(tmp_path) as stack:
         await filled(stack)

@@ -150,7 +150,8 @@ class InProcess:
 def message_of(response: httpx.Response) -> str:
     """Return the message of a refusal, after checking the form that every refusal has."""
     body = response.json()
-    assert set(body) == {"error", "detail"}, body
+    assert set(body) == {"error", "detail", "request_id"}, body
+    assert body["request_id"] == response.headers["x-request-id"]
     assert set(body["error"]) - {"detail"} == {"message", "type", "param", "code"}
     assert body["detail"] == body["error"]["message"]
     assert body["error"]["param"] is None or isinstance(body["error"]["param"], str)
@@ -180,8 +181,9 @@ def live_server(config: RunConfig, home: Path) -> Iterator[str]:
 class ServerProcess:
     """`serve()` in a process of its own, so that it can be stopped and killed like a real one."""
 
-    def __init__(self, home: Path) -> None:
-        (home / "run.yaml").write_text(yaml.safe_dump(run_config().model_dump(mode="json")))
+    def __init__(self, home: Path, config: RunConfig | None = None) -> None:
+        settings = (config or run_config()).model_dump(mode="json")
+        (home / "run.yaml").write_text(yaml.safe_dump(settings))
         environment = {**os.environ, "CORRAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
         self.log = home / f"server-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from corral.providers import vector_dbs
+from corral.providers import database
 
 from .harness import InProcess, Json, message_of, run_config
 
@@ -76,7 +76,7 @@ def test_a_locked_registry_is_a_503_that_may_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A registration says who holds the file; clients repeat it; queries go on."""
-    monkeypatch.setattr(vector_dbs, "BUSY_TIMEOUT_MS", 200)
+    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 200)
     with InProcess(tmp_path) as app:
         app.register()
         app.insert("the fox sleeps")

@@ -76,6 +76,8 @@ def requests() -> list[tuple[str, str, Json | None]]:
         ("DELETE", f"/v1/vector-dbs/{db}/documents/{SECRET}", None),
         ("DELETE", f"/v1/vector-dbs/{db}/documents/{SECRET}", None),
         ("GET", "/v1/health", None),
+        ("GET", "/v1/ready", None),
+        ("GET", "/metrics", None),
         ("GET", "/v1/limits", None),
         ("GET", "/v1/orphans", None),
         ("POST", "/v1/orphans/remove", {"orphans": [{"provider_id": SECRET, "name": SECRET}]}),

@@ -27,6 +27,8 @@ ROUTES = {
     "/v1/tool-runtime/list-tools": {"get"},
     "/v1/tool-runtime/invoke": {"post"},
     "/v1/health": {"get"},
+    "/v1/ready": {"get"},
+    "/metrics": {"get"},
     "/v1/limits": {"get"},
     "/v1/version": {"get"},
     "/v1/providers": {"get"},

@@ -1,0 +1,49 @@
+"""Logs: plain lines or JSON, each with the id of the request that it belongs to."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import uvicorn
+
+LogFormat = Literal["text", "json"]
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the request that is being served; "" outside of one."""
+
+FIELDS = ("method", "route", "status", "milliseconds")
+"""What a line of the access log brings with it as `extra`."""
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, request_id, and what came as extra."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if found := request_id.get():
+            line["request_id"] = found
+        line |= {name: value for name in FIELDS if (value := getattr(record, name, None))}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_config(form: LogFormat) -> dict[str, Any]:
+    """Return uvicorn's logging with our loggers beside its own."""
+    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    if form == "json":
+        ours = {"()": f"{JsonFormatter.__module__}.{JsonFormatter.__qualname__}"}
+        config["formatters"] = dict.fromkeys(config["formatters"], ours)
+    return config

@@ -1,0 +1,118 @@
+"""Metrics for Prometheus: requests, and the time in each room on the road of a query.
+
+Labels come from small, known sets: templates of routes, providers of the configuration, modes,
+codes of errors. Never a vector DB, a document, or a text.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from corral.api.spans import span
+
+MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
+"""The variable that names the folder where several processes of one server add up their numbers."""
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_COUNTS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 131_072)
+
+
+class Metrics:
+    """Counts what the spans of an app tell; a `Watcher`."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        registry = self._registry
+        self._requests = Counter(
+            "corral_requests",
+            "Requests that were answered.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self._request_seconds = Histogram(
+            "corral_request_seconds",
+            "Time from a request's head to the end of its answer.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._errors = Counter(
+            "corral_errors", "Refusals and failures, by the code of the answer.", ["code"],
+            registry=registry,
+        )  # fmt: skip
+        self._span_seconds = Histogram(
+            "corral_span_seconds",
+            "Time in a room on the road of a query: embed is the model's, engine the database's.",
+            ["span", "provider", "mode"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._at_work = Gauge(
+            "corral_at_work",
+            "Rooms that are at work now; queue: inserts that wait for their turn.",
+            ["span"],
+            multiprocess_mode="livesum",
+            registry=registry,
+        )
+        self._candidates = Histogram(
+            "corral_candidates", "Candidates that an engine returned for a leg.", ["leg"],
+            buckets=_COUNTS, registry=registry,
+        )  # fmt: skip
+        self._tokens = Histogram(
+            "corral_context_tokens", "Tokens of a context.", buckets=_TOKENS, registry=registry
+        )
+        self._cache = Counter(
+            "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"],
+            registry=registry,
+        )  # fmt: skip
+        self._jobs = Gauge(
+            "corral_jobs",
+            "Ingestion jobs, by status.",
+            ["status"],
+            multiprocess_mode="mostrecent",
+            registry=registry,
+        )
+
+    def entered(self, span: span) -> None:
+        """Count a room as at work."""
+        self._at_work.labels(span.name).inc()
+
+    def left(self, span: span, error: BaseException | None) -> None:
+        """Count what a span says of itself."""
+        known = span.attributes
+        self._at_work.labels(span.name).dec()
+        if span.name == "request":
+            route = str(known.get("route", ""))
+            self._requests.labels(known["method"], route, known.get("status", 0)).inc()
+            self._request_seconds.labels(route).observe(span.seconds)
+            return
+        if span.name == "refusal":
+            self._errors.labels(known["code"]).inc()
+            return
+        provider, mode = str(known.get("provider", "")), str(known.get("mode", ""))
+        self._span_seconds.labels(span.name, provider, mode).observe(span.seconds)
+        if "candidates" in known:
+            self._candidates.labels(mode).observe(float(known["candidates"]))
+        if "tokens" in known:
+            self._tokens.observe(float(known["tokens"]))
+        for result in ("hits", "misses"):
+            if known.get(f"cache_{result}"):
+                self._cache.labels(result).inc(float(known[f"cache_{result}"]))
+
+    def set_jobs(self, jobs: Mapping[str, int]) -> None:
+        """Show how many ingestion jobs there are, by status."""
+        for status, number in jobs.items():
+            self._jobs.labels(status).set(number)
+
+    def exposition(self) -> bytes:
+        """Return all numbers in Prometheus' text format; those of all processes of the server."""
+        if MULTIPROCESS not in os.environ:
+            return generate_latest(self._registry)
+        together = CollectorRegistry()
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # it has no types
+        return generate_latest(together)

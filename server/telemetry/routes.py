@@ -1,0 +1,105 @@
+"""Metrics and readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Literal, cast
+
+from fastapi import APIRouter, Depends, Request, Response
+from pydantic import BaseModel, Field
+
+from corral.api.errors import NotFound, Unavailable
+from corral.api.principal import Role
+from corral.api.provider import Api
+from corral.providers.configured import ProviderStatus
+from corral.providers.stack import Stack
+from corral.server.access.roles import PUBLIC, Needs
+from corral.server.errors import ERRORS
+from corral.server.routing import ContractRoute
+from corral.server.telemetry.metrics import Metrics
+
+
+class _Route(ContractRoute):
+    not_found_status = 404
+
+
+router = APIRouter(tags=["Inspect"], route_class=_Route, responses=ERRORS)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+FRESH_SECONDS = 2.0
+"""How long an answer about readiness is given again: anybody may ask, and backends are asked."""
+
+
+class ProviderState(BaseModel):
+    """Whether a provider can serve now."""
+
+    kind: str = Field(description="Its section in run.yaml.")
+    provider_id: str
+    status: Literal["OK", "Error"]
+
+
+class ReadyReply(BaseModel):
+    """The server can answer."""
+
+    status: Literal["ready"] = "ready"
+    providers: list[ProviderState]
+
+
+class Readiness:
+    """Asks the providers, and remembers their answer for a moment."""
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._asked_at = float("-inf")
+        self._states: list[ProviderState] = []
+
+    async def of(self, stack: Stack) -> list[ProviderState]:
+        """Return the state of every provider, the default of each kind first.
+
+        Raises:
+            Unavailable: The default vector_io or embedding provider cannot serve.
+        """
+        async with self._asking:
+            if time.monotonic() >= self._asked_at + FRESH_SECONDS:
+                self._states = [_state(provider) for provider in await stack.providers()]
+                self._asked_at = time.monotonic()
+        for kind in (Api.VECTOR_IO, Api.EMBEDDING):
+            first = next(state for state in self._states if state.kind == kind)
+            if first.status != "OK":
+                raise Unavailable(
+                    f"Not ready: the {kind} provider {first.provider_id!r} cannot serve.",
+                    hint="/v1/providers says why.",
+                )
+        return self._states
+
+
+def _state(provider: ProviderStatus) -> ProviderState:
+    return ProviderState(
+        kind=provider.api, provider_id=provider.provider_id, status=provider.health.status
+    )
+
+
+@router.get("/v1/ready", summary="Can the server answer?", dependencies=[PUBLIC])
+async def ready(request: Request) -> ReadyReply:
+    """Return every provider's state; 503 if the default of vector_io or embedding cannot serve.
+
+    Why a provider is not OK, `/v1/providers` tells. An answer is up to two seconds old.
+    """
+    readiness = cast(Readiness, request.app.state.readiness)
+    return ReadyReply(providers=await readiness.of(request.app.state.stack))
+
+
+@router.get(
+    "/metrics",
+    summary="Metrics for Prometheus",
+    dependencies=[Depends(Needs(Role.READER, operator=True))],
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
+)
+async def metrics(request: Request) -> Response:
+    """Return the server's numbers: requests, times by room, candidates, tokens, errors, jobs."""
+    counted: Metrics | None = request.app.state.metrics
+    if counted is None:
+        raise NotFound("Metrics are off.", hint="The operator's setting is server.metrics.")
+    return Response(counted.exposition(), headers={"content-type": CONTENT_TYPE})

@@ -1,0 +1,80 @@
+"""Traces by OpenTelemetry: one span for each room on the road of a query, sent over OTLP.
+
+Off unless `server.tracing` is set; needs the extra `tracing`. What a user wrote is in no span
+unless `server.tracing.texts` says so.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from opentelemetry import context, trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from corral.api.spans import TEXT, span
+from corral.providers.telemetry_config import TracingSettings
+from corral.server import DISTRIBUTION
+
+_HTTP = {
+    "method": "http.request.method",
+    "route": "http.route",
+    "status": "http.response.status_code",
+}
+_PARENT = "traceparent"
+
+
+class Traces:
+    """Turns spans into those of a trace; a `Watcher`.
+
+    A request with a `traceparent` header continues the caller's trace.
+
+    Args:
+        settings: `server.tracing`.
+    """
+
+    def __init__(self, settings: TracingSettings) -> None:
+        about = {
+            SERVICE_NAME: settings.service_name,
+            SERVICE_VERSION: metadata.version(DISTRIBUTION),
+        }
+        self._provider = TracerProvider(
+            resource=Resource.create(about),
+            sampler=ParentBased(TraceIdRatioBased(settings.sample_ratio)),
+        )
+        exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=settings.timeout_seconds)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("corral")
+        self._texts = settings.texts
+        self._parents = TraceContextTextMapPropagator()
+        self._open: dict[int, tuple[trace.Span, Any]] = {}
+
+    def entered(self, span: span) -> None:
+        """Begin a span below the one that is open in this task."""
+        parent = None
+        if given := span.attributes.pop(_PARENT, ""):
+            parent = self._parents.extract({_PARENT: str(given)})
+        begun = self._tracer.start_span(span.name, parent)
+        token = context.attach(trace.set_span_in_context(begun, parent))
+        self._open[id(span)] = begun, token
+
+    def left(self, span: span, error: BaseException | None) -> None:
+        """End it with its attributes; of an error only its type, since its message may quote."""
+        begun, token = self._open.pop(id(span))
+        names = _HTTP if span.name == "request" else {}
+        for name, value in span.attributes.items():
+            if name != TEXT or self._texts:
+                begun.set_attribute(names.get(name, f"corral.{name}"), value)
+        if error is not None:
+            begun.set_status(trace.StatusCode.ERROR, type(error).__name__)
+        context.detach(token)
+        begun.end()
+
+    def close(self) -> None:
+        """Send what is waiting, and stop."""
+        self._provider.shutdown()

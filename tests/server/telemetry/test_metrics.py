@@ -1,0 +1,95 @@
+"""Metrics: what an operator counts on, and nothing of what users wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..harness import InProcess, run_config
+
+SECRET = "classified"
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[InProcess]:
+    """Yield the app with a vector DB that was asked once, and refused once."""
+    with InProcess(tmp_path) as started:
+        started.register(f"{SECRET}-db")
+        started.rag_insert({"document_id": SECRET, "content": f"{SECRET} fox"}, db=f"{SECRET}-db")
+        started.rag_query(f"{SECRET}?", f"{SECRET}-db", mode="hybrid", rerank={"type": "bm25"})
+        started.send("GET", f"/v1/vector-dbs/{SECRET}")
+        yield started
+
+
+def numbers(app: InProcess) -> dict[str, float]:
+    """Return every sample of /metrics by its name and labels."""
+    response = app.send("GET", "/metrics")
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/plain")
+    lines = [line for line in response.text.splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_a_query_is_counted_by_route_provider_and_mode(app: InProcess) -> None:
+    """Times of the model and of the database are apart; candidates and tokens are counted.
+
+    If this fails: an operator cannot see whether the model or the database is slow.
+    """
+    found = numbers(app)
+    route = "/v1/tool-runtime/rag-tool/query"
+    labels = f'method="POST",route="{route}",status="200"'
+    assert found[f"corral_requests_total{{{labels}}}"] == 1
+    assert found[f'corral_request_seconds_count{{route="{route}"}}'] == 1
+    for name in ("search", "index", "engine"):
+        labels = f'mode="hybrid",provider="sqlite",span="{name}"'
+        assert found[f"corral_span_seconds_count{{{labels}}}"] == 1, name
+    labels = 'mode="",provider="hashing",span="embed"'
+    assert found[f"corral_span_seconds_count{{{labels}}}"] == 1
+    assert found['corral_candidates_sum{leg="hybrid"}'] == 2  # the one chunk, in both legs
+    assert found["corral_context_tokens_count"] == 1
+    assert found["corral_context_tokens_sum"] > 10
+    assert found['corral_at_work{span="engine"}'] == 0
+
+
+def test_every_room_of_the_road_has_a_time(app: InProcess) -> None:
+    """Tool, plan, embed, search, index, engine, fusion, rerank and context are all there."""
+    rooms = {
+        m[1] for m in (re.search(r'seconds_count.*span="(\w+)"', n) for n in numbers(app)) if m
+    }
+    assert rooms == {
+        "context", "embed", "engine", "fusion", "index", "plan", "rerank", "search", "tool",
+    }  # fmt: skip
+
+
+def test_refusals_are_counted_by_their_code(app: InProcess) -> None:
+    """What was not found is an error of that code."""
+    assert numbers(app)['corral_errors_total{code="not_found"}'] == 1
+
+
+def test_nothing_of_a_users_is_a_label(app: InProcess) -> None:
+    """Neither vector DBs nor documents nor texts are in the metrics.
+
+    If this fails: whoever may see the metrics sees whose documents there are, and each of them
+    costs the server memory.
+    """
+    assert SECRET not in app.send("GET", "/metrics").text
+
+
+def test_metrics_can_be_off(tmp_path: Path) -> None:
+    """With `server.metrics: false` nothing is counted, and the route says so."""
+    config = run_config()
+    config.server.metrics = False
+    with InProcess(tmp_path, config) as app:
+        refused = app.send("GET", "/metrics")
+    assert refused.status_code == 404
+    assert "server.metrics" in refused.json()["error"]["message"]
+
+
+def test_two_apps_in_one_process_count_apart(tmp_path: Path) -> None:
+    """One app's requests are none of the other's."""
+    with InProcess(tmp_path / "one") as one, InProcess(tmp_path / "two") as two:
+        one.register()
+        assert not [name for name in numbers(two) if "vector-dbs" in name]
