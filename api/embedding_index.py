@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
@@ -32,7 +33,7 @@ from corral.api.checks import (
 )
 from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import READ_AT_ONCE, DocumentCount
-from corral.api.errors import Conflict, ContractViolation
+from corral.api.errors import Conflict, ContractViolation, NotFound
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
     Explanation,
@@ -48,6 +49,7 @@ from corral.api.scope import Scope, linked, links_of
 from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.writes import Keeper, Write
 
 NUMBERS_AT_ONCE = 50_000
 """Numbers of embeddings from which on they are checked in a thread (about 1 ms)."""
@@ -66,7 +68,12 @@ class EmbeddingIndex(IndexHooks):
 
     Args:
         vector_db: The registration that the index serves.
+
+    Attributes:
+        keeper: Who is told of each write before it is acknowledged; None: nobody.
     """
+
+    keeper: Keeper | None = None
 
     def __init__(self, vector_db: VectorDB) -> None:
         self.vector_db = vector_db
@@ -81,6 +88,11 @@ class EmbeddingIndex(IndexHooks):
         from corral.api.scoped_index import ScopedIndex  # noqa: PLC0415 - it is made of this class
 
         return ScopedIndex(self, principal)
+
+    @property
+    def principal(self) -> Principal:
+        """For whom it reads and writes."""
+        return self._principal
 
     @property
     def _scope(self) -> Scope:
@@ -120,13 +132,27 @@ class EmbeddingIndex(IndexHooks):
             latest, matrix = self._checked(chunks, embeddings)
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
-        with self._calls:
-            if scope.is_whole:
-                async with self._writes.together():
-                    await self._add(latest, matrix, replaced)
-            else:
-                async with self._writes.alone():
-                    await self._add_in_scope(scope, latest, matrix, replaced)
+        async with self._kept(Write(latest, matrix, replaced)):
+            with self._calls:
+                if scope.is_whole:
+                    async with self._writes.together():
+                        await self._add(latest, matrix, replaced)
+                else:
+                    async with self._writes.alone():
+                        await self._add_in_scope(scope, latest, matrix, replaced)
+
+    @asynccontextmanager
+    async def _kept(self, write: Write) -> AsyncIterator[None]:
+        """Tell the keeper of the write in this context, and whether it found the index gone."""
+        lost = None
+        try:
+            yield
+        except NotFound as error:
+            if self.keeper is None:
+                raise
+            lost = error
+        if self.keeper is not None:
+            await self.keeper.wrote(self, write, lost)
 
     def _checked(
         self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
@@ -207,16 +233,25 @@ class EmbeddingIndex(IndexHooks):
         given = scope.check_acl(acl, field="acl")
         if not chunk_ids:
             return 0
-        with self._calls:
-            async with self._writes.alone():  # a chunk that is deleted meanwhile would come back
-                found = await self._get(list(dict.fromkeys(chunk_ids)), True)
-                chunks = [scope.shown(chunk) for chunk in found if scope.sees(chunk)]
-                if chunks:
-                    matrix = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
-                    update = {"acl": given, "embedding": None}
-                    changed = [chunk.model_copy(update=update) for chunk in chunks]
-                    stored = [scope.stored(chunk, "chunks") for chunk in changed]
-                    await self._add(stored, matrix, frozenset())
+        count = 0
+        async with self._kept(Write(opened=chunk_ids, acl=given)):
+            with self._calls:
+                # Alone, or a chunk that is deleted meanwhile would come back.
+                async with self._writes.alone():
+                    count = await self._set_acl(scope, chunk_ids, given)
+        return count
+
+    async def _set_acl(
+        self, scope: Scope, chunk_ids: Sequence[str], acl: Sequence[str] | None
+    ) -> int:
+        found = await self._get(list(dict.fromkeys(chunk_ids)), True)
+        chunks = [scope.shown(chunk) for chunk in found if scope.sees(chunk)]
+        if chunks:
+            matrix = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
+            update = {"acl": acl, "embedding": None}
+            changed = [chunk.model_copy(update=update) for chunk in chunks]
+            stored = [scope.stored(chunk, "chunks") for chunk in changed]
+            await self._add(stored, matrix, frozenset())
         return len(chunks)
 
     async def query(
@@ -289,13 +324,14 @@ class EmbeddingIndex(IndexHooks):
         scope.check_writer()
         if not chunk_ids:
             return
-        with self._calls:
-            if scope.is_whole:
-                async with self._writes.together():
-                    await self._delete_chunks(chunk_ids)
-            else:
-                async with self._writes.alone():
-                    await self._delete_chunks(await self._seen_ids(scope, chunk_ids))
+        async with self._kept(Write(deleted=chunk_ids)):
+            with self._calls:
+                if scope.is_whole:
+                    async with self._writes.together():
+                        await self._delete_chunks(chunk_ids)
+                else:
+                    async with self._writes.alone():
+                        await self._delete_chunks(await self._seen_ids(scope, chunk_ids))
 
     async def count(self) -> int:
         """Return the number of chunks stored."""

@@ -184,7 +184,7 @@ class VectorIOProvider(Provider):
         """Return the index of a vector DB.
 
         The caller opens a vector DB once and keeps the index. An index belongs to identifier and
-        created_at together: one that is registered anew under an old id shares nothing with the
+        built_at together: one that is registered anew under an old id shares nothing with the
         old one.
 
         Args:

@@ -28,6 +28,7 @@ class ScopedIndex(EmbeddingIndex):
 
     def __init__(self, whole: EmbeddingIndex, principal: Principal) -> None:
         self._whole = whole
+        self.keeper = whole.keeper
         self.vector_db = whole.vector_db
         self._calls = whole._calls
         self._writes = whole._writes

@@ -212,6 +212,11 @@ class VectorDB(SearchSettings):
         ge=0,
         description="Unix seconds; tells two registrations of one id apart.",
     )
+    rebuilt_at: float | None = Field(
+        default=None,
+        description="Unix seconds. When the index that serves now was begun; null: with the "
+        "registration.",
+    )
     fingerprint: str | None = Field(
         default=None,
         description="Of the embedder that made the embeddings, as JSON. null: registered by an "
@@ -222,3 +227,8 @@ class VectorDB(SearchSettings):
     def key(self) -> tuple[str, str]:
         """What tells it from all others: tenants may give the same identifier."""
         return self.tenant, self.identifier
+
+    @property
+    def built_at(self) -> float:
+        """When its index was begun, which tells the indexes of one key apart."""
+        return self.created_at if self.rebuilt_at is None else self.rebuilt_at

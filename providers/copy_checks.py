@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,12 +180,7 @@ async def _compare_ids(
     places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - a sample
     sample: list[str] = []
     seen, alone, first = 0, [0, 0], ["", ""]
-    after, is_last = "", False
-    while not is_last:
-        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
-        full = [page[-1] for page in pages if len(page) == MAX_IDS]
-        after, is_last = min(full, default=""), not full
-        mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
+    async for mine, theirs in id_pages(source, target):
         sample += [chunk_id for place, chunk_id in enumerate(mine, seen) if place in places]
         seen += len(mine)
         for side, ids in enumerate((set(mine).difference(theirs), set(theirs).difference(mine))):
@@ -193,6 +188,19 @@ async def _compare_ids(
             first[side] = first[side] or min(ids, default="")
     said = ("The target lacks {} chunks, the first {!r}.", "It has {} of its own, the first {!r}.")
     return sample, [said[n].format(alone[n], first[n]) for n in (0, 1) if alone[n]]
+
+
+async def id_pages(
+    source: EmbeddingIndex, target: EmbeddingIndex
+) -> AsyncIterator[tuple[list[str], list[str]]]:
+    """Yield the ids of both sides within the same bounds, page by page to the end."""
+    after, is_last = "", False
+    while not is_last:
+        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
+        full = [page[-1] for page in pages if len(page) == MAX_IDS]
+        after, is_last = min(full, default=""), not full
+        mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
+        yield mine, theirs
 
 
 def _json(metadata: dict[str, Any]) -> str:

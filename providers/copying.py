@@ -4,11 +4,6 @@ A copy goes through the source's ids in order. Of each batch it reads both sides
 target what is missing there or differs. So a step may be repeated, and a copy that was interrupted
 is simply started again: it passes over what is done.
 
-An engine that cannot order ids reads all of them for every list of ids. So 100,000 are asked for at
-once and kept between steps: a copy of n chunks costs n / 100,000 such readings, whatever the size
-of a step. Bounded memory: that list (10 MB or so) for each of the last 4 sources, and of each step
-at work 500 chunks of both sides at a time.
-
 While others write to the source, a chunk that they add or change ahead of the copy comes along,
 since ids are asked for anew when the number of chunks has changed; added where as many were deleted
 between two steps, it may not. One added behind the copy does not come along, and one that they
@@ -19,48 +14,24 @@ It never deletes: what only the target holds is named instead.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
-from corral.api.checks import MAX_IDS
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import SearchSettings, VectorDB, VectorDBRegistration
-from corral.providers.copy_checks import CopyChecks, compare, difference
+from corral.providers.copy_checks import CopyChecks, compare
+from corral.providers.copy_steps import (
+    MAX_BATCH,
+    WRITTEN_AT_ONCE,
+    CopyStep,
+    batch_size,
+    copy_step,
+)
 from corral.providers.registry import find_spec
 from corral.providers.stack import Stack
 
-MAX_BATCH = 10_000
-"""Most chunks of one step."""
-WRITTEN_AT_ONCE = 500
-"""Most chunks of one write, whatever the batch: engines bound the size of a request."""
-
-_MAX_LISTS = 4
-"""Most sources whose ids are kept; a copy whose list had to go asks for it again."""
-
 _SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
-
-
-@dataclass(frozen=True, slots=True)
-class CopyStep:
-    """What one step of a copy did.
-
-    Attributes:
-        seen: Chunks that it went through.
-        copied: Those of them that it wrote; the others were in the target, equal.
-        last_id: The id after which the next step begins.
-        done: Whether there is no next step.
-        total: Chunks in the source, now.
-    """
-
-    seen: int
-    copied: int
-    last_id: str
-    done: bool
-    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +90,6 @@ async def copy_vector_db(
     return CopyReport(seen, copied, time.monotonic() - started, checks)
 
 
-def batch_size(total: int) -> int:
-    """Return how many chunks a step takes: a fiftieth of all, within 500 and 10,000.
-
-    So progress is seen from the first fiftieth on, and no step takes long.
-    """
-    return min(max(total // 50, WRITTEN_AT_ONCE), MAX_BATCH)
-
-
 async def copy_batch(
     stack: Stack,
     source_id: str,
@@ -154,17 +117,7 @@ async def copy_batch(
         raise InvalidRequest(f"limit must be from 1 to {MAX_BATCH} (got {limit}).", field="limit")
     await _target(stack, source_id, target_id, provider_id, register=not after)
     source, target = await stack.index(source_id), await stack.index(target_id)
-    ids, total = await _next_ids(source, after, limit)
-    copied = 0
-    for start in range(0, len(ids), WRITTEN_AT_ONCE):
-        copied += await _copy(source, target, ids[start : start + WRITTEN_AT_ONCE])
-    return CopyStep(
-        seen=len(ids),
-        copied=copied,
-        last_id=ids[-1] if ids else after,
-        done=len(ids) < limit,
-        total=total,
-    )
+    return await copy_step(source, target, after, limit)
 
 
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
@@ -244,55 +197,3 @@ def _capabilities(stack: Stack, vector_db: VectorDB) -> Capabilities:
     entries = stack.config.providers.of(Api.VECTOR_IO)
     [entry] = [one for one in entries if one.provider_id == vector_db.provider_id]
     return find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
-
-
-# --- copying --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Ids:
-    """Ids of a source, `MAX_IDS` at most: those after `after` when it had `total` chunks."""
-
-    after: str
-    ids: list[str]
-    total: int
-
-    def next(self, after: str, limit: int) -> list[str]:
-        start = bisect_right(self.ids, after)
-        return self.ids[start : start + limit]
-
-    def serves(self, after: str, limit: int) -> bool:
-        """Return True if it holds all the ids of a step."""
-        is_last = len(self.ids) < MAX_IDS
-        return after >= self.after and (is_last or len(self.next(after, limit)) == limit)
-
-
-# By index, so that it goes with a vector DB that is deleted, registered anew or closed.
-_lists: WeakKeyDictionary[EmbeddingIndex, _Ids] = WeakKeyDictionary()
-
-
-async def _next_ids(source: EmbeddingIndex, after: str, limit: int) -> tuple[list[str], int]:
-    """Return the ids of a step, fewer than `limit` at the end only, and the source's number."""
-    total = await source.count()
-    kept = _lists.pop(source, None)
-    # A first step is a new copy, which must not miss what was there before it.
-    if kept is None or not after or kept.total != total or not kept.serves(after, limit):
-        kept = _Ids(after, await source.chunk_ids(after, MAX_IDS), total)
-    ids = kept.next(after, limit)
-    if len(ids) == limit:
-        _lists[source] = kept
-        for oldest in list(_lists)[:-_MAX_LISTS]:
-            del _lists[oldest]
-    return ids, total
-
-
-async def _copy(source: EmbeddingIndex, target: EmbeddingIndex, ids: Sequence[str]) -> int:
-    """Bring some chunks to the target and return how many were not there as they are."""
-    there = {c.chunk_id: c for c in await target.get_chunks(ids, include_embeddings=True)}
-    chunks = [
-        chunk
-        for chunk in await source.get_chunks(ids, include_embeddings=True)
-        if chunk.chunk_id not in there or difference(chunk, there[chunk.chunk_id])
-    ]
-    await target.add_chunks(chunks)
-    return len(chunks)

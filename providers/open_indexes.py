@@ -13,6 +13,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, NotFound
 from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.api.writes import Keeper
 from corral.providers.vector_dbs import VectorDBStore
 
 LOOK_EVERY_SECONDS = 1.0
@@ -35,7 +36,10 @@ class OpenIndexes:
     Attributes:
         lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend
             that is slow to open holds up nobody else's.
+        keeper: Who is told of each write to an index of this process.
     """
+
+    keeper: Keeper | None = None
 
     def __init__(
         self,
@@ -55,8 +59,22 @@ class OpenIndexes:
         return held if held is not None and held.vector_db == vector_db else None
 
     def keep(self, index: EmbeddingIndex) -> None:
-        """Take over an index that was just made."""
+        """Take over an index that was just made, and hear of its writes."""
+        index.keeper = self.keeper
         self._indexes[index.vector_db.key] = index
+
+    async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
+        """Return the index of a vector DB as it was registered a moment ago.
+
+        Raises:
+            NotFound: It is deleted, or its data is gone from the backend.
+            ProviderError: The backend failed.
+        """
+        held = self.get(vector_db)
+        if held is not None:
+            return held
+        async with self.lock[vector_db.key]:
+            return await self.index(await self._registry.get(*vector_db.key))
 
     async def index(self, vector_db: VectorDB) -> EmbeddingIndex:
         """Return the index of a vector DB, under its lock.
@@ -113,9 +131,9 @@ class OpenIndexes:
         if self._registry.generation == self._looked[0]:
             return
         self._looked = (self._registry.generation, time.monotonic())
-        registered = {each.key: each.created_at for each in await self._registry.all()}
+        registered = {each.key: each.built_at for each in await self._registry.all()}
         for key, index in self._indexes.items():
-            if registered.get(key) != index.vector_db.created_at:
+            if registered.get(key) != index.vector_db.built_at:
                 self._in_background(self._check(key))
 
     def notice_changes(self) -> None:
@@ -130,13 +148,13 @@ class OpenIndexes:
         async with self.lock[key]:
             held = self._indexes.get(key)
             stored = await self._registry.find(*key)
-            if held and (stored is None or stored.created_at != held.vector_db.created_at):
+            if held and (stored is None or stored.built_at != held.vector_db.built_at):
                 self._let_go(key)
 
     def _of_today(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the open index; one of an earlier registration of the id is let go of."""
         held = self._indexes.get(vector_db.key)
-        if held is None or held.vector_db.created_at == vector_db.created_at:
+        if held is None or held.vector_db.built_at == vector_db.built_at:
             return held
         self._let_go(vector_db.key)
         return None

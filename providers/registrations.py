@@ -148,7 +148,7 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
         Conflict: It differs; the message names where.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    asked_for = ours.keys() - {"created_at", "fingerprint"}
+    asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint"}
     differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]
     if differing:
         raise Conflict(
@@ -163,6 +163,9 @@ QUERY_SETTINGS = frozenset(
     {"search_mode", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "default_acl"}
 )
 """What decides about a query alone, and so may change while chunks are there."""
+
+REBUILD_SETTINGS = frozenset({"embedding_model", "language", "field_weights"})
+"""What decides about what is stored, and so changes by building another index beside the first."""
 
 
 def with_search(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
@@ -179,9 +182,19 @@ def with_search(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
     if unknown:
         raise InvalidRequest(
             f"{unknown[0]} cannot be changed in a vector DB that exists.",
-            hint=f"These can: {', '.join(sorted(QUERY_SETTINGS))}.",
+            hint=f"These can: {', '.join(sorted(QUERY_SETTINGS))}. By a rebuild these: "
+            f"{', '.join(sorted(REBUILD_SETTINGS))}.",
             field=unknown[0],
         )
+    return with_settings(stored, settings)
+
+
+def with_settings(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
+    """Return a vector DB with some settings changed.
+
+    Raises:
+        InvalidRequest: One is malformed.
+    """
     try:
         return VectorDB.model_validate({**stored.model_dump(mode="json"), **settings})
     except ValidationError as error:

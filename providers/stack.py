@@ -25,7 +25,10 @@ from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.ingestion.workers import Workers
+from corral.providers.keeping import Keeping
 from corral.providers.open_indexes import Key, OpenIndexes
+from corral.providers.rebuild_table import RebuildTable
+from corral.providers.rebuilding import Rebuilding
 from corral.providers.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -61,6 +64,9 @@ class Stack(ConfiguredProviders):
         self._vector_dbs = VectorDBStore(home / "registry.db")
         self._made: dict[Key, VectorDB] = {}
         self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
+        rebuilds = RebuildTable(self._vector_dbs.file)
+        self._open.keeper = Keeping(self, rebuilds, self._open)
+        self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
         pipeline = Pipeline(config.rag, self.embeddings)
@@ -175,6 +181,7 @@ class Stack(ConfiguredProviders):
         async with self._open.lock[asked.key]:
             stored = await self._vector_dbs.find(*asked.key)
             if stored is not None and stored.created_at == asked.created_at:
+                await self.rebuilds.forget(stored)
                 with suppress(NotFound):  # an earlier deletion ended half-way
                     await (await self._open.index(stored)).delete()
                 self._open.forget(asked.key)
@@ -190,7 +197,8 @@ class Stack(ConfiguredProviders):
         """
 
         async def registered() -> list[VectorDB]:
-            made = list(self._made.values())  # first: those that are done meanwhile are registered
+            # First: those that are done meanwhile are registered.
+            made = [*self._made.values(), *await self.rebuilds.targets()]
             return [*made, *await self._vector_dbs.all()]
 
         return await self.vector_io(provider_id).orphans(registered)
@@ -214,15 +222,12 @@ class Stack(ConfiguredProviders):
             ProviderError: The backend cannot be reached.
         """
         vector_db = await self.vector_db(vector_db_id)
-        held = self._open.get(vector_db)
-        if held is None:
-            async with self._open.lock[vector_db.key]:
-                held = await self._open.index(await self._vector_dbs.get(*vector_db.key))
-        return held.seen_by(self.principal)
+        return (await self._open.opened(vector_db)).seen_by(self.principal)
 
     async def close(self) -> None:
         """Close every index and provider."""
         await self.ingestion.close()
+        await self.rebuilds.close()
         await self._open.close()
         await super().close()
         await self.embeddings.close()

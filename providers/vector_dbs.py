@@ -20,6 +20,14 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
     " registration TEXT NOT NULL, PRIMARY KEY (tenant, identifier)) STRICT;"
     " INSERT INTO by_tenant SELECT '', identifier, registration FROM vector_dbs;"
     " DROP TABLE vector_dbs; ALTER TABLE by_tenant RENAME TO vector_dbs",
+    # to rebuilds: noting a name again gives it a new number, so that a write that came after a note
+    # was read is not forgotten with it
+    "CREATE TABLE rebuilds (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
+    " created_at REAL NOT NULL, changes TEXT NOT NULL, closed_until REAL NOT NULL DEFAULT 0,"
+    " PRIMARY KEY (tenant, identifier)) STRICT;"
+    " CREATE TABLE rebuild_notes (number INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL,"
+    " identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
+    " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
 )
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
@@ -38,28 +46,28 @@ class VectorDBStore:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
-        self._file.open()
+        self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
+        self.file.open()
 
     @property
     def generation(self) -> int:
         """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
-        return self._file.generation
+        return self.file.generation
 
     async def all(self) -> list[VectorDB]:
         """Return the registrations of all tenants."""
         query = "SELECT registration FROM vector_dbs ORDER BY tenant, identifier"
-        return _parsed(await self._file.read(query))
+        return _parsed(await self.file.read(query))
 
     async def of(self, tenant: str) -> list[VectorDB]:
         """Return the registrations of one tenant, by identifier."""
         query = "SELECT registration FROM vector_dbs WHERE tenant = ? ORDER BY identifier"
-        return _parsed(await self._file.read(query, tenant))
+        return _parsed(await self.file.read(query, tenant))
 
     async def find(self, tenant: str, identifier: str) -> VectorDB | None:
         """Return one registration, or None."""
         query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
-        found = _parsed(await self._file.read(query, tenant, identifier))
+        found = _parsed(await self.file.read(query, tenant, identifier))
         return found[0] if found else None
 
     async def known(self, tenant: str, identifiers: Iterable[str]) -> set[str]:
@@ -67,7 +75,7 @@ class VectorDBStore:
         names = list(identifiers)
         marks = ", ".join("?" * len(names))
         query = "SELECT identifier FROM vector_dbs WHERE tenant = ? AND identifier IN"
-        found = await self._file.read(f"{query} ({marks})", tenant, *names)
+        found = await self.file.read(f"{query} ({marks})", tenant, *names)
         return {name for (name,) in found}
 
     async def get(self, tenant: str, identifier: str) -> VectorDB:
@@ -104,7 +112,7 @@ class VectorDBStore:
                     f"Vector DB {vector_db.identifier!r} exists.", field="vector_db_id"
                 ) from None
 
-        await self._file.write(insert)
+        await self.file.write(insert)
 
     async def replace(self, stored: VectorDB, changed: VectorDB) -> None:
         """Store a registration in the place of one that is still as it was read.
@@ -116,7 +124,7 @@ class VectorDBStore:
         row = (changed.model_dump_json(), *stored.key)
 
         def update(file: apsw.Connection) -> None:
-            if _stored(file, stored) != stored:
+            if stored_in(file, stored.key) != stored:
                 raise Conflict(
                     f"Vector DB {stored.identifier!r} was changed by another request.",
                     hint="Nothing was changed by this one. Try again.",
@@ -126,7 +134,7 @@ class VectorDBStore:
                 "UPDATE vector_dbs SET registration = ? WHERE tenant = ? AND identifier = ?", row
             )
 
-        await self._file.write(update)
+        await self.file.write(update)
 
     async def remove(self, vector_db: VectorDB) -> None:
         """Forget a registration; one of the same identifier that was made later stays.
@@ -136,21 +144,22 @@ class VectorDBStore:
         """
 
         def delete(file: apsw.Connection) -> None:
-            stored = _stored(file, vector_db)
+            stored = stored_in(file, vector_db.key)
             if stored is not None and stored.created_at == vector_db.created_at:
                 query = "DELETE FROM vector_dbs WHERE tenant = ? AND identifier = ?"
                 file.execute(query, vector_db.key)
 
-        await self._file.write(delete)
+        await self.file.write(delete)
 
     async def close(self) -> None:
         """Close the file, once the calls at work have ended."""
-        await self._file.close()
+        await self.file.close()
 
 
-def _stored(file: apsw.Connection, vector_db: VectorDB) -> VectorDB | None:
+def stored_in(file: apsw.Connection, key: tuple[str, str]) -> VectorDB | None:
+    """Return what is registered under a key, within a transaction."""
     query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
-    row = file.execute(query, vector_db.key).fetchone()
+    row = file.execute(query, key).fetchone()
     return VectorDB.model_validate_json(str(row[0])) if row else None
 
 

@@ -24,7 +24,7 @@ from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
 from corral.server.access.callers import Callers
 from corral.server.access.gate import Gate
-from corral.server.corral import copies, documents, jobs, limits, orphans
+from corral.server.corral import copies, documents, jobs, limits, orphans, rebuilds
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -41,6 +41,7 @@ ROUTERS = (
     documents.router,  # before vector_dbs, whose ids may hold anything
     vector_dbs.router,
     copies.router,
+    rebuilds.router,
     orphans.router,
     vector_io.inserts,
     vector_io.router,

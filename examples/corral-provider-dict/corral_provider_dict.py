@@ -122,11 +122,11 @@ class DictProvider(VectorIOProvider):
 
     def __init__(self, provider_id: str) -> None:
         super().__init__(provider_id)
-        self._indexes: dict[tuple[str, float], DictIndex] = {}
+        self._indexes: dict[tuple[tuple[str, str], float], DictIndex] = {}
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> DictIndex:
         """Return the index of a vector DB; see the contract."""
-        key = (vector_db.identifier, vector_db.created_at)
+        key = (vector_db.key, vector_db.built_at)
         if key not in self._indexes:
             if not create:
                 raise NotFound(f"Vector DB {vector_db.identifier!r} was in memory and is gone.")

@@ -48,14 +48,21 @@ async def store(
     index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
-    embeddings = await _embeddings(library, vector_db, cleaned, cache)
+    embeddings = await embeddings_of(library, vector_db, cleaned, cache)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
-async def _embeddings(
-    library: Library, vector_db: VectorDB, chunks: Sequence[Chunk], cache: EmbeddingCache | None
+async def embeddings_of(
+    library: Library,
+    vector_db: VectorDB,
+    chunks: Sequence[Chunk],
+    cache: EmbeddingCache | None = None,
 ) -> ArrayLike | None:
-    """Return an embedding for each chunk, or None where all chunks bring theirs."""
+    """Return an embedding for each chunk, or None where all chunks bring theirs.
+
+    Raises:
+        ContractViolation, ProviderError: As `embed` says.
+    """
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import InvalidRequest
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.library import Library
@@ -26,6 +26,8 @@ from corral.providers.rag.plan import Plan, SearchPlan, resolve
 from corral.providers.rag.searching import Query, queries_of, run_all, search
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
+
+T = TypeVar("T")
 
 Indexes = Mapping[str, EmbeddingIndex]
 """By vector DB id. An index knows its registration, so that is read once for a request."""
@@ -113,10 +115,30 @@ class Retrieval:
             InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
-        indexes = await self.open(vector_db_ids)
         request = _request(_chosen(options, given), weights or {})
-        plan = await self.plan(indexes, request, k)
-        return await self.run(plan, indexes, await self.queries(plan, query))
+
+        async def found(indexes: Indexes) -> Retrieved:
+            plan = await self.plan(indexes, request, k)
+            return await self.run(plan, indexes, await self.queries(plan, query))
+
+        return await self.on(vector_db_ids, found)
+
+    async def on(self, vector_db_ids: Sequence[str], work: Callable[[Indexes], Awaitable[T]]) -> T:
+        """Return what some work on the indexes of these vector DBs returns.
+
+        It is done again where a rebuild has replaced one of them meanwhile.
+
+        Raises:
+            NotFound, InvalidRequest, ProviderError: As `open` says, and what the work raises.
+        """
+        while True:
+            indexes = await self.open(vector_db_ids)
+            try:
+                return await work(indexes)
+            except NotFound:
+                now = await self.open(vector_db_ids)
+                if all(now[i].vector_db.built_at == indexes[i].vector_db.built_at for i in now):
+                    raise
 
     async def open(self, vector_db_ids: Sequence[str]) -> Indexes:
         """Return the indexes of these vector DBs, each once.

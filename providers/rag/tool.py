@@ -23,7 +23,7 @@ from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.retrieval import Retrieval, Retrieved
+from corral.providers.rag.retrieval import Indexes, Retrieval, Retrieved
 from corral.providers.rag.tokens import Tokenizer, own_tokenizer, tokenizer
 
 
@@ -175,7 +175,13 @@ class RagTool:
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
-        indexes = await self.retrieval.open(vector_db_ids)
+        return await self.retrieval.on(
+            vector_db_ids, lambda indexes: self._answer(content, config, indexes)
+        )
+
+    async def _answer(
+        self, content: str | Sequence[str], config: RAGQueryConfig, indexes: Indexes
+    ) -> RAGQueryResult:
         plan = await self.retrieval.plan(indexes, config, config.max_chunks)
         counter = await self._tokenizer(plan)
         question = await generate_query(content, config, self.library)

@@ -29,6 +29,7 @@ from corral.server.command_line.documents import documents
 from corral.server.command_line.options import (
     MODES,
     Target,
+    batch_option,
     encoding_of,
     json_option,
     named_option,
@@ -308,11 +309,7 @@ def query(
 @click.argument("source", metavar="SRC_DB")
 @click.argument("target", metavar="DST_DB")
 @click.option("--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]")
-@click.option(
-    "--batch",
-    type=click.IntRange(1, 10_000),
-    help="Chunks per step. [default: 1/50 of all, between 500 and 10000]",
-)
+@batch_option
 @json_option
 @click.pass_obj
 def copy(
@@ -332,6 +329,27 @@ def copy(
     target_.run(
         "db_commands.copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json
     )
+
+
+@main.command()
+@click.argument("db")
+@click.option("--model", help="Embedding model. [default: DB's own, as it is configured now]")
+@click.option("--abandon", is_flag=True, help="Give up a rebuild that was begun.")
+@batch_option
+@json_option
+@click.pass_obj
+def reembed(
+    target: Target, db: str, model: str | None, abandon: bool, batch: int | None, as_json: bool
+) -> None:
+    """Embed a vector DB again: with another model, or with one that has changed.
+
+    A second index is built beside the first and takes its place when it is complete. Queries and
+    inserts go on all the while. Run the same command to resume an interrupted one.
+    """
+    if abandon:
+        target.run("rebuild_commands.abandon", db)
+    else:
+        target.run("rebuild_commands.reembed", db, model, batch=batch, as_json=as_json)
 
 
 @main.command()

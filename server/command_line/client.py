@@ -119,6 +119,24 @@ class Client:
         path = f"{_vector_db_path(source_id)}/copy/verify"
         return _object(await self._call("POST", path, {"target_id": target_id}))
 
+    async def begin_rebuild(self, vector_db_id: str, settings: JSON) -> JSON:
+        """Begin a rebuild, or take it up; return whether it is needed and what changes."""
+        path = f"{_vector_db_path(vector_db_id)}/rebuild"
+        return _object(await self._call("POST", path, settings))
+
+    async def step_rebuild(self, vector_db_id: str, after: str, limit: int) -> JSON:
+        """Build the next chunks and return what was done and where to go on."""
+        path = f"{_vector_db_path(vector_db_id)}/rebuild/step"
+        return _object(await self._call("POST", path, {"after": after, "limit": limit}))
+
+    async def switch_rebuild(self, vector_db_id: str) -> JSON:
+        """Put the new index into service; return the registration and what stays behind."""
+        return _object(await self._call("POST", f"{_vector_db_path(vector_db_id)}/rebuild/switch"))
+
+    async def abandon_rebuild(self, vector_db_id: str) -> None:
+        """Give a rebuild up."""
+        await self._call("POST", f"{_vector_db_path(vector_db_id)}/rebuild/abandon")
+
     async def documents(self, vector_db_id: str, after: str, limit: int) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
         asked = f"after={_quoted(after)}&limit={limit}"

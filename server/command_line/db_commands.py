@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-from corral.providers.copying import WRITTEN_AT_ONCE, batch_size
+from corral.providers.copy_steps import WRITTEN_AT_ONCE, batch_size
 from corral.server.command_line import display
 from corral.server.command_line.client import JSON, Client, CommandError
 from corral.server.command_line.progress import progress
@@ -145,7 +145,7 @@ async def copy(
     limit = batch or batch_size(step["total"])
     seen = copied = 0
     with (
-        _resumable(),
+        resumable(),
         progress(step["total"], step["total"], work="Copying", things="chunks") as advance,
     ):
         while True:
@@ -166,11 +166,11 @@ async def copy(
 
 
 @contextmanager
-def _resumable() -> Iterator[None]:
+def resumable() -> Iterator[None]:
     """Print how to resume if the work in this context is interrupted."""
     try:
         yield
     except (CommandError, asyncio.CancelledError):
-        note = "What is copied stays: the same command again goes on from there."
+        note = "What is done stays: the same command again goes on from there."
         display.console(stderr=True).print(note)
         raise

@@ -11,6 +11,7 @@ from corral.server.command_line.options import (
     MODES,
     RANKERS,
     Target,
+    batch_option,
     field_weight,
     json_option,
     yes_option,
@@ -87,6 +88,40 @@ def create_db(
     if weights:
         given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
     target.run("db_commands.create_db", db, given, as_json=as_json)
+
+
+@dbs.command("change")
+@click.argument("db")
+@click.option("--language", help="Language, by ISO code or English name.")
+@click.option(
+    "--field-weight",
+    "weights",
+    multiple=True,
+    metavar="FIELD=WEIGHT",
+    help="Keyword weight of a field; repeatable, and all of them are replaced.",
+)
+@batch_option
+@json_option
+@click.pass_obj
+def change_db(
+    target: Target,
+    db: str,
+    language: str | None,
+    weights: tuple[str, ...],
+    batch: int | None,
+    as_json: bool,
+) -> None:
+    """Change how the words of a vector DB are indexed; nothing is embedded again.
+
+    A second index is built beside the first and takes its place when it is complete. Queries and
+    inserts go on all the while. Run the same command to resume an interrupted one.
+    """
+    given: dict[str, Any] = {} if language is None else {"language": language}
+    if weights:
+        given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
+    if not given:
+        raise click.UsageError("Nothing to change: pass --language or --field-weight.")
+    target.run("rebuild_commands.change", db, given, batch=batch, as_json=as_json)
 
 
 @dbs.command("delete")

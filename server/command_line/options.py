@@ -20,6 +20,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 """On every command that prints data."""
 
 
+batch_option = click.option(
+    "--batch",
+    type=click.IntRange(1, 10_000),
+    help="Chunks per step. [default: 1/50 of all, between 500 and 10000]",
+)
+"""On every command that goes through all chunks."""
+
+
 def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")

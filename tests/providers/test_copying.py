@@ -20,12 +20,11 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import copying
+from corral.providers import copy_steps
 from corral.providers.config import RunConfig
+from corral.providers.copy_steps import CopyStep, batch_size
 from corral.providers.copying import (
     CopyReport,
-    CopyStep,
-    batch_size,
     copy_batch,
     copy_vector_db,
     verify_copy,
@@ -297,7 +296,7 @@ async def test_long_lists_of_ids_come_in_parts(
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = await listed(stack, monkeypatch)
-        monkeypatch.setattr(copying, "MAX_IDS", 12)
+        monkeypatch.setattr(copy_steps, "MAX_IDS", 12)
         await copy_vector_db(
             stack, "source", "target", provider_id="memory", batch=5, progress=steps.append
         )
@@ -312,16 +311,16 @@ async def test_no_more_than_four_lists_of_ids_are_kept(tmp_path: Path) -> None:
     """Copies that were begun and left hold memory for four sources at most, a finished one none."""
 
     async def work(stack: Stack) -> None:
-        before = len(copying._lists)
+        before = len(copy_steps._lists)
         await filled(stack)
         for n in range(6):
             here = "source" if n == 0 else f"copy {n - 1}"
             await copy_vector_db(stack, here, f"copy {n}", provider_id="memory")
-            assert len(copying._lists) == before
+            assert len(copy_steps._lists) == before
         for n in range(6):
             await copy_batch(stack, f"copy {n}", "source", limit=5)
-        assert len(copying._lists) == 4
-        assert set(copying._lists) == {await stack.index(f"copy {n}") for n in range(2, 6)}
+        assert len(copy_steps._lists) == 4
+        assert set(copy_steps._lists) == {await stack.index(f"copy {n}") for n in range(2, 6)}
 
     await run(tmp_path, work)
 

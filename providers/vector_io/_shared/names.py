@@ -15,11 +15,12 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
     """Return the name of a vector DB's collection, file or folder: the prefix and 40 hex digits.
 
     The id is hashed, so that any id is a usable name, none is a path, and different ids never
-    share one. The time of registration is hashed with it: an id that is registered anew gets a
-    new name, and a process that still holds the old data cannot touch the new. So is the tenant,
+    share one. The time at which its index was begun is hashed with it: an id that is registered
+    anew, or rebuilt, gets a new name, and a process that still holds the old data cannot touch the
+    new. So is the tenant,
     where there is one: two may register the same id at the same time.
     """
-    parts = [repr(vector_db.created_at), *filter(None, vector_db.key)]
+    parts = [repr(vector_db.built_at), *filter(None, vector_db.key)]
     key = "\0".join(parts).encode("utf-8", "surrogatepass")
     return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
 

@@ -23,7 +23,7 @@ class MemoryProvider(VectorIOProvider):
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MemoryIndex:
         """Return the index of a vector DB; see the contract."""
-        key = (vector_db.key, vector_db.created_at)
+        key = (vector_db.key, vector_db.built_at)
         with self._lock:
             if key not in self._indexes:
                 if not create:
@@ -49,7 +49,7 @@ class MemoryProvider(VectorIOProvider):
 
     def _remove(self, vector_db: VectorDB) -> None:
         with self._lock:
-            self._indexes.pop((vector_db.key, vector_db.created_at), None)
+            self._indexes.pop((vector_db.key, vector_db.built_at), None)
 
 
 def create(provider_id: str, config: MemoryConfig, home: Path) -> MemoryProvider:

@@ -1,0 +1,57 @@
+"""What a write did, and who is told of it: whoever opened an index may be rebuilding it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.errors import NotFound
+
+if TYPE_CHECKING:
+    from corral.api.embedding_index import EmbeddingIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One call that changes an index.
+
+    Attributes:
+        chunks: To be stored, as engines hold them.
+        embeddings: Theirs, shape (len(chunks), dimension).
+        replaced: Documents whose other chunks are removed.
+        deleted: Ids of chunks to be deleted.
+        opened: Ids of chunks that get another acl.
+        acl: That acl.
+    """
+
+    chunks: Sequence[Chunk] = ()
+    embeddings: NDArray[np.float32] | None = None
+    replaced: frozenset[str] = frozenset()
+    deleted: Sequence[str] = ()
+    opened: Sequence[str] = ()
+    acl: Sequence[str] | None = None
+
+    @property
+    def loose_ids(self) -> list[str]:
+        """Return the ids that it touches outside the replaced documents."""
+        loose = (c.chunk_id for c in self.chunks if c.document_id not in self.replaced)
+        return [*loose, *self.deleted, *self.opened]
+
+
+class Keeper(Protocol):
+    """Whoever opened an index, and knows what becomes of it."""
+
+    async def wrote(self, index: EmbeddingIndex, write: Write, lost: NotFound | None) -> None:
+        """Take note of a write before it is acknowledged.
+
+        Args:
+            index: Where it went.
+            write: What it did.
+            lost: Why it did nothing: the index is gone. Raised again unless another index has
+                taken its place; the write goes into that one then.
+        """

@@ -1,0 +1,81 @@
+"""What becomes of a write while its vector DB is rebuilt: none is lost.
+
+Whoever writes reads the registry afterwards, and before the write is acknowledged:
+
+* No rebuild is registered: one that begins later reads the index after the write.
+* A rebuild is: what was written is noted. The switch carries all notes over, and happens in a
+  transaction that finds none left.
+* Another index is registered: the write is done again there, with embeddings by its model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from numpy.typing import ArrayLike
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.library import Library
+from corral.api.principal import UNRESTRICTED
+from corral.api.scope import Scope
+from corral.api.vector_dbs import VectorDB
+from corral.api.writes import Write
+from corral.providers.copy_steps import recorded
+from corral.providers.ingestion.storing import embeddings_of
+from corral.providers.open_indexes import OpenIndexes
+from corral.providers.rebuild_table import Rebuild, RebuildTable
+
+_LOOK_SECONDS = 0.05
+
+
+class Keeping:
+    """The keeper of all indexes of one process.
+
+    Args:
+        library: Where models are.
+        table: Where rebuilds are.
+        open_indexes: The indexes.
+    """
+
+    def __init__(self, library: Library, table: RebuildTable, open_indexes: OpenIndexes) -> None:
+        self._library, self._table, self._open = library, table, open_indexes
+
+    async def wrote(self, index: EmbeddingIndex, write: Write, lost: NotFound | None) -> None:
+        """Note a write to an index that is being rebuilt, or do it again where that is done."""
+        mine = index.vector_db
+        while True:
+            stored, rebuild = await self._table.standing(mine)
+            if stored is not None and stored.created_at != mine.created_at:
+                stored = None  # registered anew, which is no concern of this write
+            if stored is not None and stored.built_at != mine.built_at:
+                return await self._do_again(index, write, stored)
+            if lost is not None:
+                raise lost
+            if stored is None or rebuild is None:
+                return None
+            if await self._table.note(mine, write):
+                return await self._wait_for_switch(mine, rebuild)
+
+    async def _do_again(self, index: EmbeddingIndex, write: Write, stored: VectorDB) -> None:
+        """Write to the index that has taken the place of another, for the same principal."""
+        successor = (await self._open.opened(stored)).seen_by(index.principal)
+        if write.deleted:
+            await successor.delete_chunks(write.deleted)
+        if write.opened:
+            await successor.set_acl(write.opened, write.acl)
+        if not write.chunks and not write.replaced:
+            return
+        shown = Scope(UNRESTRICTED, stored.default_acl).shown
+        chunks = [shown(chunk) for chunk in write.chunks]
+        embeddings: ArrayLike | None = write.embeddings
+        if index.vector_db.fingerprint != stored.fingerprint:
+            chunks = [recorded(c, stored).model_copy(update={"embedding": None}) for c in chunks]
+            embeddings = await embeddings_of(self._library, stored, chunks)
+        await successor.add_chunks(chunks, embeddings, replace_documents=write.replaced)
+
+    async def _wait_for_switch(self, mine: VectorDB, rebuild: Rebuild | None) -> None:
+        while rebuild is not None and time.time() < rebuild.closed_until:
+            await asyncio.sleep(_LOOK_SECONDS)
+            rebuild = await self._table.find(mine)

@@ -1,0 +1,327 @@
+"""Rebuilding a vector DB: another model, language or field weights, while it is in use.
+
+A second index is built beside the first, step by step as a copy is (`copying.py`), with new
+embeddings where the model changes. It takes the first one's place in one transaction of the
+registry. Queries are answered by the first until then.
+
+No write is lost: `keeping.py` says why.
+
+A rebuild that was killed is taken up by beginning it again: its steps pass over what is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from corral.api.documents import READ_AT_ONCE
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Conflict, CorralError, InvalidRequest, NotFound, Unavailable
+from corral.api.library import Library
+from corral.api.provider import VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.copy_checks import id_pages
+from corral.providers.copy_steps import CopyStep, Embed, copy_chunks, copy_step
+from corral.providers.ingestion.storing import embeddings_of
+from corral.providers.open_indexes import Key, OpenIndexes
+from corral.providers.rebuild_table import Rebuild, RebuildTable
+from corral.providers.registrations import REBUILD_SETTINGS, with_settings
+from corral.providers.vector_dbs import VectorDBStore
+
+MOST_LEFT = 10_000
+"""Most chunks that may be missing when the switch is asked for: the steps bring the others."""
+CLOSED_SECONDS = 10.0
+"""How long writers wait for the switch at most, so that it gets ahead of them."""
+
+_ROUNDS = 100
+
+Bring: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
+"""Makes some chunks of the new index what they are in the old one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """A rebuild that is done.
+
+    Attributes:
+        vector_db: As it is registered now.
+        note: What stays behind, in a sentence; "" where nothing does.
+    """
+
+    vector_db: VectorDB
+    note: str = ""
+
+
+class Rebuilding:
+    """The rebuilds of one process.
+
+    Args:
+        library: Where models are.
+        registry: Where vector DBs are registered.
+        table: Where their rebuilds are.
+        open_indexes: Those of this process.
+        provider: Returns a vector_io provider by its id.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        registry: VectorDBStore,
+        table: RebuildTable,
+        open_indexes: OpenIndexes,
+        provider: Callable[[str], VectorIOProvider],
+    ) -> None:
+        self._library, self._registry, self._open = library, registry, open_indexes
+        self._table = table
+        self._provider = provider
+        self._targets: dict[Key, EmbeddingIndex] = {}
+        self._lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    # --- the steps of a rebuild --------------------------------------------------------------
+
+    async def begin(self, vector_db: VectorDB, settings: Mapping[str, Any]) -> Rebuild | None:
+        """Begin a rebuild, or take up the one that was begun with the same settings.
+
+        Args:
+            vector_db: As it is registered.
+            settings: Some of `REBUILD_SETTINGS`. The model as it is registered means: as it is
+                configured now.
+
+        Returns:
+            The rebuild; None where nothing would change.
+
+        Raises:
+            NotFound: No configured provider serves the model.
+            InvalidRequest: A setting cannot be changed so, or the index is somebody else's table.
+            Conflict: It is being rebuilt with other settings.
+            ProviderError: The backend failed.
+        """
+        async with self._lock[vector_db.key]:
+            changes = await self._changes(vector_db, settings)
+            found = await self._table.find(vector_db)
+            if found is None and not changes:
+                return None
+            if found is None:
+                now = {**changes, "rebuilt_at": time.time()}
+                found = await self._table.begin(Rebuild(vector_db.key, vector_db.created_at, now))
+            _check_same(found, changes, vector_db.identifier)
+            await self._sides(found)
+            return found
+
+    async def find(self, vector_db: VectorDB) -> Rebuild | None:
+        """Return the rebuild of a vector DB that is under way, or None."""
+        return await self._table.find(vector_db)
+
+    async def step(self, vector_db: VectorDB, after: str, limit: int) -> CopyStep:
+        """Build the next chunks by id and say where to go on; a step may be repeated.
+
+        Raises:
+            Conflict: It is not being rebuilt, or the model has changed since that began.
+            ProviderError: An engine or the embedder failed; what was built stays.
+        """
+        async with self._lock[vector_db.key]:
+            rebuild = await self._rebuild(vector_db)
+            source, target = await self._sides(rebuild)
+            embed = self._embed(rebuild, target.vector_db)
+            return await copy_step(source, target, after, limit, embed=embed)
+
+    async def switch(self, vector_db: VectorDB) -> Switched:
+        """Put the new index in the place of the old one, which is deleted.
+
+        Raises:
+            Conflict: It is not being rebuilt, or its steps are not done.
+            Unavailable: Writes came faster than they could be carried over; nothing was changed.
+            ProviderError: An engine or the embedder failed; the old index still serves.
+        """
+        async with self._lock[vector_db.key]:
+            rebuild = await self._rebuild(vector_db)
+            source, target = await self._sides(rebuild)
+            bring = partial(self._bring, rebuild, source, target)
+            await self._carry_over(rebuild, bring)
+            await self._bring_missing(source, target, bring)
+            try:
+                changed = await self._switched(rebuild, target, bring)
+            except BaseException:
+                await self._table.let_wait(rebuild, until=0.0)
+                raise
+            self._targets.pop(vector_db.key, None)
+        return Switched(changed, await _dropped(source))
+
+    async def abandon(self, vector_db: VectorDB) -> None:
+        """Give a rebuild up and delete what was built of it.
+
+        Raises:
+            Conflict: It is not being rebuilt.
+            ProviderError: The engine failed; the rebuild is still there.
+        """
+        async with self._lock[vector_db.key]:
+            await self._drop(await self._rebuild(vector_db))
+
+    async def forget(self, vector_db: VectorDB) -> None:
+        """Delete what is being built of a vector DB that is about to be deleted."""
+        async with self._lock[vector_db.key]:
+            rebuild = await self._table.find(vector_db)
+            if rebuild is not None:
+                await self._drop(rebuild)
+
+    async def targets(self) -> list[VectorDB]:
+        """Return what is being built, as it will be registered."""
+        found = [(r, await self._registry.find(*r.key)) for r in await self._table.all()]
+        return [rebuild.target(stored) for rebuild, stored in found if stored is not None]
+
+    async def close(self) -> None:
+        """Close what is being built; it stays."""
+        for index in self._targets.values():
+            await index.close()
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _changes(self, stored: VectorDB, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of the registration that a rebuild with some settings changes."""
+        unknown = sorted(settings.keys() - REBUILD_SETTINGS)
+        if unknown:
+            raise InvalidRequest(
+                f"{unknown[0]} cannot be changed by a rebuild.",
+                hint=f"These can: {', '.join(sorted(REBUILD_SETTINGS))}.",
+                field=unknown[0],
+            )
+        self._check_ours(stored)
+        wanted = dict(settings)
+        if "embedding_model" in settings:
+            embedder = await self._library.embedder(settings["embedding_model"])
+            wanted["embedding_dimension"] = embedder.info.dimension
+            wanted["fingerprint"] = embedder.fingerprint
+        changed = with_settings(stored, wanted).model_dump(mode="json", include=set(wanted))
+        before = stored.model_dump(mode="json")
+        return {name: value for name, value in changed.items() if value != before[name]}
+
+    def _check_ours(self, stored: VectorDB) -> None:
+        attached = self._provider(stored.provider_id).resources()
+        if {stored.provider_resource_id, stored.identifier}.intersection(attached):
+            raise InvalidRequest(
+                f"Vector DB {stored.identifier!r} is attached to a table, which is only read.",
+                hint="Copy it to a vector DB of its own: corral copy.",
+                field="vector_db_id",
+            )
+
+    async def _rebuild(self, vector_db: VectorDB) -> Rebuild:
+        found = await self._table.find(vector_db)
+        if found is None:
+            raise Conflict(
+                f"Vector DB {vector_db.identifier!r} is not being rebuilt.",
+                hint="Begin first: POST /v1/vector-dbs/{id}/rebuild, or corral reembed.",
+                field="vector_db_id",
+            )
+        return found
+
+    async def _sides(self, rebuild: Rebuild) -> tuple[EmbeddingIndex, EmbeddingIndex]:
+        """Return the index that serves and the one that is being built."""
+        stored = await self._registry.get(*rebuild.key)
+        target = await self._target(rebuild, stored)
+        return await self._open.opened(stored), target
+
+    async def _target(self, rebuild: Rebuild, stored: VectorDB) -> EmbeddingIndex:
+        """Return the index that is being built, made where it is not."""
+        wanted = rebuild.target(stored)
+        held = self._targets.get(rebuild.key)
+        if held is None or held.vector_db.built_at != wanted.built_at:
+            held = await self._provider(wanted.provider_id).open_index(wanted, create=True)
+            self._targets[rebuild.key] = held
+        held.vector_db = wanted
+        return held
+
+    def _embed(self, rebuild: Rebuild, target: VectorDB) -> Embed | None:
+        return partial(embeddings_of, self._library, target) if rebuild.embeds else None
+
+    async def _bring(
+        self,
+        rebuild: Rebuild,
+        source: EmbeddingIndex,
+        target: EmbeddingIndex,
+        chunk_ids: Sequence[str],
+    ) -> None:
+        """Make some chunks of the target what they are in the source, absent ones included."""
+        embed = self._embed(rebuild, target.vector_db)
+        for start in range(0, len(chunk_ids), READ_AT_ONCE):
+            ids = chunk_ids[start : start + READ_AT_ONCE]
+            await copy_chunks(source, target, ids, embed=embed)
+            here = {chunk.chunk_id for chunk in await source.get_chunks(ids)}
+            await target.delete_chunks([each for each in ids if each not in here])
+
+    async def _carry_over(self, rebuild: Rebuild, bring: Bring) -> None:
+        """Carry over what has been noted."""
+        source, target = await self._sides(rebuild)
+        while notes := await self._table.notes(rebuild, READ_AT_ONCE):
+            ids = [note.name for note in notes if note.kind == "chunk"]
+            for document_id in (note.name for note in notes if note.kind == "document"):
+                for side in (source, target):
+                    ids += await side.document_chunk_ids(document_id)
+            await bring(list(dict.fromkeys(ids)))
+            await self._table.settle(notes)
+
+    async def _bring_missing(
+        self, source: EmbeddingIndex, target: EmbeddingIndex, bring: Bring
+    ) -> None:
+        """Compare all ids and bring what differs, which is little where the steps are done."""
+        async for mine, theirs in id_pages(source, target):
+            differing = sorted(set(mine).symmetric_difference(theirs))
+            if len(differing) > MOST_LEFT:
+                raise Conflict(
+                    f"{len(differing)} chunks are missing in the new index, or are gone.",
+                    hint="Take the steps of the rebuild until they are done.",
+                    field="vector_db_id",
+                )
+            await bring(differing)
+
+    async def _switched(self, rebuild: Rebuild, target: EmbeddingIndex, bring: Bring) -> VectorDB:
+        """Register the new index, and keep it open in the place of the old one."""
+        for _ in range(_ROUNDS):
+            await self._table.let_wait(rebuild, until=time.time() + CLOSED_SECONDS)
+            await self._carry_over(rebuild, bring)
+            async with self._open.lock[rebuild.key]:
+                changed = await self._table.switch(rebuild)
+                if changed is not None:
+                    target.vector_db = changed
+                    self._open.keep(target)
+                    return changed
+        raise Unavailable(
+            "Writes came faster than they could be carried over.",
+            hint="Nothing was changed. Try again when less is written.",
+        )
+
+    async def _drop(self, rebuild: Rebuild) -> None:
+        target = await self._target(rebuild, await self._registry.get(*rebuild.key))
+        with suppress(NotFound):  # an earlier attempt ended half-way
+            await target.delete()
+        self._targets.pop(rebuild.key, None)
+        await self._table.forget(rebuild.key)
+
+
+def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> None:
+    """Raise Conflict if a rebuild that is under way changes something else."""
+    begun = {name: value for name, value in found.changes.items() if name != "rebuilt_at"}
+    differing = sorted(n for n in {*begun, *changes} if begun.get(n) != changes.get(n))
+    if differing:
+        raise Conflict(
+            f"Vector DB {identifier!r} is being rebuilt with another {', '.join(differing)}.",
+            hint=f"Finish that rebuild first, or give it up: corral reembed {identifier!r} "
+            "--abandon.",
+            field=differing[0],
+        )
+
+
+async def _dropped(index: EmbeddingIndex) -> str:
+    """Delete an index that nobody uses any more; return what stays behind, "" for nothing."""
+    try:
+        await index.delete()
+    except NotFound:
+        return ""
+    except CorralError as error:
+        return f"The old index could not be deleted: {error.message} corral dbs prune removes it."
+    return ""
