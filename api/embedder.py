@@ -20,11 +20,14 @@ class ModelInfo(BaseModel):
         model: Its name, as a vector DB registers it.
         dimension: Numbers in an embedding.
         max_tokens: Tokens of a text that the model reads; the rest is cut off. None: unknown.
+        unrelated_cosine: What texts that have nothing to do with each other have, in [-0.99, 0.99];
+            confidence counts from it. Some models put all texts close together.
     """
 
     model: str
     dimension: int
     max_tokens: int | None = None
+    unrelated_cosine: float = 0.0
 
 
 class TextTokenizer(Protocol):

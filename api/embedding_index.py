@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -32,6 +32,7 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
+from corral.api.confidence import Evidence
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import Conflict, ContractViolation, NotFound
 from corral.api.filters import Filter, parse_filter
@@ -42,7 +43,7 @@ from corral.api.fusion import (
     fuse,
     single_leg,
 )
-from corral.api.hits import Candidate, Hit, QueryChunksResponse
+from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
 from corral.api.index_hooks import IndexHooks
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.scope import Scope, linked, links_of
@@ -282,6 +283,10 @@ class EmbeddingIndex(IndexHooks):
             include_embeddings: Whether the chunks carry their stored embeddings.
             fuzzy: Whether the keyword leg also finds words spelled nearly like those of the query.
 
+        Returns:
+            The hits, and in `confidence` how likely an answer is among what the query could see,
+            whatever the threshold is.
+
         Raises:
             UnsupportedMode, InvalidEmbedding, InvalidFilter, InvalidRequest: A bad argument.
             ProviderError: The backend failed.
@@ -299,11 +304,12 @@ class EmbeddingIndex(IndexHooks):
             else check_query_embedding(self.vector_db, embedding)
         )
         with self._calls, span("index", provider=self.vector_db.provider_id, mode=search, k=k):
-            ranked, found = await self._search(
+            ranked, found, evidence = await self._search(
                 vector, text, k, search, passing, fusion, fuzzy=fuzzy
             )
             kept = [hit for hit in ranked if hit.score >= threshold]
-            return QueryChunksResponse(await self._hits(kept, found, include_embeddings))
+            hits = await self._hits(kept, found, include_embeddings)
+            return QueryChunksResponse(hits, evidence=evidence)
 
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
@@ -441,7 +447,7 @@ class EmbeddingIndex(IndexHooks):
         ranker: AnyRanker,
         *,
         fuzzy: bool,
-    ) -> tuple[list[FusedHit], dict[str, Candidate]]:
+    ) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
         size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
         counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
         with span("engine", provider=self.vector_db.provider_id, mode=mode) as seen:
@@ -450,10 +456,11 @@ class EmbeddingIndex(IndexHooks):
         with span("fusion"):
             scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
             found = {c.chunk_id: c for name in legs for c in legs[name]}
+            evidence = await self._evidence(vector, legs)
             if mode is SearchMode.HYBRID:
-                return fuse(ranker, scored, k), found
+                return fuse(ranker, scored, k), found, evidence
             name, leg = next(iter(scored.items()))
-            return single_leg(name, leg), found
+            return single_leg(name, leg), found, evidence
 
     async def _legs(
         self,
@@ -475,6 +482,28 @@ class EmbeddingIndex(IndexHooks):
             hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         return legs
+
+    async def _evidence(
+        self, vector: NDArray[np.float32] | None, legs: Mapping[LegName, Sequence[Candidate]]
+    ) -> Evidence:
+        """Return what the best of each leg says of whether an answer was found."""
+        cosine = share = None
+        if vector is not None and "vector" in legs:
+            cosine = await self._cosine(vector, legs["vector"])
+        words = legs.get("keyword")
+        if isinstance(words, KeywordLeg) and (words.greatest > 0 or cosine is None):
+            share = min(1.0, words[0].raw_score / words.greatest) if words else 0.0
+        return Evidence(cosine, share, self.vector_db.unrelated_cosine)
+
+    async def _cosine(self, vector: NDArray[np.float32], leg: Sequence[Candidate]) -> float:
+        """Return the cosine of the best chunk, whatever the metric; 0 where there is none."""
+        if not leg or self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
+            return leg[0].raw_score if leg else 0.0
+        for chunk in await self._get([leg[0].chunk_id], True):
+            row, query = np.array(chunk.embedding, np.float64), vector.astype(np.float64)
+            lengths = float(np.linalg.norm(row) * np.linalg.norm(query))
+            return float(row @ query) / lengths if lengths > 0 else 0.0
+        return 0.0  # another writer has deleted it
 
     def _score_leg(
         self, name: LegName, leg: Sequence[Candidate], size: int

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from corral.api.chunks import Chunk
+from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.fusion import Explanation
 
 
@@ -28,6 +31,21 @@ class Candidate:
     matched_terms: tuple[str, ...] = ()
 
 
+class KeywordLeg(list[Candidate]):
+    """What a keyword hook found, with the score that nothing could exceed.
+
+    Args:
+        candidates: Best first.
+        greatest: The largest raw score that the query's terms allow: for BM25 (k1 + 1) times the
+            sum of their idf, those that no chunk holds included; 0 for a query without a term. A
+            hook that returns a plain sequence knows none, and its leg says nothing of confidence.
+    """
+
+    def __init__(self, candidates: Iterable[Candidate], greatest: float) -> None:
+        super().__init__(candidates)
+        self.greatest = greatest
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One result: the chunk, its score in [0, 1] and why."""
@@ -42,7 +60,8 @@ class Step:
     """What one step of a search did to the candidates.
 
     Attributes:
-        name: retrieve, filter, query_syntax, queries, rerank, score_threshold or cutoff.
+        name: retrieve, filter, query_syntax, queries, min_confidence, rerank, score_threshold or
+            cutoff.
         kept: How many candidates are left.
         removed: How many the step took away.
         detail: By what.
@@ -62,11 +81,23 @@ class QueryChunksResponse:
         hits: Best first.
         steps: What each step did; filled where more than the index alone was at work.
         notes: What the caller has to know, such as that a re-ranker was not reached.
+        evidence: What the legs say of whether an answer was found, whatever the threshold.
+        reason: Why there is no hit: `nothing_relevant` where the confidence was too low.
     """
 
     hits: list[Hit] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    evidence: Evidence = UNKNOWN
+    reason: Literal["nothing_relevant"] | None = None
+
+    @property
+    def confidence(self) -> float | None:
+        """How likely an answer was found, in [0, 1]; unlike a score it compares between queries.
+
+        None where no leg can tell.
+        """
+        return self.evidence.confidence
 
     @property
     def chunks(self) -> list[Chunk]:

@@ -16,7 +16,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
 from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
-from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode
+from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -119,6 +119,11 @@ class RetrievalOptions(Strict):
     )
     score_threshold: float | None = Field(
         default=0.0, ge=0, le=1, description="Lowest final score to keep (0-1; null or 0: all)."
+    )
+    min_confidence: Confidence | None = Field(
+        default=None,
+        description="Lowest confidence of an answer (0-1); below it nothing is found and `reason` "
+        "says nothing_relevant (null: as registered).",
     )
     include_embeddings: bool = Field(default=False, description="Return each chunk's embedding.")
     explain: bool = Field(default=False, description="Return why each chunk was found.")

@@ -52,6 +52,11 @@ Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)]
 ChunksPerDocument: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
 """Most chunks of one document in a context."""
 
+Confidence: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+"""How likely an answer is among what was found; see `corral.api.confidence`."""
+
+Cosine: TypeAlias = Annotated[float, Field(ge=-0.99, le=0.99, allow_inf_nan=False)]
+
 LANGUAGES: dict[str, str] = {
     "ar": "arabic", "hy": "armenian", "eu": "basque", "ca": "catalan", "da": "danish",
     "nl": "dutch", "en": "english", "eo": "esperanto", "et": "estonian", "fi": "finnish",
@@ -138,6 +143,10 @@ class SearchSettings(Strict):
         description='web: a chunk must contain "quoted phrases" and must not contain words after '
         "a minus.",
     )
+    min_confidence: Confidence = Field(
+        default=0.0,
+        description="Least confidence of an answer, in [0, 1]; below it nothing is found.",
+    )
     fuzzy: bool = Field(
         default=False,
         description="Find words spelled nearly like the query's too, in keyword search, on "
@@ -194,6 +203,11 @@ class VectorDBRegistration(SearchSettings):
         "names its own storage, and only the vector_db_id itself is accepted.",
     )
     vector_db_name: str | None = Field(default=None, max_length=255)
+    unrelated_cosine: Cosine | None = Field(
+        default=None,
+        description="Cosine that the model gives to texts that have nothing to do with each other, "
+        "from which confidence counts; null: the model's.",
+    )
 
 
 class VectorDB(SearchSettings):
@@ -207,6 +221,7 @@ class VectorDB(SearchSettings):
     embedding_model: str
     embedding_dimension: int = Field(ge=1, le=16_000)
     vector_db_name: str | None = None
+    unrelated_cosine: Cosine = 0.0
     created_at: float = Field(
         default=0.0,
         ge=0,

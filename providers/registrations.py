@@ -49,6 +49,8 @@ def resolved(
     settings = registration.model_dump(
         exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
     )
+    if registration.unrelated_cosine is None:
+        settings["unrelated_cosine"] = info.unrelated_cosine
     if spec.default_ranker and "ranker" not in registration.model_fields_set:
         settings["ranker"] = spec.default_ranker
     vector_db = VectorDB(
@@ -160,7 +162,16 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
 
 
 QUERY_SETTINGS = frozenset(
-    {"search_mode", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "default_acl"}
+    {
+        "search_mode",
+        "ranker",
+        "rerank",
+        "cutoff",
+        "min_confidence",
+        "query_syntax",
+        "fuzzy",
+        "default_acl",
+    }
 )
 """What decides about a query alone, and so may change while chunks are there."""
 

@@ -57,8 +57,9 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "acl", "concurrency", "differential", "documents", "enumeration", "filters", "fuzzy",
-            "guards", "hostile", "hybrid", "isolation", "keyword", "lifecycle", "limits",
+            "acl", "concurrency", "confidence", "differential", "documents", "enumeration",
+            "filters", "fuzzy", "guards", "hostile", "hybrid", "isolation", "keyword",
+            "lifecycle", "limits",
             "persistence", "refusals", "scoring", "vector", "writes",
         )
     )
@@ -66,6 +67,7 @@ pytest.register_assert_rewrite(
 
 from corral.api.testing.acl import AclTests
 from corral.api.testing.concurrency import ConcurrencyTests
+from corral.api.testing.confidence import ConfidenceTests
 from corral.api.testing.differential import DifferentialTests
 from corral.api.testing.documents import DocumentTests
 from corral.api.testing.enumeration import EnumerationTests
@@ -99,6 +101,7 @@ class IndexConformance(
     NotFuzzyTests,
     HybridTests,
     ScoreTests,
+    ConfidenceTests,
     FilterTests,
     DifferentialTests,
     LimitTests,

@@ -62,6 +62,18 @@ def bm25(
     return total
 
 
+def greatest_bm25(query: str, chunks: Iterable[Chunk]) -> float:
+    """Return what no chunk's BM25 can exceed: (k1 + 1) times the sum of the words' idf.
+
+    Args:
+        query: Lower-case words, each once.
+        chunks: All of the vector DB; plain content only.
+    """
+    words = [set(chunk.content.split()) for chunk in chunks]
+    holding = [sum(word in held for held in words) for word in query.split()]
+    return sum((K1 + 1) * math.log(1 + (len(words) - n + 0.5) / (n + 0.5)) for n in holding)
+
+
 class Oracle:
     """Every chunk of one vector DB, with exact answers.
 

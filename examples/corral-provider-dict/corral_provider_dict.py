@@ -16,7 +16,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.provider import (
     ENGINE_DEFAULTS,
     Api,
@@ -26,7 +26,7 @@ from corral.api.provider import (
     VectorIOProvider,
 )
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.exact import effective_metric, exact_scores
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import analyzer
@@ -78,13 +78,16 @@ class DictIndex(EmbeddingIndex):
         everything = {i: entry.terms for i, entry in self._entries.items()}
         average = sum(terms.length for terms in everything.values()) / max(len(everything), 1)
         raw: dict[str, float] = {}
+        held: list[tuple[int, int]] = []
         for term, times in sorted(Counter(self._analyzer.terms(query_string)).items()):
             holding = {i: terms for i, terms in everything.items() if term in terms.frequencies}
+            held.append((times, len(holding)))
             for chunk_id, terms in holding.items():
                 weight = term_weight(terms.frequencies[term], terms.length, average)
                 score = times * idf(len(holding), len(everything)) * weight
                 raw[chunk_id] = raw.get(chunk_id, 0.0) + score
-        return self._best(raw, k, filters)
+        # The greatest score that the query allows: what the confidence of an answer is made of.
+        return KeywordLeg(self._best(raw, k, filters), greatest(held, len(everything)))
 
     def _best(self, raw: Mapping[str, float], k: int, filters: Filter | None) -> list[Candidate]:
         passing = [i for i in raw if matches(filters, self._entries[i].chunk.metadata)]

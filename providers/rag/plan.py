@@ -43,6 +43,7 @@ class SearchPlan:
     fuzzy: bool
     filters: Filter | None
     score_threshold: float
+    min_confidence: float
     include_embeddings: bool
     explain: bool
     weight: float
@@ -126,6 +127,7 @@ def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
         fuzzy=_first(request.fuzzy, vector_db.fuzzy),
         filters=request.filters,
         score_threshold=request.score_threshold or 0.0,
+        min_confidence=_first(request.min_confidence, vector_db.min_confidence),
         include_embeddings=request.include_embeddings,
         explain=request.explain,
         weight=request.vector_db_weights.get(vector_db.identifier, 1.0),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
+from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest, NotFound
@@ -23,7 +24,7 @@ from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
-from corral.providers.rag.searching import Query, queries_of, run_all, search
+from corral.providers.rag.searching import Query, most_confident, queries_of, run_all, search
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
 
@@ -41,11 +42,15 @@ class Retrieved:
         hits: Best first.
         steps: By vector DB id, what each step of its search did.
         notes: What the caller has to know.
+        evidence, reason: As of `QueryChunksResponse`; the evidence is that of the vector DB with
+            the largest confidence.
     """
 
     hits: list[ContextHit] = field(default_factory=list)
     steps: Mapping[str, list[Step]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    evidence: Evidence = UNKNOWN
+    reason: Literal["nothing_relevant"] | None = None
 
 
 Queries = Mapping[str, Sequence[Query]]
@@ -80,7 +85,8 @@ class Retrieval:
         """Return the k best chunks of one vector DB, as `search_many` does."""
         found = await self.search_many([vector_db_id], query, k=k, options=options, **given)
         hits = [each.hit for each in found.hits]
-        return QueryChunksResponse(hits, found.steps.get(vector_db_id, []), found.notes)
+        steps = found.steps.get(vector_db_id, [])
+        return QueryChunksResponse(hits, steps, found.notes, found.evidence, found.reason)
 
     async def search_many(
         self,
@@ -206,7 +212,14 @@ class Retrieval:
         found = dict(zip(searches, answers, strict=True))
         notes = [note for answer in answers for note in answer.notes]
         merged = _merged(plan, {name: answer.hits for name, answer in found.items()})
-        return Retrieved(merged[: plan.k], {name: a.steps for name, a in found.items()}, notes)
+        reasons = [answer.reason for answer in answers if answer.reason and not merged]
+        return Retrieved(
+            merged[: plan.k],
+            {name: answer.steps for name, answer in found.items()},
+            notes,
+            most_confident(answers),
+            reasons[0] if reasons else None,
+        )
 
     async def fill(
         self, plan: Plan, indexes: Indexes, queries: Queries

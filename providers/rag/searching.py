@@ -1,6 +1,7 @@
 """The search of one vector DB, from its options to its hits.
 
-    retrieve (each query) -> query syntax -> fuse several queries -> re-rank -> threshold -> cutoff
+    retrieve (each query) -> query syntax -> fuse several queries -> least confidence -> re-rank
+    -> threshold -> cutoff
 
 What each step did to the candidates is kept, so that an answer can explain itself.
 """
@@ -19,8 +20,9 @@ from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K, check_query_text
 from corral.api.chunks import Chunk
+from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import ProviderError
+from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
@@ -90,8 +92,8 @@ async def search(
         ProviderError: The backend failed, or the re-ranker, unless its `on_error` is `degrade`.
     """
     answers = await run_all(_retrieve(index, how, query) for query in queries)
-    found = _fused(answers, how)
-    if reranker is not None:
+    found = _confident(_fused(answers, how), how)
+    if reranker is not None and found.hits:
         found = await _reranked(found, how, queries[0], reranker)
     return _cut(found, how)
 
@@ -140,7 +142,7 @@ def _without_refused(
     reasons = Counter(filter(None, whys))
     said = ", ".join(f"{why}: {count}" for why, count in sorted(reasons.items()))
     step = Step("query_syntax", len(kept), len(found.hits) - len(kept), said)
-    return QueryChunksResponse(kept, [*steps, step])
+    return replace(found, hits=kept, steps=[*steps, step])
 
 
 async def _ask(
@@ -192,7 +194,36 @@ def _fused(answers: Sequence[QueryChunksResponse], how: SearchPlan) -> QueryChun
     kept = merged[: how.candidates]
     detail = f"{len(answers)} queries fused by rank"
     steps.append(Step("queries", len(kept), len(merged) - len(kept), detail))
-    return QueryChunksResponse(kept, steps, [note for answer in answers for note in answer.notes])
+    notes = [note for answer in answers for note in answer.notes]
+    return QueryChunksResponse(kept, steps, notes, most_confident(answers))
+
+
+def most_confident(answers: Iterable[QueryChunksResponse]) -> Evidence:
+    """Return the evidence of the search with the largest confidence; one that has none is last."""
+    known = (answer.evidence for answer in answers if answer.confidence is not None)
+    return max(known, key=lambda each: each.confidence or 0.0, default=UNKNOWN)
+
+
+def _confident(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
+    """Return what was found, or nothing where the confidence is below the least wanted.
+
+    Raises:
+        InvalidRequest: A least confidence is wanted of a search that has none.
+    """
+    if how.min_confidence <= 0:
+        return found
+    if found.confidence is None:
+        raise InvalidRequest(
+            f"{how.mode} search in {how.vector_db.identifier!r} has no confidence: its keyword "
+            "index does not rank by BM25.",
+            hint="Leave min_confidence out, or search by vector or hybrid.",
+            field="min_confidence",
+        )
+    if found.confidence >= how.min_confidence:
+        return found
+    detail = f"{found.confidence:.3f} is below {how.min_confidence:g}"
+    step = Step("min_confidence", 0, len(found.hits), detail)
+    return replace(found, hits=[], steps=[*found.steps, step], reason="nothing_relevant")
 
 
 def _ids(answer: QueryChunksResponse) -> list[str]:
@@ -217,7 +248,7 @@ async def _reranked(
         detail = "failed, the order is as it was"
         notes.append(f"Not re-ranked: {error.message}")
     step = Step("rerank", len(hits), len(found.hits) - len(hits), detail)
-    return QueryChunksResponse(hits, [*found.steps, step], notes)
+    return replace(found, hits=hits, steps=[*found.steps, step], notes=notes)
 
 
 def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
@@ -234,7 +265,7 @@ def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
         hits = before
     if not how.include_embeddings and isinstance(how.rerank, MMRRerank):
         hits = [replace(h, chunk=h.chunk.model_copy(update={"embedding": None})) for h in hits]
-    return QueryChunksResponse(hits, steps, found.notes)
+    return replace(found, hits=hits, steps=steps)
 
 
 def before_gap(hits: Sequence[Hit]) -> list[Hit]:

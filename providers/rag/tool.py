@@ -246,9 +246,14 @@ class RagTool:
 
 
 def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:
-    """Return what a search has to say beside its hits: its notes, and its steps if asked."""
+    """Return what a search says beside its hits: notes, confidence, and its steps if asked."""
     told: dict[str, Any] = {"notes": found.notes} if found.notes else {}
+    if found.evidence.confidence is not None:
+        told["confidence"] = found.evidence.confidence
+    if found.reason is not None:
+        told["reason"] = found.reason
     if config.explain:
+        told["evidence"] = asdict(found.evidence)
         told["steps"] = {name: list(map(asdict, each)) for name, each in found.steps.items()}
     return told
 

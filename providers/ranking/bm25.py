@@ -15,6 +15,7 @@ but sparse inner products therefore stores `term_weight` and queries with `idf`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import overload
 
 import numpy as np
@@ -105,3 +106,24 @@ def term_weight(
     f = np.asarray(frequency, np.float64)
     weight: FloatArray = f * (k1 + 1.0) / (f + k1 * norm)
     return weight if isinstance(frequency, np.ndarray) else float(weight)
+
+
+def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
+    """Return the score that a query's terms cannot exceed: (k1 + 1) * sum of times * idf.
+
+    A term that no document holds counts, too, with the largest idf: a document that answers the
+    query would hold it.
+
+    >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))
+    11.84
+
+    Args:
+        terms: Of each term of the query, how often the query has it, and the number of documents
+            that hold it; a number above `count`, which a write between two counts can leave, counts
+            as this.
+        count: N, the number of documents, >= 0.
+
+    Returns:
+        A float >= 0; 0 for a query without a term.
+    """
+    return (K1 + 1.0) * sum(times * idf(min(held, count), count) for times, held in terms)

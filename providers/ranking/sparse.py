@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.hits import Candidate
-from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.text import Analyzer
@@ -204,6 +204,10 @@ class SparseQuery:
             for key, wanted, number in found
             if number > 0 and count > 0
         }
+
+    def greatest(self, document_frequencies: Sequence[int], count: int) -> float:
+        """Return the score that no chunk can exceed; arguments as of `weights`."""
+        return greatest(zip(self._wanted.values(), document_frequencies, strict=True), count)
 
     def held(self, keys: Iterable[int]) -> tuple[str, ...]:
         """Return the terms among these keys."""

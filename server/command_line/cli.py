@@ -272,6 +272,7 @@ def ingest(
 @click.option(
     "--threshold", type=float, default=0.0, show_default=True, help="Minimum score (0-1)."
 )
+@click.option("--min-confidence", type=float, help="Minimum confidence (0-1). [default: DB's own]")
 @click.option("--explain", is_flag=True, help="Explain why each hit is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
 @click.pass_obj
@@ -295,7 +296,7 @@ def query(
     --max-tokens also shows the assembled context, and only the hits that fit into it. Every option
     is a field of the RAG tool's query_config; docs/ describes each with an example.
     """
-    asked: dict[str, Any] = {name: value for name, value in options.items() if value}
+    asked: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
     asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
     if max_tokens is not None:
         asked["max_tokens_in_context"] = max_tokens

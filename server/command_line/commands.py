@@ -161,12 +161,20 @@ def show_reply(
             weights = display.weights_table(hits)
             parts += [display.why_table(hits), *([weights] if weights else [])]
     else:
-        parts = [display.clean(told.get("note") or "Nothing found.")]
+        parts = [display.clean(told.get("note") or _nothing(told))]
+    if told.get("confidence") is not None and (hits or told.get("reason")):
+        parts.append(f"Confidence: {told['confidence']:.2f}")
     if explain:
         parts.append(display.steps_table(reply))
     display.show(*parts)
     for note in told.get("notes") or ():
         display.show(display.clean(f"Note: {note}"))
+
+
+def _nothing(told: JSON) -> str:
+    if told.get("reason") == "nothing_relevant":
+        return "Nothing relevant: the confidence is below min_confidence."
+    return "Nothing found."
 
 
 async def show_providers(client: Client, *, as_json: bool) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from corral.api.confidence import EVEN_ODDS
 from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
@@ -30,6 +31,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
+UNANSWERED = "How long should a sourdough loaf rest before it is baked?"
+"""What the project's own files do not say."""
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20
@@ -63,7 +66,8 @@ def run_demo(
             raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
         settings = load_config(config) if config else RunConfig()
         home, asked = Path(folder, "home"), list(questions) or [QUESTION]
-        asyncio.run(_show(settings, home, files, report, asked, max_tokens))
+        vain = None if path or questions else UNANSWERED
+        asyncio.run(_show(settings, home, files, report, asked, max_tokens, vain))
 
 
 async def _show(
@@ -73,6 +77,7 @@ async def _show(
     report: Report,
     questions: Sequence[str],
     max_tokens: int,
+    vain: str | None,
 ) -> None:
     display.show(f"Corral {version(DISTRIBUTION)}: one fence around every vector database")
     click.echo()
@@ -88,6 +93,9 @@ async def _show(
         for question in questions:
             await _ask(client, question, max_tokens)
             click.echo()
+        if vain is not None:
+            await _ask_in_vain(client, vain)
+            click.echo()
     display.show(_next_commands())
 
 
@@ -101,6 +109,14 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
     first = {mode: await _documents(client, question, mode) for mode in MODES}
     click.echo()
     display.show("The documents that each search mode puts first:", display.modes_table(first))
+
+
+async def _ask_in_vain(client: Client, question: str) -> None:
+    """Ask what nothing stored answers: with a least confidence, the context stays empty."""
+    display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
+    click.echo()
+    asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
+    show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:

@@ -15,6 +15,7 @@ from corral.api.chunks import (
     content_text,
     strip_nul,
 )
+from corral.api.confidence import Evidence
 from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
@@ -151,11 +152,27 @@ class QueryChunksReply(BaseModel):
         exclude_if=lambda notes: not notes,
         description="What the caller has to know, such as that a re-ranker was not reached.",
     )
+    confidence: float | None = Field(
+        default=None,
+        description="How likely an answer is among what was found, in [0, 1]; unlike scores it "
+        "compares between questions. null: the vector DB's keyword index cannot tell.",
+    )
+    reason: Literal["nothing_relevant"] | None = Field(
+        default=None,
+        exclude_if=lambda reason: reason is None,
+        description="Why there is no chunk: the confidence was below `min_confidence`.",
+    )
 
     @classmethod
     def of(cls, found: QueryChunksResponse) -> QueryChunksReply:
         """Return the wire's form of an index's answer."""
-        return cls(chunks=found.chunks, scores=found.scores, notes=found.notes)
+        return cls(
+            chunks=found.chunks,
+            scores=found.scores,
+            notes=found.notes,
+            confidence=found.confidence,
+            reason=found.reason,
+        )
 
 
 class ExplainedReply(QueryChunksReply):
@@ -163,18 +180,14 @@ class ExplainedReply(QueryChunksReply):
 
     explanations: list[Explanation]
     steps: list[Step] = Field(description="What each step did to the candidates.")
+    evidence: Evidence = Field(description="What the confidence is made of.")
 
     @classmethod
     def of(cls, found: QueryChunksResponse) -> ExplainedReply:
         """Return the wire's form of an index's answer."""
         why = [hit.explanation for hit in found.hits]
-        return cls(
-            chunks=found.chunks,
-            scores=found.scores,
-            notes=found.notes,
-            explanations=why,
-            steps=found.steps,
-        )
+        plain = {name: getattr(found, name) for name in QueryChunksReply.model_fields}
+        return cls(**plain, explanations=why, steps=found.steps, evidence=found.evidence)
 
 
 class InsertDocumentsRequest(Strict):

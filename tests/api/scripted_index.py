@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 
 
@@ -71,7 +71,11 @@ class ScriptedIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         self.calls.append(("keyword", (query_string, k, filters)))
-        return self.keyword[:k] if self.cut else self.keyword
+        if not self.cut:
+            return self.keyword
+        if isinstance(self.keyword, KeywordLeg):
+            return KeywordLeg(self.keyword[:k], self.keyword.greatest)
+        return self.keyword[:k]
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         self.calls.append(("get", (list(chunk_ids), include_embeddings)))

@@ -177,6 +177,19 @@ class StatisticsOfWhatPasses(ToyIndex):
 # --- keyword --------------------------------------------------------------------------------------
 
 
+@caught_by("test_confidence_is_that_of_the_definition[w1 w2 w7]")
+class NoGreatestScore(ToyIndex):
+    async def _query_keyword(self, query_string: str, *rest: Any) -> Sequence[Candidate]:
+        return list(await super()._query_keyword(query_string, *rest))
+
+
+@caught_by("test_confidence_is_that_of_the_definition[w1 nowhere]")
+class GreatestOfWordsThatAreThere(ToyIndex):
+    def _greatest(self, terms: Sequence[str], entries: Entries) -> float:
+        there = {term for entry in entries.values() for term in entry.frequency}
+        return super()._greatest([term for term in terms if term in there], entries)
+
+
 @caught_by("test_words_are_joined_by_or", "test_the_longest_query")
 class KeywordAnd(ToyIndex):
     def _bm25(self, terms: Sequence[str], entries: Entries) -> dict[str, float]:

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.provider import ALL_FILTERS, Capabilities
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.text import analyzer
 
 CAPABILITIES = Capabilities(
@@ -87,8 +87,9 @@ class ToyIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         entries = self._load()
-        terms = set(self._terms(query_string))
-        return self._best(self._bm25(sorted(terms), entries), k, entries, filters)
+        terms = sorted(set(self._terms(query_string)))
+        best = self._best(self._bm25(terms, entries), k, entries, filters)
+        return KeywordLeg(best, self._greatest(terms, entries))
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None
@@ -99,8 +100,9 @@ class ToyIndex(EmbeddingIndex):
             [term] if term in vocabulary else difflib.get_close_matches(term, vocabulary, 3, 0.8)
             for term in self._terms(query_string)
         )
-        terms = {term for found in near for term in found}
-        return self._best(self._bm25(sorted(terms), entries), k, entries, filters)
+        terms = sorted({term for found in near for term in found})
+        best = self._best(self._bm25(terms, entries), k, entries, filters)
+        return KeywordLeg(best, self._greatest(terms, entries))
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         entries = self._load()
@@ -149,6 +151,10 @@ class ToyIndex(EmbeddingIndex):
                 weight = term_weight(entry.frequency[term], entry.length, average)
                 raw[chunk_id] = raw.get(chunk_id, 0.0) + idf(len(holding), len(entries)) * weight
         return raw
+
+    def _greatest(self, terms: Sequence[str], entries: Entries) -> float:
+        held = (sum(term in e.frequency for e in entries.values()) for term in terms)
+        return greatest(((1, number) for number in held), len(entries))
 
     def _best(
         self, raw: Mapping[str, float], k: int, entries: Entries, filters: Filter | None

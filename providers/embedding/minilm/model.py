@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from corral.providers.embedding.minilm.onnx_graph import EMBEDDING, IDS, MASK, cached_graph
+from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
+from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding.minilm.onnx_graph import cached_graph
 from corral.providers.embedding.minilm.weights import MAX_TOKENS, read_tokenizer, read_weights
 
 
@@ -34,29 +35,17 @@ class Model:
         self._uncut.no_padding()
         self._uncut.no_truncation()
         weights = read_weights(folder)
-        # The session uses the mapped weights in place: they must live as long as it does.
-        self._weights = {
-            name: onnxruntime.OrtValue.ortvalue_from_numpy(weight)
-            for name, weight in weights.items()
-        }
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        # Idle threads sleep: spinning saves 0.7 ms a query and costs a processor.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_external_initializers(list(self._weights), list(self._weights.values()))
-        self._session = onnxruntime.InferenceSession(
-            cached_graph(home, weights), options, providers=["CPUExecutionProvider"]
-        )
+        self._session = Session(cached_graph(home, weights), weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 256, the marks at both ends included."""
-        clean = [_encodable(text) for text in texts]
+        clean = [encodable(text) for text in texts]
         # The batch call, even for one text, since it lets other Python threads run meanwhile.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
 
     def token_ends(self, text: str) -> list[int]:
         """Return where each token of a text ends, all of it read, without the marks at its ends."""
-        (encoding,) = self._uncut.encode_batch([_encodable(text)], add_special_tokens=False)
+        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
         return [end for _, end in encoding.offsets]
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
@@ -64,20 +53,5 @@ class Model:
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
-        lengths = np.array([len(ids) for ids in token_ids])
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        padded = np.zeros(mask.shape, np.int32)
-        padded[mask] = np.concatenate([np.asarray(ids, np.int32) for ids in token_ids])
-        feed = {IDS: padded, MASK: mask.astype(np.int32)}
-        embeddings: NDArray[np.float32] = self._session.run([EMBEDDING], feed)[0]
-        return embeddings
-
-    def embed_text(self, text: str) -> NDArray[np.float32]:
-        """Return the embedding of one text, shape (384,)."""
-        embeddings = self.embed(self.tokenize([text]))
-        return embeddings.reshape(-1)
-
-
-def _encodable(text: str) -> str:
-    """Return a text without lone surrogates, which are no text for the tokenizer: each is "?"."""
-    return text.encode("utf-8", "replace").decode()
+        ids, mask = padded(token_ids)
+        return self._session.run(EMBEDDING, {IDS: ids, MASK: mask.astype(np.int32)})

@@ -17,7 +17,7 @@ from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.exact import Nearest
@@ -191,7 +191,7 @@ class ChunkFileIndex(EmbeddingIndex):
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> list[Candidate]:
+    ) -> KeywordLeg:
         with self._connections.reading() as connection:
             allowed = self._filters.passing(connection, filter_)
             return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)

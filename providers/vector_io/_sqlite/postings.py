@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.hits import Candidate
-from corral.providers.ranking.bm25 import idf
+from corral.api.hits import Candidate, KeywordLeg
+from corral.providers.ranking.bm25 import greatest, idf
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.fields import field_texts
 from corral.providers.ranking.rows import RowSet, best_rows
@@ -131,9 +131,9 @@ class KeywordIndex:
         allowed: RowSet | None,
         *,
         fuzzy: bool = False,
-    ) -> list[Candidate]:
+    ) -> KeywordLeg:
         """Return the k best chunks of a file with the tables `state` and `chunks`, ties by id."""
-        hits = self.search(
+        hits, most = self.search(
             connection,
             query,
             k,
@@ -144,7 +144,7 @@ class KeywordIndex:
         )
         ids = chunk_ids_of(connection, [hit.row for hit in hits])
         found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
-        return best_of(found, k)
+        return KeywordLeg(best_of(found, k), most)
 
     def search(
         self,
@@ -156,7 +156,7 @@ class KeywordIndex:
         version: int,
         allowed: RowSet | None = None,
         fuzzy: bool = False,
-    ) -> list[KeywordHit]:
+    ) -> tuple[list[KeywordHit], float]:
         """Return the best rows that hold a term of the query, and those tied with the last.
 
         Args:
@@ -169,30 +169,33 @@ class KeywordIndex:
             fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
 
         Returns:
-            Hits, best first; ties in ascending order of rows.
+            Hits, best first, ties in ascending order of rows; and the score that none could exceed
+            (`bm25.greatest`), where a term that no row holds counts as its similar terms.
         """
         wanted = Counter(self._analyzer.terms(query))
         similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
         held: dict[str, _Posting] = {}
         parts: list[_Posting] = []
+        holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             near = similar.get(term, ())
             found = self._found(connection, [(term, 1.0), *near], count, version)
             if found:
                 held |= {word: posting for word, (posting, _) in found.items()}
                 parts.append(_as_one(term, found, count, wanted[term]))
+            every = found[term][0] if term in found else parts[-1] if found else _NO_POSTING
+            holding.append((wanted[term], len(every.rows)))
+        most = greatest(holding, count)
         if not parts:
-            return []
+            return [], most
         rows, scores = _add_up(parts)
         if allowed is not None:
             passing = allowed.mask(rows)
             rows, scores = rows[passing], scores[passing]
         best = best_rows(scores, k)
         terms = _matched(dict(sorted(held.items())), rows[best])
-        return [
-            KeywordHit(int(row), float(score), holding)
-            for row, score, holding in zip(rows[best], scores[best], terms, strict=True)
-        ]
+        hits = zip(rows[best], scores[best], terms, strict=True)
+        return [KeywordHit(int(row), float(score), here) for row, score, here in hits], most
 
     def _found(
         self,
@@ -247,6 +250,9 @@ class _Posting:
     @property
     def nbytes(self) -> int:
         return self.rows.nbytes + self.weights.nbytes + 200  # 200: objects and key, about
+
+
+_NO_POSTING = _Posting(np.empty(0, np.int64), np.empty(0))
 
 
 class _PostingCache:

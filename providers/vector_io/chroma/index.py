@@ -16,7 +16,7 @@ from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
     Proposals,
@@ -107,7 +107,7 @@ class ChromaIndex(EmbeddingIndex):
 
     async def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> list[Candidate]:
+    ) -> KeywordLeg:
         mirror = self._mirror
         return await self._threads.run(mirror.read, mirror.search, text, k, filter_, fuzzy=fuzzy)
 

@@ -21,7 +21,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric, nearest, rounding_slack
 from corral.providers.ranking.rows import best_rows
@@ -200,14 +200,15 @@ class MemoryIndex(EmbeddingIndex):
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> list[Candidate]:
+    ) -> KeywordLeg:
         with self._lock:
             mask = None if filter_ is None else self._selected(filter_).mask
-            hits = self._words.search(text, k, mask, fuzzy=fuzzy)
-            return [
+            hits, greatest = self._words.search(text, k, mask, fuzzy=fuzzy)
+            found = (
                 Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
                 for chunk_id, hit in hits.items()
-            ]
+            )
+            return KeywordLeg(found, greatest)
 
     def _read(self, chunk_ids: Iterable[str], include_embeddings: bool) -> list[Chunk]:
         with self._lock:

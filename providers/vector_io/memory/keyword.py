@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
@@ -121,11 +121,12 @@ class KeywordIndex:
         mask: NDArray[np.bool_] | None = None,
         *,
         fuzzy: bool = False,
-    ) -> dict[str, WordHit]:
+    ) -> tuple[dict[str, WordHit], float]:
         """Return the chunks that hold a term of the query, by id, best first, ties by id.
 
-        A term that the query repeats counts as often. Terms are added up in alphabetical order, so
-        that chunks of equal texts have equal scores to the last bit.
+        The number is the score that none could exceed (`bm25.greatest`); a term that no chunk holds
+        counts as its similar terms. A term that the query repeats counts as often. Terms are added
+        up in alphabetical order, so that chunks of equal texts have equal scores to the last bit.
 
         Args:
             query: Any text.
@@ -137,16 +138,19 @@ class KeywordIndex:
         wanted = Counter(self._analyzer.terms(query))
         variants = self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
         scores = np.zeros(len(self._ids))
+        holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             places, worth = self._term_scores(term, variants.get(term))
             scores[places] += wanted[term] * worth
+            holding.append((wanted[term], len(self._postings.get(term, places))))
         found = np.flatnonzero(scores)
         if mask is not None:
             found = found[mask[found]]
         near = found[best_rows(scores[found], k)].tolist()  # and those tied with the last
         best = heapq.nsmallest(k, near, key=lambda n: (-scores[n], self._ids[n]))
         stand_for = _by_word(wanted, variants) if fuzzy else _by_query_term(wanted, variants)
-        return {self._ids[n]: WordHit(float(scores[n]), self._held_by(n, stand_for)) for n in best}
+        hits = {self._ids[n]: WordHit(float(scores[n]), self._held_by(n, stand_for)) for n in best}
+        return hits, greatest(holding, len(self._places))
 
     def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> list[str]:
         held = self._terms[place].frequencies

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from corral.api.chunks import Chunk
-from corral.api.hits import Candidate
+from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.sparse import (
@@ -64,18 +64,19 @@ class Keywords:
         reference = self.statistics().reference_with([one.length for one in terms])
         return [sparse_chunk(one, reference) for one in terms]
 
-    async def search(self, query_string: str, k: int, expression: str) -> list[Candidate]:
+    async def search(self, query_string: str, k: int, expression: str) -> KeywordLeg:
         """Return the k best chunks that pass an expression, best first."""
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
-            return []
+            return KeywordLeg([], 0.0)
         statistics, holding = await self._counts(query.keys)
         weights = query.weights(holding, statistics.count)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
             return await self._threads.run(self._propose, weights, expression, references, limit)
 
-        return await best_matches(query, weights, statistics, k, fetch)
+        found = await best_matches(query, weights, statistics, k, fetch)
+        return KeywordLeg(found, query.greatest(holding, statistics.count))
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""

@@ -17,7 +17,7 @@ from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
@@ -101,7 +101,7 @@ class PgvectorIndex(EmbeddingIndex):
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         parameters, where = _parameters(k, filters, embedding)
-        found = await self._find([self._vectors.search(where)], parameters, whole=True)
+        found, _ = await self._find([self._vectors.search(where)], parameters, whole=True)
         return self._vector_leg(found[0], k)
 
     async def _query_keyword(
@@ -110,10 +110,10 @@ class PgvectorIndex(EmbeddingIndex):
         parameters, where = _parameters(k, filters)
         search = self._keyword.search(query_string, where)
         if search is None:
-            return []
+            return KeywordLeg([], 0.0)
         statement, words = search
-        found = await self._find([statement], {**parameters, **words}, whole=True)
-        return _best_first(found[0])
+        found, greatest = await self._find([statement], {**parameters, **words}, whole=True)
+        return self._keyword_leg(found[0], greatest)
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -125,9 +125,9 @@ class PgvectorIndex(EmbeddingIndex):
         if search is not None:
             statements.append(search[0])
             parameters.update(search[1])
-        found = await self._find(statements, parameters, whole=False)
-        keyword = _best_first(found[1]) if search is not None else []
-        return self._vector_leg(found[0], k), keyword
+        found, greatest = await self._find(statements, parameters, whole=False)
+        words = KeywordLeg([], 0.0) if search is None else self._keyword_leg(found[1], greatest)
+        return self._vector_leg(found[0], k), words
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         statement = self._tables.sql(
@@ -195,20 +195,30 @@ class PgvectorIndex(EmbeddingIndex):
         scored = [replace(c, raw_score=self._vectors.raw_score(c.raw_score)) for c in found]
         return _best_first(scored)[:k]
 
+    def _keyword_leg(
+        self, found: Iterable[Candidate], greatest: float | None
+    ) -> Sequence[Candidate]:
+        """Order the hits; where BM25 found none, any greatest score says the same."""
+        ordered = _best_first(found)
+        if not isinstance(self._keyword, Bm25):
+            return ordered
+        return KeywordLeg(ordered, 1.0 if greatest is None else greatest)
+
     async def _find(
         self, statements: Sequence[sql.Composable], parameters: Mapping[str, Any], *, whole: bool
-    ) -> list[list[Candidate]]:
-        """Return what each statement finds, in one round trip, unordered.
+    ) -> tuple[list[list[Candidate]], float | None]:
+        """Return what each statement finds, in one round trip, unordered, and `greatest`.
 
         Args:
-            statements: Each gives (row, number, terms); the number becomes the raw score.
+            statements: Each gives (row, number, terms, greatest); the number becomes the raw score.
             parameters: Of all statements.
             whole: Whether to bring the chunks, too.
         """
         parts = [
             self._tables.sql(
-                "SELECT {leg}, found.number, found.terms, c.chunk_id, {columns}"
-                " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
+                "SELECT {leg}, found.number, found.terms, found.greatest, c.chunk_id, {columns}"
+                " FROM ({statement}) AS found(row, number, terms, greatest)"
+                " JOIN {chunks} c USING (row)",
                 leg=sql.Literal(leg),
                 columns=sql.SQL(TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
                 statement=statement,
@@ -216,12 +226,14 @@ class PgvectorIndex(EmbeddingIndex):
             for leg, statement in enumerate(statements)
         ]
         legs: list[list[Candidate]] = [[] for _ in statements]
-        for leg, number, terms, chunk_id, *texts in await self._rows(
+        greatest: float | None = None
+        for leg, number, terms, most, chunk_id, *texts in await self._rows(
             sql.SQL(" UNION ALL ").join(parts), parameters
         ):
             chunk = chunk_of((chunk_id, *texts, None)) if whole else None
             legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
-        return legs
+            greatest = greatest if most is None else most
+        return legs, greatest
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
         async def work(connection: Connection) -> list[Row]:

@@ -74,7 +74,7 @@ class VectorSearch:
         return 1.0 - distance if self._operator == "<=>" else -distance
 
     def search(self, where: sql.Composable | None) -> sql.Composed:
-        """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
+        """Return the statement that gives (row, distance, NULL, NULL) of the nearest, in any order.
 
         The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
         by HNSW, or at least `k`. Where its scan ended before that, all rows are compared after all.
@@ -102,9 +102,9 @@ class VectorSearch:
         return self._tables.sql(
             "WITH {passing}many AS MATERIALIZED (SELECT ({number}) > {below} AS yes),"
             " near AS MATERIALIZED ("
-            "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[] FROM {chunks} c"
-            "   WHERE (SELECT yes FROM many) AND {where} ORDER BY {key} {by} {asked}"
-            "   LIMIT %(candidates)s),"
+            "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[], NULL::float8"
+            "   FROM {chunks} c WHERE (SELECT yes FROM many) AND {where}"
+            "   ORDER BY {key} {by} {asked} LIMIT %(candidates)s),"
             " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"
             " SELECT * FROM near WHERE (SELECT yes FROM enough)"
             " UNION ALL SELECT * FROM ({few}) AS few UNION ALL SELECT * FROM ({rest}) AS rest",
@@ -124,7 +124,7 @@ class VectorSearch:
 
     def _exact(self, where: sql.Composable) -> sql.Composed:
         return self._tables.sql(
-            "SELECT row, distance, NULL::text[] FROM (SELECT c.row, c.chunk_id,"
+            "SELECT row, distance, NULL::text[], NULL::float8 FROM (SELECT c.row, c.chunk_id,"
             "   c.embedding {op} %(embedding)s::vector AS distance"
             # OFFSET 0: no index gives this order, so all rows are compared.
             "   FROM {chunks} c WHERE {where} OFFSET 0) compared"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.sparse import (
@@ -58,11 +58,11 @@ class Keywords:
         reference = await self._reference([one.length for one in terms])
         return [sparse_chunk(one, reference) for one in terms]
 
-    async def search(self, query_string: str, k: int, filters: Filter | None) -> list[Candidate]:
+    async def search(self, query_string: str, k: int, filters: Filter | None) -> KeywordLeg:
         """Return the k best chunks that pass, best first."""
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
-            return []
+            return KeywordLeg([], 0.0)
         statistics, numbers = await asyncio.gather(
             self._statistics(), self._frequencies(query.keys)
         )
@@ -77,7 +77,8 @@ class Keywords:
             found = await self._collection.matching(vector, limit, within, fields)
             return [_proposal(point, filters) for point in found]
 
-        return await best_matches(query, weights, statistics, k, fetch)
+        found = await best_matches(query, weights, statistics, k, fetch)
+        return KeywordLeg(found, query.greatest(numbers, statistics.count))
 
     async def _reference(self, lengths: Sequence[int]) -> int:
         """Return the reference of chunks of these lengths that are about to be added.

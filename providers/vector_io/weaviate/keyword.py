@@ -18,9 +18,9 @@ import numpy as np
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
+from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import Analyzer, analyzer
@@ -54,13 +54,14 @@ class Keywords:
         """Return the terms of a chunk."""
         return chunk_terms(chunk, self._weights, self._analyzer)
 
-    async def search(self, query_string: str, k: int, filters: Filter | None) -> list[Candidate]:
+    async def search(self, query_string: str, k: int, filters: Filter | None) -> KeywordLeg:
         """Return the k best chunks that pass, best first."""
         query = Query(query_string, self._analyzer)
         if not query.wanted:
-            return []
+            return KeywordLeg([], 0.0)
         search = _Search(self._collection, query, filters)
-        return await best_candidates(k, search.propose, margin=k + MARGIN, most=MOST_RESULTS)
+        found = await best_candidates(k, search.propose, margin=k + MARGIN, most=MOST_RESULTS)
+        return KeywordLeg(found, await search.greatest() if found else 1.0)
 
 
 @dataclass(slots=True)
@@ -92,6 +93,13 @@ class _Search:
             if score > 0 and native.passes(self.filters, stored.properties)
         ]
         return Proposals(candidates, most_unseen(found, exact) if len(objects) >= limit else None)
+
+    async def greatest(self) -> float:
+        """Return the score that no chunk can exceed, which depends on all terms of the query."""
+        known = await self._statistics()
+        await self._count(set(self.query.wanted))
+        terms = ((times, self.holding[term]) for term, times in self.query.wanted.items())
+        return greatest(terms, known.count)
 
     async def _statistics(self) -> Statistics:
         if self.statistics is None:

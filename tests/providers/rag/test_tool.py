@@ -368,11 +368,13 @@ async def test_a_question_gets_a_context() -> None:
 
 
 async def test_nothing_found_is_null_and_empty() -> None:
-    """An empty vector DB, a threshold that nothing reaches."""
+    """An empty vector DB, a threshold that nothing reaches: only the confidence is told."""
     library = FakeLibrary()
-    assert await ask(library, "hay") == (None, {})
+    content, metadata = await ask(library, "hay")
+    assert (content, list(metadata)) == (None, ["confidence"])
     await insert(library, document("a", "grass"))
-    assert await ask(library, "hay", mode="vector", score_threshold=1.0) == (None, {})
+    content, metadata = await ask(library, "hay", mode="vector", score_threshold=1.0)
+    assert (content, list(metadata)) == (None, ["confidence"])
 
 
 async def test_the_default_configuration_will_do() -> None:

@@ -69,7 +69,7 @@ def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
     for chunk in chunks:
         index.add(chunk.chunk_id, index.analyze(chunk))
     query = "w59x w5x w5x running Fussball 猫 w1x absent"
-    searched = index.search(query)
+    searched, _ = index.search(query)
     db = vector_db(language=language, field_weights=weights)
     found = candidate_bm25(query, chunks, db, k1=1.2, b=0.75)
     for row, chunk in enumerate(chunks):

@@ -19,7 +19,7 @@ import numpy as np
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._sqlite.connections import (
     Connections,
@@ -248,7 +248,7 @@ class Mirror:
         filter_: Filter | None,
         *,
         fuzzy: bool = False,
-    ) -> list[Candidate]:
+    ) -> KeywordLeg:
         """Return the k best chunks that hold a word of the text and pass, best first."""
         allowed = self._filters.passing(connection, filter_)
         return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)

@@ -50,7 +50,9 @@ class KeywordIndex(Protocol):
     def search(
         self, query: str, where: sql.Composable | None
     ) -> tuple[sql.Composed, dict[str, Any]] | None:
-        """Return the statement that gives (row, score, terms) of the `k` best, best first.
+        """Return the statement that gives (row, score, terms, greatest) of the `k` best.
+
+        `greatest` is as `KeywordLeg` says, or null in every row.
 
         Args:
             query: Any text; its words are joined by OR.

@@ -51,8 +51,10 @@ CREATE TABLE {postings} (
 _SEARCH = """
 WITH {passing} asked AS MATERIALIZED (
     SELECT t.id, t.term, {unit}::float8 * a.times * {k1}::float8
-            * ln(1 + (({count}) - t.chunks + 0.5::float8) / (t.chunks + 0.5::float8)) AS weight
-    FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times) JOIN {terms} t USING (term)
+            * ln(1 + (({count}) - n.chunks + 0.5::float8) / (n.chunks + 0.5::float8)) AS weight
+    FROM unnest(%(terms)s::text[], %(times)s::int[]) a(term, times)
+    LEFT JOIN {terms} t USING (term)
+    CROSS JOIN LATERAL (SELECT coalesce(t.chunks, 0) AS chunks) n  -- of a term that no chunk holds
 ), posted AS (
     SELECT weight, p.block * {block} + unnest(p.offsets) AS row,
         unnest(p.frequencies)::float8 AS f, unnest(p.lengths)::float8 AS length
@@ -65,7 +67,8 @@ WITH {passing} asked AS MATERIALIZED (
 )
 -- From the best on, look whether a row passes, until k do; OFFSET 0 keeps this order of things.
 SELECT s.row, s.score / {unit}::float8 AS score,
-    ARRAY(SELECT a.term FROM unnest(c.terms) t(id) JOIN asked a USING (id) ORDER BY 1) AS terms
+    ARRAY(SELECT a.term FROM unnest(c.terms) t(id) JOIN asked a USING (id) ORDER BY 1) AS terms,
+    (SELECT sum(weight) FROM asked) / {unit}::float8 AS greatest
 FROM (SELECT * FROM scored ORDER BY score DESC) s CROSS JOIN LATERAL (
     SELECT c.chunk_id, c.terms FROM {chunks} c WHERE c.row = s.row AND {where} OFFSET 0) c
 ORDER BY s.score DESC, c.chunk_id LIMIT %(k)s

@@ -54,7 +54,8 @@ _SEARCH = """
 SELECT * FROM (
     SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
         ARRAY(SELECT t.lexeme FROM unnest(c.text_search) t
-              WHERE t.lexeme = ANY (a.lexemes)) AS terms
+              WHERE t.lexeme = ANY (a.lexemes)) AS terms,
+        NULL::float8 AS greatest
     FROM asked a JOIN {chunks} c ON c.text_search @@ a.query WHERE {where}
     ORDER BY score DESC, c.chunk_id LIMIT %(k)s) best
 WHERE score > 0

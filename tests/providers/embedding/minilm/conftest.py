@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.minilm.config import MiniLMConfig
-from corral.providers.embedding.minilm.embedder import MiniLMEmbedder, create
+from corral.providers.embedding.minilm.embedder import create
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def embedder(home: Path) -> Iterator[MiniLMEmbedder]:
+def embedder(home: Path) -> Iterator[LocalEmbedder]:
     """The embedder on the real weights."""
     provider = create("minilm", MiniLMConfig(threads=2), home)
     yield asyncio.run(provider.embedder("all-MiniLM-L6-v2"))

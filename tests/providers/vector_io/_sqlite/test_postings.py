@@ -53,7 +53,7 @@ class Herd:
 
     def search(self, query: str, k: int, allowed: RowSet | None = None) -> list[KeywordHit]:
         """Search the index."""
-        return self.index.search(
+        hits, _ = self.index.search(
             self.connection,
             query,
             k,
@@ -61,6 +61,7 @@ class Herd:
             version=self.version,
             allowed=allowed,
         )
+        return hits
 
     def defined(self, query: str) -> dict[int, float]:
         """Return every row's score by the definition of BM25, computed without FTS5."""

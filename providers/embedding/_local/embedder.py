@@ -1,0 +1,191 @@
+"""Batches texts for a model in this process and keeps the event loop free."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar, TypeVarTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
+from corral.api.errors import CorralError, NotFound
+from corral.api.provider import EmbeddingProvider, Health
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+TOKENS_PER_BATCH = 1024
+"""Tokens of one computation, padding included. Larger batches are no faster (measured from 256 to
+4096), and what waits behind a batch waits less behind a small one."""
+
+TEXTS_PER_WINDOW = 512
+"""Texts that are tokenized and sorted by length together; bounds the memory of a large ingest."""
+
+
+class LocalModel(TextTokenizer, Protocol):
+    """A loaded model. Its methods block, and may run in several threads at once."""
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, marks included, cut at what the model reads."""
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, dimension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A model that a provider serves.
+
+    Attributes:
+        infos: Under each of its names.
+        load: Loads it; slow. Raises MissingDependency or ConfigError.
+        check: Raises what `load` would for a file that is not there; quick.
+        traits: As of `Embedder`.
+        query, passage: What is put before a question and before a document.
+    """
+
+    infos: Sequence[ModelInfo]
+    load: Callable[[], LocalModel]
+    check: Callable[[], object]
+    traits: Mapping[str, str]
+    query: str = ""
+    passage: str = ""
+
+
+class LocalProvider(EmbeddingProvider):
+    """Serves models of this process, each loaded once at its first use.
+
+    Documents and questions have a worker thread each, so a question never waits for an ingest;
+    it only shares the processors with the batch at work.
+
+    Args:
+        provider_id: Its id in the configuration.
+        served: The models.
+    """
+
+    def __init__(self, provider_id: str, *served: Served) -> None:
+        super().__init__(provider_id)
+        self._served = {info.model: each for each in served for info in each.infos}
+        self._documents = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-documents")
+        self._queries = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
+        self._loaded: dict[int, LocalEmbedder] = {}
+
+    def models(self) -> list[ModelInfo]:
+        """Return the models under all of their names."""
+        each = dict.fromkeys(map(id, self._served.values()))
+        served = {id(one): one for one in self._served.values()}
+        return [info for key in each for info in served[key].infos]
+
+    async def embedder(self, model: str) -> LocalEmbedder:
+        """Return the one embedder behind all names of a model.
+
+        Raises:
+            NotFound: Another name.
+            MissingDependency: The weights are not installed.
+            ConfigError: The files are not the right ones.
+        """
+        if model not in self._served:
+            raise NotFound(
+                f"{self.provider_id} does not serve the embedding model {model!r}.",
+                hint=f"Known: {', '.join(self._served)}.",
+            )
+        served = self._served[model]
+        if id(served) not in self._loaded:
+            return await run_in(self._documents, self._load, served)
+        return self._loaded[id(served)]
+
+    async def health(self) -> Health:
+        """Return OK if the models' files exist; loading checks their digests."""
+        try:
+            for served in self._served.values():
+                await asyncio.to_thread(served.check)
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Stop the worker threads; work that has not begun is cancelled."""
+        self._documents.shutdown(wait=False, cancel_futures=True)
+        self._queries.shutdown(wait=False, cancel_futures=True)
+
+    def _load(self, served: Served) -> LocalEmbedder:
+        # Runs in the one thread for documents: callers at the same time load once.
+        if id(served) not in self._loaded:
+            model = served.load()
+            self._loaded[id(served)] = LocalEmbedder(served, model, self._documents, self._queries)
+        return self._loaded[id(served)]
+
+
+class LocalEmbedder(Embedder):
+    """A model of this process. The same text in different batches gives embeddings that agree to
+    about six digits.
+
+    Args:
+        served: What it is.
+        model: Loaded.
+        documents, queries: A worker thread each.
+    """
+
+    def __init__(
+        self,
+        served: Served,
+        model: LocalModel,
+        documents: ThreadPoolExecutor,
+        queries: ThreadPoolExecutor,
+    ) -> None:
+        self.info = served.infos[0]
+        self.traits = served.traits
+        self.tokenizer = model
+        self.marks = len(model.tokenize([served.passage])[0])
+        self._served = served
+        self._model = model
+        self._documents = documents
+        self._queries = queries
+
+    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of texts, shape (n, dimension), in their order.
+
+        Batches of one call and of others take turns, so a small ingest passes a large one.
+        """
+        result = np.empty((len(texts), self.info.dimension), np.float32)
+        for start in range(0, len(texts), TEXTS_PER_WINDOW):
+            window = [self._served.passage + text for text in texts[start:][:TEXTS_PER_WINDOW]]
+            token_ids = await run_in(self._documents, self._model.tokenize, window)
+            for batch in batches([len(ids) for ids in token_ids]):
+                rows = [token_ids[i] for i in batch]
+                places = [start + i for i in batch]
+                result[places] = await run_in(self._documents, self._model.embed, rows)
+        return result
+
+    async def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return the embedding of a question, shape (dimension,)."""
+        return await run_in(self._queries, self._embed_one, self._served.query + text)
+
+    def _embed_one(self, text: str) -> NDArray[np.float32]:
+        return self._model.embed(self._model.tokenize([text])).reshape(-1)
+
+
+def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the indices of texts in batches of similar length, the shortest first.
+
+    Args:
+        lengths: Tokens of each text. A batch times its longest text is at most
+            `TOKENS_PER_BATCH`, except where one text alone is longer.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > TOKENS_PER_BATCH:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+async def run_in(lane: ThreadPoolExecutor, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return what a function returns in a worker thread."""
+    return await asyncio.get_running_loop().run_in_executor(lane, work, *args)

@@ -1,0 +1,219 @@
+"""BERT's encoder as an ONNX graph: a few kilobytes of structure, without the weights.
+
+Every weight is declared as external data; whoever opens the graph hands over the arrays. So the
+cached graph can be trusted as little as any file: the numbers always come from the file whose
+sha256 has just been checked, and none is copied.
+
+The operators are the fused ones that onnxruntime carries on every platform (`com.microsoft`):
+the graph is written as its optimizer would leave it, which makes opening it fast.
+
+Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in Vaswani et al.
+2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean pooling,
+Reimers and Gurevych 2019, section 3.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import onnx
+
+CONTRIB = "com.microsoft"
+
+IDS = "input_ids"
+TOKENS = "token_embeddings"
+MASK = "attention_mask"
+EMBEDDING = "embedding"
+
+BLOCK = 32
+"""Weights of a 4-bit matrix that share a scale."""
+
+
+def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
+    """Return a serialized graph, built at the first call and then read from the cache.
+
+    The cache is `home/models/<name>-<hash>.onnx`. The hash covers the weights' digest and this
+    module's source, so a changed builder never meets an old file. The file appears in one step: a
+    process that dies while writing, or two that race, leave a whole file or none.
+
+    Args:
+        home: The data folder.
+        name: Of the model.
+        digest: Of the weights, and of what else decides the graph.
+        build: Makes it.
+    """
+    key = hashlib.sha256(digest.encode() + Path(__file__).read_bytes()).hexdigest()
+    path = home / "models" / f"{name}-{key[:32]}.onnx"
+    if not path.exists():
+        _write_atomically(path, build())
+    return path.read_bytes()
+
+
+class BertGraph:
+    """A graph under construction: nodes in order, and the names of the weights that they use.
+
+    Args:
+        weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
+            shape (out, in), or in 4 bits: `<name>` uint8 of shape (out, in / 32, 16), each byte two
+            numbers from the low bits, and `<name>.scales` float32 of shape (out * in / 32,); a
+            weight is (number - 8) * scale.
+        heads: Attention heads.
+        epsilon: Of every normalization.
+    """
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]], *, heads: int, epsilon: float) -> None:
+        self._weights = weights
+        self._heads = heads
+        self._epsilon = epsilon
+        self._nodes: list[onnx.NodeProto] = []
+        self._used: list[str] = []
+
+    def embed_ids(self) -> str:
+        """Word + position + segment (always 0), normalized; also counts the tokens of each row."""
+        self._add("Sub", [IDS, IDS], "segment_ids")
+        names = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
+        tables = [self._weight(f"embeddings.{name}.weight") for name in names]
+        bias = self._weight("embeddings.LayerNorm.bias")
+        return self._fused(
+            "EmbedLayerNormalization",
+            [IDS, "segment_ids", *tables, bias, MASK],
+            "hidden",
+            "token_counts",
+            epsilon=self._epsilon,
+        )
+
+    def normalize_tokens(self) -> str:
+        """Normalize the sum of word, position and segment, which is an input."""
+        names = ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias")
+        self._add("ReduceSum", [MASK, "axis_1"], "token_counts", keepdims=0)
+        inputs = [TOKENS, *map(self._weight, names)]
+        return self._add("LayerNormalization", inputs, "hidden", axis=-1, epsilon=self._epsilon)
+
+    def layer(self, prefix: str, hidden: str) -> str:
+        """Self-attention and feed-forward, each added to its input and normalized."""
+        attention = f"{prefix}attention."
+        parts = [f"{attention}self.{part}" for part in ("query", "key", "value")]
+        projected = [self._linear(part, hidden, f"{part}.out") for part in parts]
+        biases = [self._weight(f"{part}.bias") for part in parts]
+        bias = self._add("Concat", biases, f"{attention}bias", axis=0)
+        inputs = [*projected, bias, "token_counts"]
+        mixed = self._fused(
+            "MultiHeadAttention", inputs, f"{attention}mixed", num_heads=self._heads
+        )
+        hidden = self._add_and_normalize(f"{attention}output", mixed, hidden)
+        inner = self._linear(f"{prefix}intermediate.dense", hidden, f"{prefix}inner")
+        inner_bias = self._weight(f"{prefix}intermediate.dense.bias")
+        inner = self._fused("BiasGelu", [inner, inner_bias], f"{prefix}gelu")
+        return self._add_and_normalize(f"{prefix}output", inner, hidden)
+
+    def mean_pooling(self, hidden: str) -> None:
+        """Sum of the tokens' states, then L2 norm 1: the mean differs only by a factor."""
+        self._add("Cast", [MASK], "mask_float", to=1)  # 1: float32
+        self._add("Unsqueeze", ["mask_float", "axis_1"], "mask_row")  # (batch, 1, tokens)
+        self._add("MatMul", ["mask_row", hidden], "sum_row")
+        self._add("Squeeze", ["sum_row", "axis_1"], "sum")
+        self._add("LpNormalization", ["sum"], EMBEDDING, axis=1, p=2)
+
+    def serialized(self, name: str, dimension: int, *, from_ids: bool) -> bytes:
+        """Return the graph.
+
+        Inputs: `input_ids`, int32 of shape (batch, tokens), or `token_embeddings`, float32 of shape
+        (batch, tokens, dimension); and `attention_mask` (1 = token, 0 = padding on the right),
+        int32 of shape (batch, tokens). Output: `embedding`, float32 of shape (batch, dimension), of
+        L2 norm 1.
+        """
+        from onnx import TensorProto, helper  # noqa: PLC0415 - only a cold cache needs it: 0.1 s
+
+        shape: list[str | int] = ["batch", "tokens"]
+        declare = helper.make_tensor_value_info
+        ids = declare(IDS, TensorProto.INT32, shape)
+        tokens = declare(TOKENS, TensorProto.FLOAT, [*shape, dimension])
+        model = helper.make_model(
+            helper.make_graph(
+                self._nodes,
+                name,
+                [ids if from_ids else tokens, declare(MASK, TensorProto.INT32, shape)],
+                [declare(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])],
+                [_declare(name, self._weights[name]) for name in self._used]
+                + [helper.make_tensor("axis_1", TensorProto.INT64, [1], [1])],
+            ),
+            opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)],
+            ir_version=8,  # old enough for every onnxruntime that is supported
+        )
+        return bytes(model.SerializeToString())
+
+    def _add_and_normalize(self, prefix: str, inner: str, residual: str) -> str:
+        dense = self._linear(f"{prefix}.dense", inner, f"{prefix}.out")
+        names = ("LayerNorm.weight", "LayerNorm.bias", "dense.bias")
+        inputs = [dense, residual, *(self._weight(f"{prefix}.{name}") for name in names)]
+        return self._fused(
+            "SkipLayerNormalization", inputs, f"{prefix}.norm", epsilon=self._epsilon
+        )
+
+    def _linear(self, prefix: str, hidden: str, output: str) -> str:
+        """hidden times the transposed weight; the bias belongs to the operator that follows."""
+        name = f"{prefix}.weight"
+        if self._weights[name].dtype != np.uint8:
+            return self._fused("FusedMatMul", [hidden, self._weight(name)], output, transB=1)
+        rows, blocks, _ = self._weights[name].shape
+        inputs = [hidden, self._weight(name), self._weight(f"{name}.scales")]
+        # Level 4: the states are rounded to 8 bits, so that the products are of integers.
+        sizes = {"N": rows, "K": blocks * BLOCK, "bits": 4, "block_size": BLOCK}
+        return self._fused("MatMulNBits", inputs, output, **sizes, accuracy_level=4)
+
+    def _weight(self, name: str) -> str:
+        self._used.append(name)
+        return name
+
+    def _add(self, op: str, inputs: Iterable[str], output: str, **attributes: Any) -> str:
+        """Add a standard operator; returns the name of its (first) output."""
+        return self._node(op, inputs, [output], "", attributes)
+
+    def _fused(self, op: str, inputs: Iterable[str], *outputs: str, **attributes: Any) -> str:
+        return self._node(op, inputs, list(outputs), CONTRIB, attributes)
+
+    def _node(
+        self, op: str, inputs: Iterable[str], outputs: list[str], domain: str, kw: dict[str, Any]
+    ) -> str:
+        from onnx import helper  # noqa: PLC0415 - slow to load
+
+        self._nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **kw))
+        return outputs[0]
+
+
+def _declare(name: str, weight: NDArray[Any]) -> onnx.TensorProto:
+    from onnx import TensorProto  # noqa: PLC0415 - slow to load
+
+    tensor = TensorProto(
+        name=name,
+        dims=weight.shape,
+        data_type=TensorProto.UINT8 if weight.dtype == np.uint8 else TensorProto.FLOAT,
+        data_location=TensorProto.EXTERNAL,
+    )
+    # onnxruntime wants a place even where the arrays are handed over; it never opens it.
+    for key, value in (("location", "weights"), ("offset", "0"), ("length", str(weight.nbytes))):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,56 @@
+"""An onnxruntime session over a graph of this package, and batches in the form that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+
+class Session:
+    """A graph with its weights. `run` may be called from several threads at once.
+
+    Args:
+        graph: Serialized.
+        weights: The arrays that it declares as external, by name; used in place.
+        threads: Threads of one computation, the calling one included.
+    """
+
+    def __init__(self, graph: bytes, weights: Mapping[str, NDArray[Any]], threads: int) -> None:
+        # The session uses the arrays in place: they must live as long as it does.
+        self._weights = {
+            name: onnxruntime.OrtValue.ortvalue_from_numpy(weight)
+            for name, weight in weights.items()
+        }
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        # Idle threads sleep: spinning saves 0.7 ms a query and costs a processor.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        self._session = onnxruntime.InferenceSession(
+            graph, options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, output: str, feed: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Return an output of the graph."""
+        found: NDArray[np.float32] = self._session.run([output], dict(feed))[0]
+        return found
+
+
+def padded(
+    rows: Sequence[Sequence[int]], filler: int = 0
+) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return token ids as a matrix, padded on the right to the longest, and which are tokens."""
+    lengths = np.array([len(ids) for ids in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    matrix = np.full(mask.shape, filler, np.int32)
+    matrix[mask] = np.concatenate([np.asarray(ids, np.int32) for ids in rows])
+    return matrix, mask
+
+
+def encodable(text: str) -> str:
+    """Return a text without lone surrogates, which are no text for a tokenizer: each is "?"."""
+    return text.encode("utf-8", "replace").decode()

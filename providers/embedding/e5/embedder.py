@@ -1,0 +1,41 @@
+"""inline::e5: multilingual-e5-small, which wants `query: ` and `passage: ` before its texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.embedder import ModelInfo
+from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
+from corral.providers.embedding.e5.config import E5Config
+from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, SHA256, model_file
+
+MODEL = "multilingual-e5-small"
+ALIASES = (MODEL, f"intfloat/{MODEL}")
+
+QUERY, PASSAGE = "query: ", "passage: "
+TRAITS = {"weights": SHA256, "pooling": "mean", "query": QUERY, "passage": PASSAGE}
+
+UNRELATED_COSINE = 0.77
+"""The model puts all texts close together; RFC 0017 has the measurement."""
+
+
+def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
+    """Return the provider; loads nothing yet."""
+
+    def load() -> LocalModel:
+        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        from corral.providers.embedding.e5.model import Model  # noqa: PLC0415 - it loads onnxruntime
+
+        return Model(model_file(config.model_path), home, config.threads)
+
+    infos = [
+        ModelInfo(
+            model=name,
+            dimension=DIMENSION,
+            max_tokens=MAX_TOKENS,
+            unrelated_cosine=UNRELATED_COSINE,
+        )
+        for name in ALIASES
+    ]
+    served = Served(infos, load, lambda: model_file(config.model_path), TRAITS, QUERY, PASSAGE)
+    return LocalProvider(provider_id, served)

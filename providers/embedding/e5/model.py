@@ -1,0 +1,101 @@
+"""multilingual-e5-small as a function: texts to token ids, token ids to embeddings. Blocking."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from corral.providers.embedding._local import onnx_graph
+from corral.providers.embedding._local.onnx_graph import EMBEDDING, MASK, TOKENS, BertGraph
+from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding.e5.weights import (
+    DIMENSION,
+    EPSILON,
+    HEADS,
+    LAYERS,
+    MAX_TOKENS,
+    SHA256,
+    ModelFile,
+    read_model,
+    rows,
+)
+
+BEGIN, PAD, END, UNKNOWN = 0, 1, 2, 3
+"""Token ids of the marks."""
+
+
+class Model:
+    """The loaded model. Its methods may run in several threads at once.
+
+    Args:
+        path: Of the file.
+        home: The data folder, for the graph's cache.
+        threads: Threads of one computation, the calling one included.
+
+    Raises:
+        ConfigError: The file is another one.
+    """
+
+    def __init__(self, path: Path, home: Path, threads: int) -> None:
+        file = read_model(path)
+        self._words, self._positions = file.words, file.positions
+        self._characters = file.characters
+        self._tokenizer = tokenizer_of(file)
+        self._tokenizer.enable_truncation(MAX_TOKENS)
+        self._uncut = tokenizer_of(file)
+        graph = onnx_graph.cached_graph(home, "e5", SHA256, lambda: build_graph(file))
+        self._session = Session(graph, file.weights, threads)
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text: 2 to 512, the marks at both ends included."""
+        clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
+        # The batch call, even for one text, since it lets other Python threads run meanwhile.
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without the marks at its ends."""
+        parts = [self._characters.get(ord(character), character) for character in encodable(text)]
+        origin = [0, *(place for place, part in enumerate(parts, 1) for _ in part)]
+        (encoding,) = self._uncut.encode_batch(["".join(parts)], add_special_tokens=False)
+        return list(accumulate((origin[end] for _, end in encoding.offsets), max))
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
+
+        Rows are padded to the longest, so the time is that of n times the longest.
+        """
+        ids, mask = padded(token_ids, PAD)
+        states = rows(self._words, ids) + self._positions[: ids.shape[1]]
+        return self._session.run(EMBEDDING, {TOKENS: states, MASK: mask.astype(np.int32)})
+
+    def _clean(self, text: str) -> str:
+        return text.translate(self._characters)
+
+
+def tokenizer_of(file: ModelFile) -> Tokenizer:
+    """Return the tokenizer: SentencePiece's unigram model, as XLM-RoBERTa has it."""
+    tokenizer = Tokenizer(models.Unigram(file.pieces, unk_id=UNKNOWN, byte_fallback=False))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    marks = [("<s>", BEGIN), ("</s>", END)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=marks
+    )
+    return tokenizer
+
+
+def build_graph(file: ModelFile) -> bytes:
+    """Return the serialized graph, from the sum of token and position to embeddings."""
+    graph = BertGraph(file.weights, heads=HEADS, epsilon=EPSILON)
+    hidden = graph.normalize_tokens()
+    for layer in range(LAYERS):
+        hidden = graph.layer(f"encoder.layer.{layer}.", hidden)
+    graph.mean_pooling(hidden)
+    return graph.serialized("multilingual-e5-small", DIMENSION, from_ids=False)

