@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 
 from corral.api.errors import ConfigError, MissingDependency
 from corral.api.principal import Principal
-from corral.api.spans import Watcher
+from corral.api.spans import Watcher, watched_by
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
@@ -108,9 +108,10 @@ def create_app(
             app.state.rag_tool = RagTool(
                 stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
             )
-            if operator is None:  # a command works on what it submits itself, and on nothing else
-                await stack.ingestion.start()
             with _traced(settings.server.tracing, watchers):
+                if operator is None:  # a command works on what it submits, and on nothing else
+                    with watched_by(*watchers):
+                        await stack.ingestion.start()
                 async with mcp.sessions(app):
                     yield
         finally:

@@ -24,6 +24,7 @@ from starlette.types import Scope
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal
 from corral.api.provider import Api
+from corral.api.spans import span
 from corral.providers.config import Limits
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
@@ -123,8 +124,13 @@ class InsertRoute(ContractRoute):
         async def handle(request: Request) -> Response:
             self.check_access(request)
             raw = await request.body()
-            async with request.app.state.insert_slots[await _providers(request, raw)]:
+            slots = request.app.state.insert_slots[await _providers(request, raw)]
+            with span("queue"):
+                await slots.acquire()
+            try:
                 return await handler(request)
+            finally:
+                slots.release()
 
         return handle
 

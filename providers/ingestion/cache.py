@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder
 from corral.api.errors import ContractViolation
+from corral.api.spans import Attributes, span
 from corral.providers.database import Database
 
 SCHEMA = (
@@ -54,9 +55,16 @@ class EmbeddingCache:
         """
         if not self._max_bytes or not texts:
             return await made_by(embedder, texts)
+        with span("embed_documents", provider=embedder.info.model, texts=len(texts)) as seen:
+            return await self._embed(embedder, texts, seen)
+
+    async def _embed(
+        self, embedder: Embedder, texts: Sequence[str], seen: Attributes
+    ) -> NDArray[np.float32]:
         keys = _keys(embedder.fingerprint, texts)
         known = await self._known(keys, embedder.info.dimension)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
+        seen |= {"cache_hits": len(texts) - len(missing), "cache_misses": len(missing)}
         if missing:
             made = await made_by(embedder, list(missing.values()))
             self.made += len(missing)

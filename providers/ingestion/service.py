@@ -231,6 +231,10 @@ class Ingestion:
             await self._scope(vector_db_id, batch_id, None, newest_only)
         )
 
+    async def backlog(self) -> Counter[JobStatus]:
+        """Return how many jobs of all tenants are in each state."""
+        return await self._table.counts(Scope())
+
     async def usage_bytes(self, vector_db_id: str) -> int:
         """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
         scope = await self._scope(vector_db_id, None, JobStatus.COMPLETED, True)

@@ -7,12 +7,14 @@ codes of errors. Never a vector DB, a document, or a text.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections import Counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as Total
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from corral.api.spans import span
+from corral.providers.ingestion.jobs import JobStatus
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""
@@ -28,7 +30,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         registry = self._registry
-        self._requests = Counter(
+        self._requests = Total(
             "corral_requests",
             "Requests that were answered.",
             ["method", "route", "status"],
@@ -41,7 +43,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self._errors = Counter(
+        self._errors = Total(
             "corral_errors", "Refusals and failures, by the code of the answer.", ["code"],
             registry=registry,
         )  # fmt: skip
@@ -66,7 +68,7 @@ class Metrics:
         self._tokens = Histogram(
             "corral_context_tokens", "Tokens of a context.", buckets=_TOKENS, registry=registry
         )
-        self._cache = Counter(
+        self._cache = Total(
             "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"],
             registry=registry,
         )  # fmt: skip
@@ -104,10 +106,10 @@ class Metrics:
             if known.get(f"cache_{result}"):
                 self._cache.labels(result).inc(float(known[f"cache_{result}"]))
 
-    def set_jobs(self, jobs: Mapping[str, int]) -> None:
+    def set_jobs(self, jobs: Counter[JobStatus]) -> None:
         """Show how many ingestion jobs there are, by status."""
-        for status, number in jobs.items():
-            self._jobs.labels(status).set(number)
+        for status in JobStatus:
+            self._jobs.labels(status).set(jobs[status])
 
     def exposition(self) -> bytes:
         """Return all numbers in Prometheus' text format; those of all processes of the server."""

@@ -102,4 +102,6 @@ async def metrics(request: Request) -> Response:
     counted: Metrics | None = request.app.state.metrics
     if counted is None:
         raise NotFound("Metrics are off.", hint="The operator's setting is server.metrics.")
+    stack = cast(Stack, request.app.state.stack)
+    counted.set_jobs(await stack.ingestion.backlog())
     return Response(counted.exposition(), headers={"content-type": CONTENT_TYPE})

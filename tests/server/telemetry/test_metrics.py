@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from ..harness import InProcess, run_config
 
 SECRET = "classified"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -55,11 +57,11 @@ def test_a_query_is_counted_by_route_provider_and_mode(app: InProcess) -> None:
 
 
 def test_every_room_of_the_road_has_a_time(app: InProcess) -> None:
-    """Tool, plan, embed, search, index, engine, fusion, rerank and context are all there."""
+    """Those of a query, from the tool to the context, and those of an insert."""
     rooms = {
         m[1] for m in (re.search(r'seconds_count.*span="(\w+)"', n) for n in numbers(app)) if m
     }
-    assert rooms == {
+    assert rooms - {"queue", "embed_documents"} == {
         "context", "embed", "engine", "fusion", "index", "plan", "rerank", "search", "tool",
     }  # fmt: skip
 
@@ -93,3 +95,32 @@ def test_two_apps_in_one_process_count_apart(tmp_path: Path) -> None:
     with InProcess(tmp_path / "one") as one, InProcess(tmp_path / "two") as two:
         one.register()
         assert not [name for name in numbers(two) if "vector-dbs" in name]
+
+
+def test_jobs_are_counted_by_status_and_cached_texts_by_result(app: InProcess) -> None:
+    """A document that goes in again is found in the cache of embeddings."""
+    found = numbers(app)
+    assert {name for name in found if name.startswith("corral_jobs")} == {
+        f'corral_jobs{{status="{status}"}}'
+        for status in ("queued", "running", "completed", "failed", "cancelled")
+    }
+    document = {"document_id": "two", "content": "an owl"}
+    for _ in range(2):
+        app.rag_insert(document, db=f"{SECRET}-db")
+    after = numbers(app)
+    misses = after['corral_embedding_cache_total{result="misses"}']
+    assert misses == found['corral_embedding_cache_total{result="misses"}'] + 1
+    assert after['corral_embedding_cache_total{result="hits"}'] == 1
+    assert after['corral_at_work{span="queue"}'] == 0
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(app: InProcess) -> None:
+    """Every name in docs/grafana-dashboard.json is one of /metrics.
+
+    If this fails: a metric was renamed, and an operator looks at an empty panel.
+    """
+    dashboard = json.loads((ROOT / "docs" / "grafana-dashboard.json").read_text("utf-8"))
+    asked = [t["expr"] for panel in dashboard["panels"] for t in panel["targets"]]
+    names = {name for expr in asked for name in re.findall(r"corral_\w+", expr)}
+    app.rag_insert({"document_id": "two", "content": "an owl"}, db=f"{SECRET}-db")
+    assert names <= {name.partition("{")[0] for name in numbers(app)}
