@@ -94,7 +94,8 @@ class Work:
             async for some in coming:
                 state.add(some)
                 await self._report(job, state)
-        notes = [*parsed.unread, *await self._pipeline.notes(state.chunks, how)]
+        unread = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
+        notes = [*unread, *await self._pipeline.notes(state.chunks, how)]
         await self._table.storing(job, self._owner)
         storing = asyncio.ensure_future(self._store(job, index, state, notes))
         try:

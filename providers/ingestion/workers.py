@@ -99,8 +99,9 @@ class Workers:
                     continue
             except CorralError as error:
                 log.warning("The table of jobs: %s", error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), LOOK_EVERY_SECONDS)
+            with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
+                async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                    await self._news.wait()
 
     async def _keep_up(self) -> None:
         """Take over what dead owners have left, and sweep, from time to time."""

@@ -26,6 +26,7 @@ from corral.api.errors import (
 )
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
+from corral.server.command_line.jobs import jobs
 from corral.server.command_line.options import (
     MODES,
     Target,
@@ -209,35 +210,52 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
     "--encoding",
     help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
 )
+@click.option(
+    "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Without files matching it.")
+@click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
+@click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
+@click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
+@click.option("--watch", is_flag=True, help="Keep the vector DB in step until interrupted.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @json_option
 @click.pass_obj
 def ingest(
     target: Target,
+    /,
     db: str,
     paths: tuple[Path, ...],
-    create: bool,
-    replace: bool,
     as_text: tuple[str, ...],
     encoding: str | None,
-    as_json: bool,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    hidden: bool,
+    no_ignore: bool,
+    yes: bool,
+    **chosen: bool,
 ) -> None:
     """Ingest files and folders into a vector DB.
 
     Reads .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, and
-    searches folders recursively, without hidden files and links that lead out of the folder. A
-    file's document id is its path relative to the folder you name. Running the command again
-    replaces changed files and skips unchanged ones. Files above the server's limits
-    (rag.document_limits and server.limits in run.yaml) fail before anything is sent.
+    searches folders recursively, without hidden files, what .gitignore names, and links that lead
+    out of the folder. A file's document id is its path relative to the folder you name. Files above
+    the server's limits (rag.document_limits and server.limits in run.yaml) fail before anything is
+    sent.
+
+    Running the command again goes on after an interruption, replaces changed files and skips
+    unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
     from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
 
-    options = ReadOptions(as_text, encoding_of(encoding))
-    target.run(
-        "commands.ingest", db, paths,
-        create=create, as_json=as_json, replace=replace, options=options,
-    )  # fmt: skip
+    if chosen["sync"] and not yes and not sys.stdin.isatty():
+        raise click.UsageError("Not a terminal; pass --yes.")
+    selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
+    options = ReadOptions(as_text, encoding_of(encoding), selection=selection)
+    target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)
 
 
 @main.command()
@@ -413,6 +431,7 @@ def show_config(target: Target, as_json: bool) -> None:
 
 main.add_command(dbs)
 main.add_command(documents)
+main.add_command(jobs)
 
 
 if __name__ == "__main__":

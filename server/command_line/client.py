@@ -160,17 +160,22 @@ class Client:
         path = _document_path(vector_db_id, document_id)
         return _object(await self._call("DELETE", path))
 
-    async def insert(
-        self, vector_db_id: str, documents: Sequence[JSON], *, replace_others: bool = False
+    async def submit(
+        self,
+        vector_db_id: str,
+        documents: Sequence[JSON],
+        batch_id: str | None,
+        *,
+        replace_others: bool = False,
     ) -> JSON:
-        """Insert documents with the RAG tool and return what it did.
+        """Queue documents and return their jobs; unchanged documents are left alone.
 
-        They are split as the vector DB was registered. Text stays text, addresses too. Unchanged
-        documents are left alone.
+        They are split as the vector DB was registered. Text stays text, addresses too.
 
         Args:
             vector_db_id: Where to.
             documents: As the wire has them.
+            batch_id: The batch that they belong to; None makes one.
             replace_others: Whether stored documents of another origin are replaced.
         """
         body = {
@@ -178,11 +183,31 @@ class Client:
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
             "vector_db_id": vector_db_id,
+            "batch_id": batch_id,
             "skip_unchanged": True,
             "same_origin_only": not replace_others,
         }
-        reply = await self._call("POST", "/v1/tool-runtime/rag-tool/insert", body)
-        return reply if isinstance(reply, dict) else {}  # a like server answers null
+        return _object(await self._call("POST", "/v1/jobs", body))
+
+    async def changed_jobs(self, batch_id: str, version: int) -> JSON:
+        """Return the jobs of a batch that changed after a version: `data` and `has_more`."""
+        asked = f"batch_id={_quoted(batch_id)}&changed_after={version}&limit=1000"
+        return _object(await self._call("GET", f"/v1/jobs?{asked}"))
+
+    async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
+        """Return the newest jobs of a vector DB, on request only those in one state."""
+        only = f"&status={status}" if status else ""
+        asked = f"vector_db_id={_quoted(vector_db_id)}&limit={limit}{only}"
+        return _rows(await self._call("GET", f"/v1/jobs?{asked}"))
+
+    async def cancel_jobs(self, batch_id: str) -> None:
+        """Cancel what of a batch is not finished."""
+        await self._call("POST", "/v1/jobs/cancel", {"batch_id": batch_id})
+
+    async def change_jobs(self, vector_db_id: str, change: str) -> int:
+        """Cancel or retry all jobs of a vector DB that can be, and return how many."""
+        reply = await self._call("POST", f"/v1/jobs/{change}", {"vector_db_id": vector_db_id})
+        return int(_object(reply)["count"])
 
     async def limits(self) -> JSON:
         """Return what the operator allows: `server` of a request, `document` of a document."""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -16,10 +11,7 @@ from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
 from corral.providers.registry import check_config
 from corral.server.command_line import display
-from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
-from corral.server.command_line.files import ReadOptions, Report, collect, within_limits
-from corral.server.command_line.ingest import ingest as ingest_files
-from corral.server.command_line.progress import progress
+from corral.server.command_line.client import JSON, Client, CommandError
 
 NO_BUDGET = 1_000_000
 """The largest budget that the wire takes: no hit is dropped for want of room."""
@@ -44,74 +36,6 @@ def serve(config: Path | None, home: Path | None, host: str | None, port: int | 
             f"The server did not start on {settings.server.host}, port {settings.server.port}.",
             hint="If the port is taken, choose another with --port.",
         ) from None
-
-
-async def ingest(
-    client: Client,
-    db: str,
-    paths: Sequence[Path],
-    *,
-    create: bool,
-    as_json: bool,
-    replace: bool,
-    options: ReadOptions,
-) -> None:
-    """Put files into a vector DB and say what happened."""
-    vector_db = await client.find_vector_db(db)
-    if vector_db is None and not create:
-        raise CommandError(
-            f"There is no vector DB {db!r}.",
-            hint=f"Create it: corral dbs create {db}, or pass --create.",
-            exit_code=BAD_INPUT,
-        )
-    report = Report()
-    limits = await client.limits()
-    options = dataclasses.replace(
-        options,
-        max_characters=limits["document"]["max_characters"],
-        max_body_mib=limits["server"]["max_body_mib"],
-    )
-    files = within_limits(collect(paths, report, options), report, options)
-    said = say_passed_over(report)
-    if not files and not report.failed:
-        raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
-    if vector_db is None:
-        vector_db = await client.register(db, {})
-    with (
-        _says_what_is_stored(report),
-        progress(len(files), sum(file.size for file in files)) as advance,
-    ):
-        await ingest_files(
-            client, vector_db, files, report, advance, options=options, replace=replace
-        )
-    say_passed_over(report, said)
-    if as_json:
-        display.show_json({"vector_db_id": db, **dataclasses.asdict(report)})
-    else:
-        display.show(display.clean(f"{db}: ingested {summary(report)}"))
-    if report.failed:
-        raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
-
-
-def summary(report: Report) -> str:
-    """Return what an ingest stored and how long it took."""
-    size = f"{report.size / 1024:,.0f} KiB"
-    rest = f"; {report.unchanged} unchanged" if report.unchanged else ""
-    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s{rest}"
-
-
-@contextmanager
-def _says_what_is_stored(report: Report) -> Iterator[None]:
-    """Print what is stored, and how to resume, if an ingest is interrupted."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        display.console(stderr=True).print(
-            f"Interrupted. Stored: {report.documents} documents, {report.unchanged} unchanged; "
-            "those on their way are stored whole or not at all. The same command again goes on.",
-            soft_wrap=True,
-        )
-        raise
 
 
 async def query(
@@ -219,28 +143,3 @@ def _effective(settings: RunConfig) -> JSON:
         for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
             shown["config"] = check_config(api, entry).model_dump(mode="json")
     return dumped
-
-
-def say_passed_over(report: Report, said: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """Print to stderr which files were skipped and which failed, each with why, and the notes.
-
-    Args:
-        report: What there is to say.
-        said: How many skipped and failed files have been named already.
-
-    Returns:
-        `said` of the next time.
-    """
-    screen = display.console(stderr=True)
-    by_reason: defaultdict[str, list[str]] = defaultdict(list)
-    for name, reason in report.skipped[said[0] :]:
-        by_reason[reason].append(name)
-    for reason, names in sorted(by_reason.items()):
-        more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-        line = f"Skipped ({reason}): {', '.join(sorted(names)[:NAMES_SHOWN])}{more}"
-        screen.print(display.clean(line), soft_wrap=True)
-    for name, reason in report.failed[said[1] :]:
-        screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)
-    for note in dict.fromkeys(report.notes):
-        screen.print(display.clean(f"Note: {note}"), soft_wrap=True)
-    return len(report.skipped), len(report.failed)

@@ -20,11 +20,12 @@ from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
 from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
-from corral.server.command_line.commands import say_passed_over, show_reply, summary
+from corral.server.command_line.commands import show_reply
 from corral.server.command_line.db_commands import describe
 from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
-from corral.server.command_line.progress import progress
+from corral.server.command_line.ingest_commands import say_passed_over, summary
+from corral.server.command_line.progress import ingest_board
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of the rfcs: the checkout, or `corral` where the package is installed."""
@@ -84,8 +85,8 @@ async def _show(
     async with in_process(settings, home) as client:
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
         display.show(_step("Registered", describe(vector_db)))
-        with progress(len(files), sum(file.size for file in files)) as advance:
-            await ingest(client, vector_db, files, report, advance)
+        with ingest_board(len(files), sum(file.size for file in files)) as board:
+            await ingest(client, vector_db, files, report, board)
         say_passed_over(report)
         if not report.documents:
             raise CommandError("No document could be ingested.")

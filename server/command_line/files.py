@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
+from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
 
 TEXT_TYPES = {
     ".md": "text/markdown",
@@ -62,7 +63,7 @@ class SourceFile:
     @property
     def origin(self) -> str:
         """What tells it from files of the same document id elsewhere; says nothing to others."""
-        return hashlib.sha256(os.fsencode(os.path.realpath(self.path))).hexdigest()
+        return origin_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +75,14 @@ class ReadOptions:
         encoding: Of all text files; None finds it out.
         max_characters: Of one document, as the server says; None where it does not.
         max_body_mib: Of one request, as the server says; None where it does not.
+        selection: Which files of a folder go in.
     """
 
     as_text: tuple[str, ...] = ()
     encoding: str | None = None
     max_characters: int | None = None
     max_body_mib: float | None = None
+    selection: Selection = DEFAULT_SELECTION
 
     def mime_type(self, path: Path) -> str | None:
         """Return the type of a file by its name; None where it is not taken."""
@@ -108,6 +111,11 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
 
+def origin_of(path: Path) -> str:
+    """Return what stands for the place of a file, which need not be there any more."""
+    return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+
+
 class SkippedFileError(Exception):
     """A file that is passed over by intention; the message says why."""
 
@@ -121,9 +129,8 @@ def collect(
 ) -> list[SourceFile]:
     """Return the files under some paths, by document id; what is passed over goes to the report.
 
-    Folders are searched recursively, without hidden files, other types of file, and links that lead
-    to folders or out of the one that was named. A file that is named itself is taken even when it
-    is hidden or a link.
+    Folders are searched as `folders.walk` does, for the types of file that are known. A file that
+    is named itself is taken even when it is hidden, ignored or a link.
 
     Raises:
         CommandError: A path does not exist, or two files would get the same document id.
@@ -208,30 +215,14 @@ def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[Sou
         yield from _wanted(given, given.name, report, options, named=True)
         return
 
-    def unreadable(error: OSError) -> None:
-        report.failed.append((str(error.filename), f"cannot be read: {error.strerror}"))
+    def skipped(path: str, reason: str) -> None:
+        report.skipped.append((path, reason))
 
-    root = os.path.realpath(given)
-    for folder, subfolders, names in os.walk(given, onerror=unreadable):
-        here = Path(folder)
-        for name in list(subfolders):
-            reason = _why_not_entered(here / name)
-            if reason:
-                subfolders.remove(name)
-                report.skipped.append(((here / name).as_posix() + "/", reason))
-        for name in names:
-            path = here / name
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
-                report.skipped.append((path.as_posix(), "link out of the folder"))
-                continue
-            document_id = path.relative_to(given).as_posix()
-            yield from _wanted(path, document_id, report, options, named=False)
+    def failed(path: str, reason: str) -> None:
+        report.failed.append((path, reason))
 
-
-def _why_not_entered(folder: Path) -> str | None:
-    if folder.name.startswith("."):
-        return "hidden"
-    return "link to a folder" if folder.is_symlink() else None
+    for path, document_id in walk(given, options.selection, skipped, failed):
+        yield from _wanted(path, document_id, report, options, named=False)
 
 
 def _wanted(
@@ -239,9 +230,7 @@ def _wanted(
 ) -> Iterator[SourceFile]:
     """Yield the file if it should be ingested; otherwise note why not in the report."""
     known = options.mime_type(path) is not None
-    if path.name.startswith(".") and not named:
-        report.skipped.append((path.as_posix(), "hidden"))
-    elif known and not path.is_file():  # a broken link, a pipe
+    if known and not path.is_file():  # a broken link, a pipe
         report.failed.append((path.as_posix(), "not a regular file"))
     elif known:
         yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size)

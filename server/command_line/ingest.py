@@ -1,9 +1,10 @@
-"""From files to the RAG tool: read them, send them in batches, find the one to blame."""
+"""From files to jobs: read them, submit them in batches, follow them until they are stored."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from corral.server.command_line.client import JSON, Client, CommandError
 from corral.server.command_line.files import (
@@ -15,16 +16,20 @@ from corral.server.command_line.files import (
     SourceFile,
     read_document,
 )
+from corral.server.command_line.progress import Board
 
-BATCH_BYTES = 64 * 1024
-BATCH_DOCUMENTS = 16
-"""A batch ends at either bound: a second or two of embedding on a laptop, so progress is seen."""
+BATCH_BYTES = 1024 * 1024
+BATCH_DOCUMENTS = 64
+"""A batch ends at either bound."""
+AHEAD_BYTES = 8 * 1024 * 1024
+AHEAD_DOCUMENTS = 512
+"""How much is queued ahead of the workers: an interruption leaves no more than that behind."""
+LOOK_EVERY_SECONDS = 0.3
+SERVER_ERRORS = 3
+"""Documents that fail one after the other by no fault of theirs before the run ends."""
 
 _ABOUT_ONE_DOCUMENT = {400, 409, 413, 415, 422, 500}
 """Statuses after which a batch is sent again document by document, to find the one to blame."""
-
-Advance = Callable[[int, int], None]
-"""Called with the documents and the bytes that are done with, stored or not."""
 
 
 async def ingest(
@@ -32,12 +37,12 @@ async def ingest(
     vector_db: JSON,
     files: Sequence[SourceFile],
     report: Report,
-    advance: Advance = lambda documents, size: None,
+    board: Board | None = None,
     *,
     options: ReadOptions = DEFAULT_OPTIONS,
     replace: bool = False,
 ) -> Report:
-    """Send files to a vector DB and return the report, completed.
+    """Put files into a vector DB and return the report, completed.
 
     One bad file is reported and the rest goes on. The same files again change nothing.
 
@@ -46,7 +51,7 @@ async def ingest(
         vector_db: The registration as the server returned it.
         files: What `collect` found.
         report: What `collect` passed over.
-        advance: Called after each batch.
+        board: Where the progress is shown.
         options: How files are read.
         replace: Whether documents of the same ids from other places are replaced.
 
@@ -55,17 +60,18 @@ async def ingest(
         CancelledError: It was interrupted; the same holds, and the report says how many.
     """
     started = time.monotonic()
-    sending = _Sending(client, vector_db, report, replace=replace)
-    for batch in _batches(files):
-        documents = _read_batch(batch, report, options)
-        try:
-            await sending.send(documents)
-        except CommandError as error:
-            error.hint = f"{error.hint} Stored before that: {report.documents} documents.".strip()
-            raise
-        finally:
-            report.seconds = time.monotonic() - started
-        advance(len(batch), sum(file.size for file in batch))
+    following = _Following(client, vector_db, report, board or Board(), replace=replace)
+    try:
+        for batch in _batches(files):
+            await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
+            documents = await asyncio.to_thread(_read_batch, batch, report, options, board)
+            await following.submit(documents)
+        await following.until(0, 0)
+    except CommandError as error:
+        error.hint = f"{error.hint} Stored before that: {report.documents} documents.".strip()
+        raise
+    finally:
+        report.seconds = time.monotonic() - started
     return report
 
 
@@ -82,60 +88,118 @@ def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _read_batch(
-    batch: Sequence[SourceFile], report: Report, options: ReadOptions
+    batch: Sequence[SourceFile], report: Report, options: ReadOptions, board: Board | None
 ) -> list[tuple[SourceFile, JSON]]:
     documents = []
     for file in batch:
         try:
             documents.append((file, read_document(file, options, report)))
+            continue
         except SkippedFileError as reason:
             report.skipped.append((file.source, str(reason)))
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
+        if board:
+            board.done(file.source, file.size)
     return documents
 
 
-class _Sending:
-    """Sends documents to one vector DB and keeps the report."""
+class _Following:
+    """Submits documents to one vector DB, follows their jobs, and keeps the report."""
 
-    def __init__(self, client: Client, vector_db: JSON, report: Report, *, replace: bool) -> None:
+    def __init__(
+        self, client: Client, vector_db: JSON, report: Report, board: Board, *, replace: bool
+    ) -> None:
         self._client = client
         self._vector_db_id = vector_db["identifier"]
         self._report = report
+        self._board = board
         self._replace = replace
+        self._batch_id: str | None = None
+        self._version = -1
+        self._waiting: dict[str, SourceFile] = {}
+        self._server_errors = 0
 
-    async def send(self, documents: Sequence[tuple[SourceFile, JSON]]) -> None:
-        """Send a batch; where it is refused, each document by itself."""
+    async def submit(self, documents: Sequence[tuple[SourceFile, JSON]]) -> None:
+        """Submit a batch; where it is refused, each document by itself."""
         if not documents:
             return
         bodies = [document for _, document in documents]
         try:
-            reply = await self._client.insert(
-                self._vector_db_id, bodies, replace_others=self._replace
+            reply = await self._client.submit(
+                self._vector_db_id, bodies, self._batch_id, replace_others=self._replace
             )
         except CommandError as error:
-            if not _may_be_one_documents_fault(error, bodies):
+            if error.status not in _ABOUT_ONE_DOCUMENT:
                 raise
             if len(documents) > 1:
                 for document in documents:
-                    await self.send([document])
+                    await self.submit([document])
                 return
-            self._report.failed.append((documents[0][0].source, _reason(error)))
+            self._failed(documents[0][0], _reason(error))
             return
         self._count(documents, reply)
 
+    async def until(self, documents: int, size: int) -> None:
+        """Wait until at most so many documents and bytes are not finished."""
+        while len(self._waiting) > documents or self._size() > size:
+            await self._look()
+            if len(self._waiting) > documents or self._size() > size:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    def _size(self) -> int:
+        return sum(file.size for file in self._waiting.values())
+
     def _count(self, documents: Sequence[tuple[SourceFile, JSON]], reply: JSON) -> None:
-        self._report.notes += reply.get("notes") or []
-        unchanged, unread = set(reply.get("unchanged") or ()), reply.get("unread") or {}
-        for file, _ in documents:
-            if file.document_id in unchanged:
-                self._report.unchanged += 1
-                continue
+        by_id = {file.document_id: file for file, _ in documents}
+        for document_id in reply.get("unchanged") or ():
+            file = by_id.pop(document_id)
+            self._report.unchanged += 1
+            self._board.done(file.source, file.size)
+        self._batch_id = reply.get("batch_id") or self._batch_id
+        for job in reply.get("jobs") or ():
+            self._waiting[job["job_id"]] = by_id[job["document_id"]]
+
+    async def _look(self) -> None:
+        """Take notice of what has become of the jobs since the last look."""
+        more = self._batch_id is not None
+        while more:
+            page = await self._client.changed_jobs(str(self._batch_id), self._version)
+            for job in page["data"]:
+                self._version = max(self._version, job["version"])
+                await self._take_notice(job)
+            more = page["has_more"]
+
+    async def _take_notice(self, job: JSON) -> None:
+        file = self._waiting.get(job["job_id"])
+        if file is None:
+            return
+        if job["status"] in ("queued", "running"):
+            if job["status"] == "running":
+                self._board.at_work(file.source, file.size, job["progress"])
+            return
+        del self._waiting[job["job_id"]]
+        if job["status"] == "completed":
+            self._server_errors = 0
             self._report.documents += 1
             self._report.size += file.size
-            if unread.get(file.document_id):
-                left = ", ".join(unread[file.document_id])
-                self._report.notes.append(f"{file.source}: not read: {left}")
+            self._report.notes += [f"{file.source}: {note}" for note in job["notes"]]
+            self._board.done(file.source, file.size, job["progress"]["embedded"])
+        else:
+            self._failed(file, job["error_message"] or "cancelled")
+            await self._stop_if_all_fail(job)
+
+    def _failed(self, file: SourceFile, reason: str) -> None:
+        self._report.failed.append((file.source, reason))
+        self._board.done(file.source, file.size)
+
+    async def _stop_if_all_fail(self, job: JSON) -> None:
+        """End the run where the server is to blame, and not a document."""
+        self._server_errors += job["error_code"] == "server_error"
+        none_went_in = not self._waiting and not self._report.documents
+        if self._server_errors >= SERVER_ERRORS or (self._server_errors and none_went_in):
+            await self._client.cancel_jobs(str(self._batch_id))
+            raise CommandError(str(job["error_message"]))
 
 
 def _reason(error: CommandError) -> str:
@@ -146,9 +210,3 @@ def _reason(error: CommandError) -> str:
             "or replace the other one with --replace."
         )
     return f"{error.message} {error.hint}".strip()
-
-
-def _may_be_one_documents_fault(error: CommandError, documents: Sequence[JSON]) -> bool:
-    """Return True if other documents may still go in: a missing reader stops only its type."""
-    needs_reader = any(isinstance(document["content"], dict) for document in documents)
-    return error.status in _ABOUT_ONE_DOCUMENT or (error.status == 424 and needs_reader)

@@ -66,7 +66,7 @@ def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.list_commands(click.Context(cli.main))) == {
         "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "documents",
-        "mcp", "providers", "models", "config", "reembed",
+        "mcp", "providers", "models", "config", "reembed", "jobs",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):
         shown = invoke(*words, "--help")

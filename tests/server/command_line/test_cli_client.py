@@ -167,15 +167,56 @@ def test_batches_are_bounded(tmp_path: Path) -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
-        assert "chunk_size_in_tokens" not in body, "the registration says how documents are split"
-        assert sum(len(d["content"]) for d in body["documents"]) <= BATCH_BYTES
+        assert "chunk_size_in_tokens" not in body, "the registration says how to split"
+        assert sum(len(d["content"]["text"]) for d in body["documents"]) <= BATCH_BYTES
         sent.append([document["document_id"] for document in body["documents"]])
-        return httpx.Response(200, text="null")
+        return unchanged(request)
 
     report = insert_all(tmp_path, answer)
     assert max(map(len, sent)) <= BATCH_DOCUMENTS
     ids = [document for batch in sent for document in batch]
-    assert len(ids) == len(set(ids)) == report.documents == BATCH_DOCUMENTS + 6
+    assert len(ids) == len(set(ids)) == report.unchanged == BATCH_DOCUMENTS + 6
+
+
+def unchanged(request: httpx.Request) -> httpx.Response:
+    """Answer that all documents are stored already."""
+    ids = [document["document_id"] for document in json.loads(request.content)["documents"]]
+    return httpx.Response(200, json={"batch_id": None, "jobs": [], "unchanged": ids})
+
+
+class Jobs:
+    """A server whose jobs end at once, failed where `fails` says why."""
+
+    def __init__(self, fails: Callable[[str], str | None]) -> None:
+        self._fails = fails
+        self._jobs: list[dict[str, Any]] = []
+        self.cancelled = False
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Answer a request."""
+        if request.url.path == "/v1/jobs/cancel":
+            self.cancelled = True
+            return httpx.Response(200, json={"count": 0})
+        if request.method == "GET":
+            after = int(request.url.params["changed_after"])
+            data = [job for job in self._jobs if job["version"] > after]
+            return httpx.Response(200, json={"data": data, "has_more": False})
+        new = [self._job(d["document_id"]) for d in json.loads(request.content)["documents"]]
+        self._jobs += new
+        return httpx.Response(200, json={"batch_id": "b", "jobs": new, "unchanged": []})
+
+    def _job(self, document_id: str) -> dict[str, Any]:
+        message = self._fails(document_id)
+        return {
+            "job_id": f"job_{document_id}",
+            "document_id": document_id,
+            "version": len(self._jobs) + 1 + sum(map(ord, document_id)),
+            "status": "failed" if message else "completed",
+            "error_code": "server_error" if message else None,
+            "error_message": message,
+            "notes": [],
+            "progress": {"embedded": 1},
+        }
 
 
 def insert_all(folder: Path, answer: Answer) -> Report:
@@ -200,28 +241,30 @@ def test_a_refused_batch_is_sent_again_one_by_one(tmp_path: Path, status: int) -
     def answer(request: httpx.Request) -> httpx.Response:
         if b"bad.txt" in request.content:
             return httpx.Response(status, json={"detail": "No."})
-        return httpx.Response(200, text="null")
+        return unchanged(request)
 
     report = insert_all(tmp_path, answer)
-    assert report.documents == 2
+    assert report.unchanged == 2
     assert report.failed == [((tmp_path / "bad.txt").as_posix(), "No.")]
 
 
 def test_a_missing_reader_stops_only_its_files(tmp_path: Path) -> None:
-    """Where the server cannot read PDF files, the text files go in; a missing model stops all."""
+    """Where the server cannot read PDF files, the text files go in; a missing model stops all.
+
+    If this fails: 5,000 files fail one after the other for one package that is not installed.
+    """
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "b.pdf").write_text("b")
-    missing = {"detail": "Run: pip install it"}
-
-    def no_reader(request: httpx.Request) -> httpx.Response:
-        pdf = b"b.pdf" in request.content
-        return httpx.Response(424, json=missing) if pdf else httpx.Response(200, text="null")
-
-    report = insert_all(tmp_path, no_reader)
+    missing = "Run: pip install it"
+    report = insert_all(tmp_path, Jobs(lambda name: missing if name == "b.pdf" else None))
     assert report.documents == 1
-    assert report.failed == [((tmp_path / "b.pdf").as_posix(), "Run: pip install it")]
+    assert report.failed == [((tmp_path / "b.pdf").as_posix(), missing)]
+    for name in "cde":
+        (tmp_path / f"{name}.txt").write_text(name)
+    server = Jobs(lambda name: missing)
     with pytest.raises(CommandError, match="pip install"):
-        insert_all(tmp_path, lambda request: httpx.Response(424, json=missing))
+        insert_all(tmp_path, server)
+    assert server.cancelled
 
 
 def test_a_server_that_goes_away_stops_the_ingest(tmp_path: Path) -> None:
@@ -233,11 +276,11 @@ def test_a_server_that_goes_away_stops_the_ingest(tmp_path: Path) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         nonlocal calls
         calls += 1
-        return httpx.Response(200 if calls == 1 else 503, json={"detail": "Gone."})
+        return unchanged(request) if calls == 1 else httpx.Response(503, json={"detail": "Gone."})
 
     with pytest.raises(CommandError, match="Gone") as caught:
         insert_all(tmp_path, answer)
-    assert f"{BATCH_DOCUMENTS} documents" in caught.value.hint
+    assert "Stored before that: 0 documents" in caught.value.hint
     assert calls == 2
 
 

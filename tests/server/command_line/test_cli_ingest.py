@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -252,13 +255,13 @@ def test_too_large_files_are_refused_first(
     (documents / "heavy.pdf").write_bytes(b"%PDF" + b"x" * 90_000)
     (documents / "short.txt").write_text("å" * 600)
     sent: list[str] = []
-    insert = Client.insert
+    submit = Client.submit
 
     async def watched(self: Client, db: str, bodies: Any, *rest: Any, **more: Any) -> Any:
         sent.extend(body["document_id"] for body in bodies)
-        return await insert(self, db, bodies, *rest, **more)
+        return await submit(self, db, bodies, *rest, **more)
 
-    monkeypatch.setattr(Client, "insert", watched)
+    monkeypatch.setattr(Client, "submit", watched)
     done = corral("ingest", "farm", documents, "--create")
     assert done.exit_code == 1
     assert "long.txt: its 1,200 characters" in done.stderr
@@ -271,26 +274,140 @@ def test_too_large_files_are_refused_first(
 def test_an_interruption_says_what_is_stored(
     corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C in the middle: how many documents are in, and how it goes on."""
-    for number in range(40):
-        (tmp_path / f"{number}.txt").write_text(f"document number {number}")
-    insert = Client.insert
-    batches = 0
+    """Ctrl-C in the middle: how many documents are in; the same command goes on from there.
 
-    async def interrupted(self: Client, *given: Any, **more: Any) -> Any:
-        nonlocal batches
-        batches += 1
-        if batches == 3:
+    If this fails: who interrupts a long ingest has to begin again, or loses documents.
+    """
+    folder = tmp_path / "farm"
+    folder.mkdir()
+    for number in range(100):
+        (folder / f"{number}.txt").write_text(f"document number {number}")
+    changed = Client.changed_jobs
+
+    async def interrupted(self: Client, *given: Any) -> Any:
+        page = await changed(self, *given)
+        if sum(job["status"] == "completed" for job in page["data"]) > 3:
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(60)
-        return await insert(self, *given, **more)
+        return page
 
     with monkeypatch.context() as patched:
-        patched.setattr(Client, "insert", interrupted)
-        done = corral("ingest", "farm", tmp_path, "--as-text", "none", "--create")
+        patched.setattr(Client, "changed_jobs", interrupted)
+        done = corral("ingest", "farm", folder, "--create")
     assert done.exit_code != 0
-    assert "Interrupted. Stored: 32 documents" in done.stderr
-    assert "; 32 unchanged" in corral("ingest", "farm", tmp_path).stdout
+    assert "Interrupted. Stored: " in done.stderr
+    again = corral("ingest", "farm", folder)
+    assert again.exit_code == 0, again.output
+    stored_first = re.search(r"; (\d+) unchanged", again.stdout)
+    assert stored_first is not None
+    assert 3 < int(stored_first[1]) < 100
+    assert len(set(stored(corral)["document_ids"])) == 100
+    assert "; 100 unchanged" in corral("ingest", "farm", folder).stdout
+
+
+def git_says(folder: Path, *lines: str) -> None:
+    """Write a .gitignore."""
+    (folder / ".gitignore").write_text("\n".join(lines))
+
+
+def test_what_git_ignores_stays_out(corral: Corral, tmp_path: Path) -> None:
+    """By the .gitignore of the folder, of its subfolders and of the repository around it.
+
+    The nearest one decides. --no-ignore takes all of it.
+
+    If this fails: a build folder or a secret that git does not know goes in.
+    """
+    repository = tmp_path / "repository"
+    folder = repository / "docs"
+    for name in ("a.md", "build/b.md", "sub/c.md", "sub/d.md", "sub/keep/d.md", "secret.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"hay in {name}")
+    (repository / ".git").mkdir()
+    git_says(repository, "secret*", "/docs/nothing")
+    git_says(folder, "build/", "d.md")
+    git_says(folder / "sub" / "keep", "!d.md")
+    done = corral("ingest", "farm", folder, "--create")
+    assert done.exit_code == 0, done.output
+    assert set(stored(corral)["document_ids"]) == {"a.md", "sub/c.md", "sub/keep/d.md"}
+    assert "Skipped (ignored by .gitignore): " in done.stderr
+    corral("ingest", "farm", folder, "--no-ignore")
+    assert len(set(stored(corral)["document_ids"])) == 6
+
+
+def test_globs_choose_files(corral: Corral, documents: Path) -> None:
+    """--include takes only what matches, --exclude leaves out, --hidden takes dot files."""
+    corral("ingest", "farm", documents, "--create", "--include", "*.md", "--include", "notes/**")
+    ids = {"fences.md", "notes/gate.txt", "notes/deep/water.rst"}
+    assert set(stored(corral)["document_ids"]) == ids
+    corral("ingest", "farm", documents, "--exclude", "page.html", "--hidden")
+    ids |= {"blåbær.markdown", ".hidden.md"}
+    assert set(stored(corral)["document_ids"]) == ids
+
+
+def test_a_synced_folder_deletes_what_is_gone(
+    corral: Corral, documents: Path, tmp_path: Path
+) -> None:
+    """--sync deletes the documents of files that are gone, and no others; it says which.
+
+    If this fails: documents of another folder, or of no folder, are deleted with them.
+    """
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "ditch.md").write_text("# Ditch\n\nIt is deep.")
+    corral("ingest", "farm", documents, "--create")
+    corral("ingest", "farm", other)
+    (documents / "fences.md").unlink()
+    (documents / "notes" / "gate.txt").unlink()
+    asked = corral("ingest", "farm", documents, "--sync")
+    assert asked.exit_code == 2
+    assert "Not a terminal; pass --yes." in asked.stderr
+    done = corral("ingest", "farm", documents, "--sync", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "Gone from the folder: fences.md, notes/gate.txt" in done.stderr
+    left = {*IDS, "ditch.md"} - {"fences.md", "notes/gate.txt"}
+    assert set(stored(corral)["document_ids"]) == left
+
+
+def test_a_watched_folder_stays_in_step(home: Path, documents: Path, corral: Corral) -> None:
+    """--watch puts new and changed files in until it is interrupted; --sync deletes."""
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
+    command += ["ingest", "farm", str(documents), "--create", "--watch", "--sync", "--yes"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        assert any(line.startswith("Watching") for line in process.stderr)
+        (documents / "new.md").write_text("# New\n\nA new barn.")
+        assert process.stdout.readline().startswith("farm: ingested 5 documents")
+        assert process.stdout.readline().startswith("farm: ingested 1 documents")
+        (documents / "new.md").unlink()
+        assert process.stdout.readline().startswith("farm: deleted 1 documents")
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert set(stored(corral)["document_ids"]) == set(IDS)
+
+
+def test_failed_documents_are_listed_and_retried(corral: Corral, tmp_path: Path) -> None:
+    """`corral jobs` says what became of each document, and tries the failed ones again."""
+    folder = tmp_path / "farm"
+    folder.mkdir()
+    (folder / "a.txt").write_text("hay")
+    (folder / "b.pdf").write_bytes(b"%PDF-1.4 and no more")
+    done = corral("ingest", "farm", folder, "--create")
+    assert done.exit_code == 1
+    listed = corral("jobs", "list", "farm", "--status", "failed", "--json")
+    (failed,) = json.loads(listed.stdout)
+    assert failed["document_id"] == "b.pdf"
+    assert failed["error_message"]
+    again = corral("jobs", "retry", "farm")
+    assert again.exit_code == 1
+    assert "farm: 1 jobs are tried again" in again.stdout
+    assert "Failed: b.pdf: " in again.stdout
+    assert corral("jobs", "cancel", "farm").stdout.startswith("farm: 0 jobs")
+    assert "completed" in corral("jobs", "list", "farm").stdout
 
 
 def test_what_a_file_holds_beside_text_is_noted(corral: Corral, tmp_path: Path) -> None:

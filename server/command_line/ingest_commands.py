@@ -1,0 +1,243 @@
+"""`corral ingest`: a folder goes into a vector DB, and stays in step with it if that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from corral.server.command_line import display
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
+from corral.server.command_line.files import (
+    ReadOptions,
+    Report,
+    SourceFile,
+    collect,
+    origin_of,
+    within_limits,
+)
+from corral.server.command_line.ingest import ingest as ingest_files
+from corral.server.command_line.progress import ingest_board
+
+NAMES_SHOWN = 5
+DOCUMENTS_PER_PAGE = 10_000
+QUIET_MILLISECONDS = 800
+"""How long a folder that is watched must be quiet before its changes go in."""
+
+
+async def ingest(
+    client: Client,
+    db: str,
+    paths: Sequence[Path],
+    *,
+    create: bool,
+    as_json: bool,
+    replace: bool,
+    options: ReadOptions,
+    sync: bool = False,
+    watch: bool = False,
+    ask: bool = True,
+) -> None:
+    """Put files into a vector DB and say what happened."""
+    vector_db = await client.find_vector_db(db)
+    if vector_db is None and not create:
+        raise CommandError(
+            f"There is no vector DB {db!r}.",
+            hint=f"Create it: corral dbs create {db}, or pass --create.",
+            exit_code=BAD_INPUT,
+        )
+    report = Report()
+    limits = await client.limits()
+    options = dataclasses.replace(
+        options,
+        max_characters=limits["document"]["max_characters"],
+        max_body_mib=limits["server"]["max_body_mib"],
+    )
+    files = within_limits(collect(paths, report, options), report, options)
+    said = say_passed_over(report)
+    if not files and not report.failed and not sync and not watch:
+        raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
+    if vector_db is None:
+        vector_db = await client.register(db, {})
+    follow = _Watch(client, vector_db, paths, options, replace=replace, sync=sync, ask=ask)
+    follow.changed(files)
+    await _put_in(client, vector_db, files, report, options=options, replace=replace)
+    say_passed_over(report, said)
+    deleted = await _delete_gone(client, db, paths, ask=ask) if sync else []
+    if as_json:
+        told = {"vector_db_id": db, **dataclasses.asdict(report)}
+        display.show_json({**told, "deleted": deleted} if sync else told)
+    else:
+        display.show(display.clean(f"{db}: ingested {summary(report)}"))
+    if watch:
+        await follow.run()
+    if report.failed:
+        raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
+
+
+async def _put_in(
+    client: Client,
+    vector_db: JSON,
+    files: Sequence[SourceFile],
+    report: Report,
+    *,
+    options: ReadOptions,
+    replace: bool,
+) -> None:
+    size = sum(file.size for file in files)
+    with _says_what_is_stored(report), ingest_board(len(files), size) as board:
+        await ingest_files(
+            client, vector_db, files, report, board, options=options, replace=replace
+        )
+
+
+def summary(report: Report) -> str:
+    """Return what an ingest stored and how long it took."""
+    size = f"{report.size / 1024:,.0f} KiB"
+    rest = f"; {report.unchanged} unchanged" if report.unchanged else ""
+    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s{rest}"
+
+
+@contextmanager
+def _says_what_is_stored(report: Report) -> Iterator[None]:
+    """Print what is stored, and how to resume, if an ingest is interrupted."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        display.console(stderr=True).print(
+            f"Interrupted. Stored: {report.documents} documents, {report.unchanged} unchanged; "
+            "those on their way are stored whole or not at all. The same command again goes on.",
+            soft_wrap=True,
+        )
+        raise
+
+
+def say_passed_over(report: Report, said: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Print to stderr which files were skipped and which failed, each with why, and the notes.
+
+    Args:
+        report: What there is to say.
+        said: How many skipped and failed files have been named already.
+
+    Returns:
+        `said` of the next time.
+    """
+    screen = display.console(stderr=True)
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for name, reason in report.skipped[said[0] :]:
+        by_reason[reason].append(name)
+    for reason, names in sorted(by_reason.items()):
+        line = f"Skipped ({reason}): {_some(sorted(names))}"
+        screen.print(display.clean(line), soft_wrap=True)
+    for name, reason in report.failed[said[1] :]:
+        screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)
+    for note in dict.fromkeys(report.notes):
+        screen.print(display.clean(f"Note: {note}"), soft_wrap=True)
+    return len(report.skipped), len(report.failed)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
+
+
+# --- what is gone from the folder -----------------------------------------------------------------
+
+
+async def _delete_gone(client: Client, db: str, paths: Sequence[Path], *, ask: bool) -> list[str]:
+    """Delete the documents whose files are gone from the folders, and return their ids."""
+    gone = [each async for each in _gone(client, db, [path for path in paths if path.is_dir()])]
+    if not gone:
+        return []
+    display.console(stderr=True).print(
+        display.clean(f"Gone from the folder: {_some(gone)}"), soft_wrap=True
+    )
+    if ask and not await asyncio.to_thread(click.confirm, f"Delete {len(gone)} documents?"):
+        return []
+    for document_id in gone:
+        await client.delete_document(db, document_id)
+    return gone
+
+
+async def _gone(client: Client, db: str, folders: Sequence[Path]) -> AsyncIterator[str]:
+    """Yield the documents that are from these folders, and whose files are no longer there."""
+    after, more = "", True
+    while more:
+        page = await client.documents(db, after, DOCUMENTS_PER_PAGE)
+        after, more = page["last_id"], page["has_more"]
+        for document_id in (each["document_id"] for each in page["data"]):
+            missing = [folder / document_id for folder in folders]
+            if missing and not any(map(os.path.lexists, missing)):
+                found = await client.document(db, document_id, 0, 1)
+                record = (found["chunks"] or [{}])[0].get("chunk_metadata") or {}
+                if record.get("document_origin") in [origin_of(path) for path in missing]:
+                    yield document_id
+
+
+# --- watching ------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Keeps a vector DB in step with folders until it is interrupted."""
+
+    def __init__(
+        self,
+        client: Client,
+        vector_db: JSON,
+        paths: Sequence[Path],
+        options: ReadOptions,
+        *,
+        replace: bool,
+        sync: bool,
+        ask: bool,
+    ) -> None:
+        self._client = client
+        self._vector_db = vector_db
+        self._paths = paths
+        self._options = options
+        self._replace = replace
+        self._sync = sync
+        self._ask = ask
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    async def run(self) -> None:
+        """Wait for changes and put them in."""
+        from watchfiles import awatch  # noqa: PLC0415 - start-up time
+
+        display.console(stderr=True).print("Watching; Ctrl-C ends it.")
+        waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
+        first = True  # for what has changed before the watch began
+        async for noticed in awatch(*self._paths, debounce=QUIET_MILLISECONDS, step=200, **waiting):  # type: ignore[arg-type]
+            if noticed or first:
+                await self._round()
+            first = False
+
+    async def _round(self) -> None:
+        report, db = Report(), self._vector_db["identifier"]
+        found = await asyncio.to_thread(collect, self._paths, report, self._options)
+        report.skipped.clear()  # which was said at first
+        files = within_limits(self.changed(found), report, self._options)
+        if files or report.failed:
+            chosen = {"options": self._options, "replace": self._replace}
+            await _put_in(self._client, self._vector_db, files, report, **chosen)  # type: ignore[arg-type]
+            say_passed_over(report)
+            display.show(display.clean(f"{db}: ingested {summary(report)}"))
+        if self._sync:
+            deleted = await _delete_gone(self._client, db, self._paths, ask=self._ask)
+            if deleted:
+                display.show(display.clean(f"{db}: deleted {len(deleted)} documents"))
+
+    def changed(self, files: Sequence[SourceFile]) -> list[SourceFile]:
+        """Return the files that are new or changed since the last call."""
+        now = {}
+        for file in files:
+            stat = file.path.stat()
+            now[file.document_id] = (stat.st_mtime_ns, stat.st_size)
+        before, self._seen = self._seen, now
+        return [f for f in files if before.get(f.document_id) != now[f.document_id]]
