@@ -20,7 +20,7 @@ serve: $(VENV)/.runtime
 
 # Each file runs whole in one process, so that its servers start once; more than four processes
 # would only start more servers.
-test: $(VENV)/.dev $(VENV)/.browser
+test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.dev .typecheck
@@ -33,7 +33,7 @@ check: $(VENV)/.dev .typecheck
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
 # The tests again, counting the lines they reach.
-coverage: $(VENV)/.dev $(VENV)/.browser
+coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
@@ -96,6 +96,16 @@ $(VENV)/.docs: $(VENV)/.runtime
 $(VENV)/.browser: tests/bench/report/install_browser.py | $(VENV)/.dev
 	@echo "Installing the browser that looks at the benchmark's report in the tests"
 	@$(BIN)/python $< $(VENV)/browser
+	@touch $@
+
+# Clients that need other versions than the project: each in a folder that only its tests see.
+$(VENV)/.clients: $(wildcard tests/clients/*.txt) | $(VENV)/.dev
+	@echo "Installing other clients that the tests run"
+	@for list in tests/clients/*.txt; do \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade \
+			--ignore-requires-python --target $(VENV)/clients/$$(basename $$list .txt) \
+			--requirement $$list || exit 1; \
+	done
 	@touch $@
 
 clean:

@@ -148,6 +148,9 @@ Identifier = Annotated[
 Storable = Annotated[str, AfterValidator(strip_nul)]
 """A text without NUL and lone surrogates."""
 
+MAX_TIME = 253_402_300_799
+"""The last second of the year 9999, in Unix seconds."""
+
 MAX_GAP = 256
 """Most characters of white space that a chunk's record repeats of its document."""
 
@@ -223,6 +226,12 @@ class ChunkMetadata(Strict):
         default=None,
         max_length=255,
         description="Tells documents of one id apart, as their sender does.",
+    )
+    expires_at: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_TIME,
+        description="When the chunk is deleted, in Unix seconds; null: not by itself.",
     )
 
 

@@ -4,6 +4,7 @@
     ├── InvalidRequest            the request cannot be served as it stands           400
     │   ├── InvalidEmbedding      wrong dimension, not finite, or zero under cosine    400
     │   ├── InvalidFilter         malformed filter; names the path to the bad node     400
+    │   ├── Expired               a vector store whose time is over                    400
     │   ├── TooLarge              a file beyond the operator's limit                   413
     │   └── UnsupportedMode       unknown search mode; lists the valid ones            400
     ├── Unauthenticated           no API key or token, or one that is not valid        401
@@ -61,6 +62,10 @@ class InvalidEmbedding(InvalidRequest):
 
 class InvalidFilter(InvalidRequest):
     """A filter is malformed; `field` holds the path to the bad node."""
+
+
+class Expired(InvalidRequest):
+    """The vector store has expired: its chunks are gone, and only its name is left."""
 
 
 class TooLarge(InvalidRequest):

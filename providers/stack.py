@@ -7,7 +7,8 @@ through the same code.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -37,6 +38,7 @@ from corral.providers.registrations import (
     with_search,
 )
 from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_store_table import VectorStoreTable
 
 
 class Stack(ConfiguredProviders):
@@ -50,6 +52,7 @@ class Stack(ConfiguredProviders):
     Args:
         config: Which providers run.
         home: The data folder; made where it is absent.
+        clock: Says the time, in Unix seconds, to what expires.
 
     Attributes:
         principal: For whom it works; one that is opened works for the operator.
@@ -58,7 +61,9 @@ class Stack(ConfiguredProviders):
         UnknownProvider, ConfigError: The configuration cannot work.
     """
 
-    def __init__(self, config: RunConfig, home: Path) -> None:
+    def __init__(
+        self, config: RunConfig, home: Path, *, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__(config, home)
         self.principal = UNRESTRICTED
         self._vector_dbs = VectorDBStore(home / "registry.db")
@@ -67,7 +72,9 @@ class Stack(ConfiguredProviders):
         rebuilds = RebuildTable(self._vector_dbs.file)
         self._open.keeper = Keeping(self, rebuilds, self._open)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
-        self.files = FileStore(home, max_bytes=int(config.files.max_mib * 1024 * 1024))
+        most = int(config.files.max_mib * 1024 * 1024)
+        self.files = FileStore(home, max_bytes=most, clock=clock)
+        self.stores = VectorStoreTable(home, clock)
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
         pipeline = Pipeline(config.rag, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
@@ -89,6 +96,10 @@ class Stack(ConfiguredProviders):
         found = await self._vector_dbs.of(self.principal.tenant)
         await self._open.look()
         return found
+
+    async def vector_dbs_of_all(self) -> list[VectorDB]:
+        """Return the registered vector DBs of all tenants."""
+        return await self._vector_dbs.all()
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
         """Return a registered vector DB.
@@ -159,6 +170,19 @@ class Stack(ConfiguredProviders):
             await self._vector_dbs.replace(stored, changed)
         return changed
 
+    async def rename(self, vector_db_id: str, name: str | None) -> VectorDB:
+        """Give a vector DB another `vector_db_name`, and return it.
+
+        Raises:
+            NotFound: There is none of that id.
+            Conflict: Another process changed it at the same time.
+        """
+        async with self._open.lock[self._key(vector_db_id)]:
+            stored = await self.vector_db(vector_db_id)
+            renamed = stored.model_copy(update={"vector_db_name": name})
+            await self._vector_dbs.replace(stored, renamed)
+        return renamed
+
     async def unregister(self, vector_db_id: str) -> str:
         """Delete a vector DB with all its chunks, once the requests that use it have ended.
 
@@ -212,16 +236,22 @@ class Stack(ConfiguredProviders):
         finally:
             del self._made[vector_db.key]
 
-    async def index(self, vector_db_id: str) -> EmbeddingIndex:
+    async def index(self, vector_db_id: str, *, active: bool = True) -> EmbeddingIndex:
         """Return the index of a registered vector DB as the principal sees it, opening it at first.
 
         Its calls raise NotFound once the vector DB is deleted, by whomever.
+
+        Args:
+            vector_db_id: Which one.
+            active: Whether that counts as activity, which a vector store may expire without.
 
         Raises:
             NotFound: There is none of that id, or its data is gone from the backend.
             ProviderError: The backend cannot be reached.
         """
         vector_db = await self.vector_db(vector_db_id)
+        if active:
+            self.stores.touch(vector_db)
         return (await self._open.opened(vector_db)).seen_by(self.principal)
 
     async def close(self) -> None:
@@ -232,6 +262,7 @@ class Stack(ConfiguredProviders):
         await super().close()
         await self.embeddings.close()
         await self.files.close()
+        await self.stores.close()
         await self._vector_dbs.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:

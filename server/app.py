@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib import metadata
@@ -20,6 +21,7 @@ from corral.api.spans import Watcher, watched_by
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.providers.sweeping import Sweep
 from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
 from corral.server.access.callers import Callers
@@ -32,6 +34,15 @@ from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
+from corral.server.openai import (
+    alias,
+    embeddings,
+    file_batches,
+    files,
+    search,
+    store_files,
+    vector_stores,
+)
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.logs import log_config
@@ -48,6 +59,15 @@ ROUTERS = (
     tool_runtime.inserts,
     tool_runtime.router,
     jobs.router,
+    search.router,  # before vector_stores, whose ids may hold anything
+    file_batches.router,
+    store_files.router,
+    vector_stores.router,
+    files.uploads,
+    files.router,
+    embeddings.router,
+    inspect.models,
+    alias.router,
     inspect.router,
     limits.router,
     mcp.router,
@@ -73,6 +93,12 @@ TAGS = [
     {"name": "Chunks", "description": "Insert and query pieces of text, embedded here or there."},
     {"name": "Documents", "description": "What is stored of them; to be listed and deleted."},
     {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
+    {
+        "name": "Vector stores",
+        "description": "OpenAI's view of the vector DBs. Also under /v1/openai/v1.",
+    },
+    {"name": "Files", "description": "Uploaded files, as OpenAI has them."},
+    {"name": "Embeddings", "description": "The configured models, by OpenAI's API."},
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Jobs", "description": "Documents that go in behind the request, and survive it."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
@@ -80,7 +106,11 @@ TAGS = [
 
 
 def create_app(
-    config: RunConfig | None = None, home: Path | None = None, operator: Principal | None = None
+    config: RunConfig | None = None,
+    home: Path | None = None,
+    operator: Principal | None = None,
+    *,
+    clock: Callable[[], float] = time.time,
 ) -> FastAPI:
     """Return the app; its lifespan opens the stack and closes it.
 
@@ -91,6 +121,7 @@ def create_app(
         config: The configuration; None reads `run.yaml` in the data folder.
         home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
         operator: Who sends every request; None: each says it with a key or token, see `Callers`.
+        clock: Says the time, in Unix seconds, to what expires.
 
     Raises:
         ConfigError: The configuration cannot be read. (That it cannot work shows on start.)
@@ -100,8 +131,9 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        stack = Stack(settings, folder)
+        stack = Stack(settings, folder, clock=clock)
         callers = Callers(settings.server, folder, operator)
+        sweep = Sweep(stack)
         try:
             app.state.callers = callers
             app.state.stack = stack
@@ -112,9 +144,11 @@ def create_app(
                 if operator is None:  # a command works on what it submits, and on nothing else
                     with watched_by(*watchers):
                         await stack.ingestion.start()
+                        sweep.start()
                 async with mcp.sessions(app):
                     yield
         finally:
+            await sweep.close()
             await callers.close()
             await stack.close()
 
@@ -136,7 +170,7 @@ def create_app(
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
     app.add_middleware(RegisteredIds)
-    app.add_middleware(BodyLimit, limits=settings.server.limits)
+    app.add_middleware(BodyLimit, settings=settings)
     routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
     app.add_middleware(Gate, routes=routes)
     app.add_middleware(HostCheck, settings=settings.server)

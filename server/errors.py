@@ -36,6 +36,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.InvalidRequest: (400, "invalid_request"),
     errors.InvalidEmbedding: (400, "invalid_embedding"),
     errors.InvalidFilter: (400, "invalid_filter"),
+    errors.Expired: (400, "expired"),
     errors.TooLarge: (413, "too_large"),
     errors.UnsupportedMode: (400, "unsupported_mode"),
     errors.Unauthenticated: (401, "unauthenticated"),

@@ -15,11 +15,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import InvalidRequest
 from corral.api.options import MaxChunks
-from corral.providers.config import Limits
+from corral.providers.config import Limits, RunConfig
 from corral.server.errors import error_response
 
 MIB = 1024 * 1024
 
+UPLOAD_PATHS = ("/v1/files", "/v1/openai/v1/files")
+FORM_BYTES = 64 * 1024
+"""What the form around an uploaded file may add."""
 
 LINGER_SECONDS = 2.0
 """How long to read and discard a refused body. Many clients read the answer only after they have
@@ -31,26 +34,30 @@ class _BodyTooLarge(Exception):
 
 
 class BodyLimit:
-    """ASGI middleware that answers 413 to a body over `max_body_mib`, without waiting for its end.
+    """ASGI middleware that answers 413 to a body over its limit, without waiting for its end.
 
-    Checks a declared length before the first byte and a chunked body while it arrives. Keeps
-    nothing of it and closes the connection soon after the answer.
+    That is `server.limits.max_body_mib`, and `files.max_mib` for an uploaded file. Checks a
+    declared length before the first byte and a chunked body while it arrives. Keeps nothing of it
+    and closes the connection soon after the answer.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, settings: RunConfig) -> None:
         self.app = app
-        self.most_mib = limits.max_body_mib
+        self._bodies = (settings.server.limits.max_body_mib, "server.limits.max_body_mib")
+        self._files = (settings.files.max_mib, "files.max_mib")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most = int(self.most_mib * MIB)
+        is_file = scope["method"] == "POST" and scope["path"] in UPLOAD_PATHS
+        most_mib, setting = self._files if is_file else self._bodies
+        most = int(most_mib * MIB) + (FORM_BYTES if is_file else 0)
         declared = Headers(scope=scope).get("content-length", "")
         read = int(declared[:20]) if declared.isascii() and declared.isdigit() else 0
         if read > most:
-            await self._refuse(receive, send)
+            await refuse(_too_large(most_mib, setting), receive, send)
             return
         read = 0
 
@@ -62,18 +69,22 @@ class BodyLimit:
                 raise _BodyTooLarge
             return message
 
-        try:
-            await self.app(scope, counting, send)
-        except _BodyTooLarge:
-            await self._refuse(receive, send)
+        async def sending(message: Message) -> None:
+            if read <= most:  # who parses a form may take the exception for a bad form
+                await send(message)
 
-    async def _refuse(self, receive: Receive, send: Send) -> None:
-        message = (
-            f"The body is larger than {self.most_mib:g} MiB. Send less at once; "
-            "the operator's setting is server.limits.max_body_mib."
-        )
-        response = error_response(413, "body_too_large", message, headers={"connection": "close"})
-        await refuse(response, receive, send)
+        with suppress(_BodyTooLarge):
+            await self.app(scope, counting, sending)
+        if read > most:
+            await refuse(_too_large(most_mib, setting), receive, send)
+
+
+def _too_large(most_mib: float, setting: str) -> Response:
+    message = (
+        f"The body is larger than {most_mib:g} MiB. Send less at once; "
+        f"the operator's setting is {setting}."
+    )
+    return error_response(413, "body_too_large", message, headers={"connection": "close"})
 
 
 async def refuse(response: Response, receive: Receive, send: Send) -> None:

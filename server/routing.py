@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Path, Request, Response
 from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
@@ -152,7 +152,9 @@ class _ParsedRequest(Request):
 class _Names(BaseModel):
     """What the body of an insert or of a copy says about where it goes; the rest is passed over."""
 
-    vector_db_id: str = ""
+    vector_db_id: str = Field(
+        default="", validation_alias=AliasChoices("vector_db_id", "vector_store_id")
+    )
     target_id: str = ""
     provider_id: str | None = None
 

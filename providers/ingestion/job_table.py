@@ -140,6 +140,7 @@ class Scope:
         statuses: In one of these states.
         newest_only: Only the newest job of each document.
         changed_after: Only those that changed after this version.
+        files_only: Only those of uploaded files.
     """
 
     tenant: str | None = None
@@ -151,6 +152,7 @@ class Scope:
     newest_only: bool = False
     changed_after: int | None = None
     reader: Principal | None = None
+    files_only: bool = False
 
     def where(self) -> tuple[str, list[Any]]:
         """Return the condition, and what its marks stand for."""
@@ -167,6 +169,8 @@ class Scope:
             conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
         if self.newest_only:
             conditions.append((_NEWEST, ()))
+        if self.files_only:
+            conditions.append(("file_id NOT NULL", ()))
         if self.changed_after is not None:
             conditions.append(("version > ?", (self.changed_after,)))
         text = " AND ".join(condition for condition, _ in conditions)

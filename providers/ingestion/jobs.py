@@ -89,6 +89,7 @@ class JobRequest:
         document_id: Of a file; None takes the file's id. A document brings its own.
         attributes: Metadata of a file's chunks; a document brings its own.
         chunking: Sizes of the chunks; None takes the registration's.
+        must_exist: Whether a file that does not exist is refused; else its job fails.
     """
 
     vector_db_id: str
@@ -97,6 +98,7 @@ class JobRequest:
     document_id: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     chunking: ChunkingConfig | None = None
+    must_exist: bool = True
 
 
 @dataclass(frozen=True, slots=True)

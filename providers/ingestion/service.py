@@ -169,10 +169,20 @@ class Ingestion:
             metadata = request.document.metadata
             name = metadata.get("title") or metadata.get("source") or ""
             return Submission(request, vector_db, str(name), self._shelves.principal)
-        file = await self._shelves.files.get(str(request.file_id))
-        if file.tenant != self._shelves.principal.tenant:  # it does not exist for this one
-            raise NotFound(f"There is no file {file.file_id!r}.", field="file_id")
-        return Submission(request, vector_db, file.filename, self._shelves.principal)
+        filename = await self._filename(str(request.file_id), must_exist=request.must_exist)
+        return Submission(request, vector_db, filename, self._shelves.principal)
+
+    async def _filename(self, file_id: str, *, must_exist: bool) -> str:
+        """Return a file's name; "" of one that does not exist, where it need not."""
+        try:
+            file = await self._shelves.files.get(file_id)
+            if file.tenant == self._shelves.principal.tenant:  # else it does not exist for this one
+                return file.filename
+        except NotFound:
+            pass
+        if must_exist:
+            raise NotFound(f"There is no file {file_id!r}.", field="file_id")
+        return ""
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -198,6 +208,7 @@ class Ingestion:
         order: Literal["asc", "desc"] = "desc",
         newest_only: bool = False,
         changed_after: int | None = None,
+        files_only: bool = False,
     ) -> tuple[list[Job], bool]:
         """Return jobs in the order of their submission, and whether there are more.
 
@@ -211,11 +222,13 @@ class Ingestion:
             order: "desc" has the newest first.
             newest_only: Only the newest job of each document.
             changed_after: Only those that changed after this version, in the order of changes.
+            files_only: Only those of uploaded files.
 
         Raises:
             NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
         """
         scope = await self._scope(vector_db_id, batch_id, status, newest_only)
+        scope = replace(scope, files_only=files_only)
         most = max(1, min(limit, MAX_PAGE))
         if changed_after is not None:
             found = await self._table.find(replace(scope, changed_after=changed_after), most + 1)
@@ -223,13 +236,16 @@ class Ingestion:
         return await self._table.page(scope, after=after, before=before, limit=most, order=order)
 
     async def counts(
-        self, *, vector_db_id: str | None = None, batch_id: str | None = None
+        self,
+        *,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+        files_only: bool = False,
     ) -> Counter[JobStatus]:
         """Return how many jobs are in each state; of a vector DB, the newest of each document."""
         newest_only = batch_id is None
-        return await self._table.counts(
-            await self._scope(vector_db_id, batch_id, None, newest_only)
-        )
+        scope = await self._scope(vector_db_id, batch_id, None, newest_only)
+        return await self._table.counts(replace(scope, files_only=files_only))
 
     async def backlog(self) -> Counter[JobStatus]:
         """Return how many jobs of all tenants are in each state."""

@@ -11,8 +11,9 @@ some seams (`seam`). Whoever has to keep a budget counts the joined text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import product
 from typing import Any, Protocol
 
 from rs_bpe.bpe import openai
@@ -29,6 +30,7 @@ costs more than n tokens. An embedder's tokenizer knows no bound (white space ca
 word one token); a text of more characters than that for each token is taken as too long all the
 same, and not read."""
 
+_CL100K_TOKENS = 100_256  # without its five special tokens, which stand for no text
 _READ_AT_ONCE = 6  # characters a token; English has 4
 
 
@@ -84,6 +86,22 @@ def own_tokenizer(tokens: TextTokenizer) -> Tokenizer:
     It counts what the model counts, the marks around a text left out.
     """
     return _Own(tokens)
+
+
+def decoded(tokens: Sequence[int]) -> str | None:
+    """Return the text of cl100k's tokens; None where a number is no token, or they are no text.
+
+    Where the text was cut within a character, that character is left out: at most 3 tokens of an
+    end are a part of one.
+    """
+    if not all(0 <= token < _CL100K_TOKENS for token in tokens):
+        return None  # the table reads beyond its end
+    table = openai.cl100k_base()
+    for cut in sorted(product(range(4), repeat=2), key=sum):
+        text: str | None = table.decode(list(tokens[cut[0] : len(tokens) - cut[1]]))
+        if text is not None:
+            return text
+    return None
 
 
 def seam(left: str, right: str) -> bool:

@@ -17,9 +17,11 @@ from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC
 from corral.server.errors import ERRORS
+from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import ContractRoute, PathId, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Inspect"], route_class=ContractRoute, responses=ERRORS)
+models = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRoute, responses=ERRORS)
 
 
 class HealthReply(BaseModel):
@@ -85,8 +87,16 @@ class ProviderList(BaseModel):
 
 
 class Model(BaseModel):
-    """An embedding model that vector DBs can be registered with."""
+    """An embedding model that vector DBs can be registered with.
 
+    Llama Stack and OpenAI have it under the same path; each one's clients pass over what only the
+    other's need.
+    """
+
+    id: str = Field(description="OpenAI's word for the identifier.")
+    object: Literal["model"] = "model"
+    created: int = Field(default=0, description="Unknown: 0.")
+    owned_by: str = Field(description="OpenAI's word for the provider.")
     identifier: str
     provider_resource_id: str
     provider_id: str
@@ -100,6 +110,7 @@ class Model(BaseModel):
 class ModelList(BaseModel):
     """The embedding models."""
 
+    object: Literal["list"] = "list"
     data: list[Model]
 
 
@@ -135,26 +146,28 @@ async def retrieve_provider(provider_id: PathId, stack: StackOf) -> ProviderInfo
     raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
 
 
-@router.get("/models", summary="List the embedding models")
+@models.get("", summary="List the embedding models")
 async def list_models(stack: StackOf) -> ModelList:
     """Return the models that vector DBs can be registered with."""
     return ModelList(data=_models(stack))
 
 
-@router.get("/models/{model_id:id}", summary="Show an embedding model")
+@models.get("/{model_id:id}", summary="Show an embedding model")
 async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
     """Return a model that vector DBs can be registered with."""
-    models = _models(stack)
-    for model in models:
+    known_models = _models(stack)
+    for model in known_models:
         if model.identifier == model_id:
             return model
-    known = ", ".join(model.identifier for model in models)
+    known = ", ".join(model.identifier for model in known_models)
     raise NotFound(f"There is no model {model_id!r}.", hint=f"Known: {known}.", field="model_id")
 
 
 def _models(stack: Stack) -> list[Model]:
     return [
         Model(
+            id=info.model,
+            owned_by=provider_id,
             identifier=info.model,
             provider_resource_id=info.model,
             provider_id=provider_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from corral.providers.ingestion.storing import store
+from corral.providers.expiry import store_expiring
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
@@ -44,7 +44,7 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
         field="chunks",
         setting="max_chunks_per_insert",
     )
-    await store(stack, request.vector_db_id, request.chunks)
+    await store_expiring(stack, request.vector_db_id, request.chunks, request.ttl_seconds)
 
 
 @router.post("/query", summary="Query chunks", dependencies=[READER])

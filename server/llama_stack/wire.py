@@ -28,6 +28,9 @@ RAG_TOOL_GROUP = "builtin::rag"
 """The group that Llama Stack lists it in."""
 
 
+MAX_TTL_SECONDS = 100 * 366 * 86_400
+"""Longest life of a chunk that expires: a century."""
+
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]
 """A list that is refused at its first bad item: to note millions of them costs minutes and
@@ -43,11 +46,6 @@ InterleavedTexts: TypeAlias = Annotated[
     BeforeValidator(_texts, json_schema_input_type=str | TextItem | list[str | TextItem]),
 ]
 """The texts of an interleaved content, apart: `query_generator_config.separator` joins them."""
-
-
-def _refuse_expiry(ttl_seconds: Any) -> None:
-    if ttl_seconds is not None:
-        raise ValueError("chunks do not expire here; leave ttl_seconds out")
 
 
 class CountedVectorDB(VectorDB):
@@ -104,16 +102,35 @@ class InsertedChunk(Chunk):
         return {**data, "chunk_id": given}
 
 
-class InsertChunksRequest(Strict):
+class OnVectorDB(Strict):
+    """A request about one vector DB, which Llama Stack's clients from 0.3 call a vector store."""
+
+    vector_db_id: Identifier = Field(description="Also `vector_store_id`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_either(cls, data: Any) -> Any:
+        if not (isinstance(data, dict) and "vector_store_id" in data):
+            return data
+        rest = {name: value for name, value in data.items() if name != "vector_store_id"}
+        if rest.setdefault("vector_db_id", data["vector_store_id"]) != data["vector_store_id"]:
+            raise ValueError("vector_db_id and vector_store_id name the same thing and differ")
+        return rest
+
+
+class InsertChunksRequest(OnVectorDB):
     """Chunks to store, all or none; one whose chunk_id exists already replaces it."""
 
-    vector_db_id: Identifier
     chunks: Listed[InsertedChunk] = Field(
         description="With or without an embedding; where it is absent the server computes it. "
         "At most `server.limits.max_chunks_per_insert`."
     )
-    ttl_seconds: Annotated[None, BeforeValidator(_refuse_expiry)] = Field(
-        default=None, description="Chunks do not expire: anything but null is refused."
+    ttl_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_TTL_SECONDS,
+        description="After so many seconds the chunks are deleted; null: they stay. A chunk's own "
+        "`chunk_metadata.expires_at` wins.",
     )
 
 
@@ -134,10 +151,9 @@ class QueryParams(RetrievalOptions):
         return data
 
 
-class QueryChunksRequest(Strict):
+class QueryChunksRequest(OnVectorDB):
     """A question to one vector DB."""
 
-    vector_db_id: Identifier
     query: InterleavedText
     params: QueryParams | None = None
 

@@ -148,7 +148,7 @@ def test_the_message_of_an_unforeseen_exception_is_there_for_debugging(
         ("PATCH", "/v1/vector-dbs/a/b", 405, "PATCH is not allowed"),
         ("GET", "/v1/vector-io/query", 405, "POST"),
         ("GET", "/v1/providers/nope", 400, "'nope'"),
-        ("GET", "/v1/models/org/nope", 400, "'org/nope'"),
+        ("GET", "/v1/models/org/nope", 404, "'org/nope'"),
     ],
 )
 def test_what_the_framework_refuses_has_the_same_form(

@@ -231,7 +231,7 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
         await store(*given, **more)
         working -= 1
 
-    monkeypatch.setattr("corral.server.llama_stack.vector_io.store", slow)
+    monkeypatch.setattr("corral.providers.expiry.store", slow)
     bodies: list[Json] = [
         {"vector_db_id": "db", "chunks": [{"content": f"fox {n}"}]} for n in range(8)
     ]

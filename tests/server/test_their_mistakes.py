@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -216,16 +217,23 @@ def test_10_the_context_never_exceeds_its_budget(app: InProcess, budget: int) ->
         assert text in joined
 
 
-def test_12_expiry_is_refused_and_not_ignored(app: InProcess) -> None:
-    """ttl_seconds: null is accepted; any value is a 400 that says that chunks do not expire."""
+def test_12_expiry_is_not_ignored(app: InProcess) -> None:
+    """ttl_seconds ends up as the chunk's `expires_at`, which the sweep goes by.
+
+    What the sweep does then: tests/server/openai/test_expiry.py.
+    """
     app.register()
-    body: Json = {"vector_db_id": "db", "chunks": [{"content": "fox"}], "ttl_seconds": 60}
-    response = app.send("POST", "/v1/vector-io/insert", body)
-    assert response.status_code == 400
-    assert "ttl_seconds: chunks do not expire" in message_of(response)
-    assert app.contents("fox") == []
+    before = time.time()
+    body: Json = {"vector_db_id": "db", "chunks": [{"content": "fox"}]}
+    app.ok("POST", "/v1/vector-io/insert", {**body, "ttl_seconds": 60})
+    recorded = app.query("fox")["chunks"][0]["chunk_metadata"]
+    assert before + 60 <= recorded["expires_at"] <= time.time() + 61
     app.ok("POST", "/v1/vector-io/insert", {**body, "ttl_seconds": None})
-    assert app.contents("fox") == ["fox"]
+    assert app.query("fox")["chunks"][0]["chunk_metadata"] is None
+    for wrong in (0, -1, 1.5, "soon", 10**12):
+        refused = app.send("POST", "/v1/vector-io/insert", {**body, "ttl_seconds": wrong})
+        assert refused.status_code == 400
+        assert message_of(refused).startswith("ttl_seconds")
 
 
 def test_13_replies_carry_no_embeddings_unless_asked(app: InProcess) -> None:

@@ -1,0 +1,156 @@
+"""Vector stores: create, show, list, change, delete; a registration and its other side as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+from uuid import uuid4
+
+from corral.api.errors import Expired, InvalidRequest, NotFound
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.stack import Stack
+from corral.providers.vector_store_table import VectorStore
+
+
+def new_identifier() -> str:
+    """Return an identifier that no store has: "vs_" and 24 hex digits."""
+    return f"vs_{uuid4().hex[:24]}"
+
+
+class VectorStores:
+    """The vector stores of a stack's principal: its vector DBs, as OpenAI's API sees them.
+
+    Args:
+        stack: Where they are registered.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._table = stack.stores
+        self._tenant = stack.principal.tenant
+
+    async def create(
+        self, registration: VectorDBRegistration, details: Mapping[str, Any]
+    ) -> VectorStore:
+        """Register a vector DB, keep what else its store has, and return that; all or nothing.
+
+        Args:
+            registration: Of an identifier that is not taken.
+            details: Fields of `VectorStore`: description, metadata, expires_after_days.
+
+        Raises:
+            CorralError: As `Stack.register`.
+        """
+        vector_db = await self._stack.register(registration)
+        try:
+            store = await self._table.store(vector_db)
+            store = replace(store, **details, last_active_at=int(self._table.clock()))
+            await self._table.put(store)
+        except BaseException:
+            await self._stack.unregister(vector_db.identifier)
+            raise
+        return store
+
+    async def get(self, identifier: str) -> VectorStore:
+        """Return a store, expired or not.
+
+        Raises:
+            NotFound: There is none.
+        """
+        try:
+            return await self._table.store(await self._stack.vector_db(identifier))
+        except NotFound:
+            left = await self._table.expired(self._tenant, identifier)
+            if left is None:
+                raise NotFound(
+                    f"There is no vector store {identifier!r}.",
+                    hint="GET /v1/vector_stores lists them.",
+                    field="vector_store_id",
+                ) from None
+            return left
+
+    async def usable(self, identifier: str) -> VectorStore:
+        """Return a store that has not expired.
+
+        Raises:
+            NotFound: There is none.
+            Expired: Its time is over.
+        """
+        store = await self.get(identifier)
+        if store.is_over(self._table.clock()):
+            raise Expired(
+                f"The vector store {identifier!r} has expired.",
+                hint="Its files are gone. Delete it, and create another.",
+                field="vector_store_id",
+            )
+        return store
+
+    async def page(
+        self,
+        *,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+    ) -> tuple[list[VectorStore], bool]:
+        """Return stores in the order of their creation, and whether more follow.
+
+        Args:
+            after: Only those that follow this one in the order.
+            before: Only those that come before this one in the order.
+            limit: Most stores of the page.
+            order: "desc" has the newest first.
+
+        Raises:
+            InvalidRequest: `after` or `before` is none of them.
+        """
+        stores = await self._table.stores(self._tenant, await self._stack.vector_dbs())
+        stores.sort(key=lambda s: (s.created_at, s.identifier), reverse=order == "desc")
+        places = {store.identifier: place for place, store in enumerate(stores)}
+        start = 0 if after is None else _place(places, after, "after") + 1
+        end = len(stores) if before is None else _place(places, before, "before")
+        found = stores[start:end]
+        return found[:limit], len(found) > limit
+
+    async def update(self, identifier: str, changes: Mapping[str, Any]) -> VectorStore:
+        """Change a store and return it; that is activity, too.
+
+        Args:
+            identifier: Which one.
+            changes: Fields of `VectorStore`: name, description, metadata, expires_after_days.
+
+        Raises:
+            NotFound: There is none.
+            Expired: Its time is over.
+            Conflict: Another process changed its name at the same time.
+        """
+        store = await self.usable(identifier)
+        changed = replace(store, **changes, last_active_at=int(self._table.clock()))
+        if changed.name != store.name:
+            renamed = await self._stack.rename(identifier, changed.name or None)
+            changed = replace(changed, vector_db=renamed)
+        await self._table.put(changed)
+        return changed
+
+    async def delete(self, identifier: str) -> None:
+        """Delete a store with its vector DB, or what is left of one that has expired.
+
+        Raises:
+            NotFound: There is none.
+            ProviderError: The backend failed; the store is still there.
+        """
+        store = await self.get(identifier)
+        if await self._stack.registered([identifier]):
+            await self._stack.unregister(identifier)
+        await self._table.remove(*store.key)
+
+
+def _place(places: Mapping[str, int], identifier: str, field: str) -> int:
+    if identifier not in places:
+        raise InvalidRequest(
+            f"There is no vector store {identifier!r} to go on from.",
+            hint="Use first_id or last_id of a page.",
+            field=field,
+        )
+    return places[identifier]

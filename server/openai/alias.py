@@ -1,0 +1,204 @@
+"""The same routes once more, under `/v1/openai/v1`: OpenAI's API in Llama Stack's dialect.
+
+Llama Stack's clients before 0.2.24 look for OpenAI's routes there, and know them as Llama Stack
+0.2 answered. Where that differs, the routes of this module answer; all else is shared:
+
+* A file is read when the answer comes (within `WAIT_SECONDS`): these clients have no way to wait.
+* A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
+* What is not found is a 400.
+* `search_query` is a text where the query is one, and `filters` may be `{key: value}`.
+* The content of a file also stands under `content`, with its name and attributes.
+* `last_id` of the files of a store is the last of all, not of the page.
+* The chunking strategy `auto` is shown as `auto`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from pydantic import BeforeValidator, Field
+
+from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
+from corral.providers.ingestion.jobs import Job
+from corral.providers.stack import Stack
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS
+from corral.server.llama_stack import inspect
+from corral.server.openai import (
+    embeddings,
+    file_batches,
+    files,
+    search,
+    store_files,
+    vector_stores,
+)
+from corral.server.openai.attaching import attach, newest, settled, shown
+from corral.server.openai.objects import (
+    AutoStrategy,
+    FileContentPage,
+    SearchPage,
+    TextContent,
+    VectorStoreFileObject,
+    VectorStoreObject,
+)
+from corral.server.openai.paging import Cursor, CursorOf, Page
+from corral.server.openai.requests import (
+    AttachFile,
+    Attributes,
+    CreateVectorStore,
+    SearchVectorStore,
+)
+from corral.server.openai.routes import ALIAS, OpenAIRoute, StoresOf
+from corral.server.openai.store_files import FileIdInPath, StatusFilter
+from corral.server.routing import PathId, RetrievalOf, StackOf
+
+WAIT_SECONDS = 30.0
+"""How long an answer waits for the files of its request to be read."""
+
+STORES = ALIAS + "/vector_stores"
+STORE = STORES + "/{vector_store_id:id}"
+
+SHARED = (
+    search.router,
+    file_batches.router,
+    store_files.router,
+    vector_stores.router,
+    files.uploads,
+    files.router,
+    embeddings.router,
+    inspect.models,
+)
+
+router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=False)
+
+
+def _spelled_out(data: Any) -> Any:
+    """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
+    kinds = (*COMPARISONS, *COMPOUNDS)
+    if not isinstance(data, dict) or not data or data.get("type") in kinds:
+        return data
+    parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
+    return {"type": "and", "filters": parts}
+
+
+class SearchLlamaStack(SearchVectorStore):
+    """A question to one vector store, whose filter may be `{key: value}`."""
+
+    filters: Annotated[WireFilter, BeforeValidator(_spelled_out)] | None = None
+
+
+class LlamaStackSearchPage(SearchPage):
+    """What was found, best first."""
+
+    search_query: str | list[str] = Field(description="As the query was given.")  # type: ignore[assignment]
+
+
+class LlamaStackContentPage(FileContentPage):
+    """The text of a file as it was parsed, with what else Llama Stack tells beside it."""
+
+    file_id: str
+    filename: str
+    attributes: Attributes
+    content: list[TextContent]
+
+
+@router.post(STORES)
+async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
+    """Create a vector store and read its files into it."""
+    files = vector_stores.attached(request)
+    store, jobs = await vector_stores.created(request, files, stack, stores, must_exist=False)
+    await settled(stack, jobs, WAIT_SECONDS)
+    return await vector_stores.shown(store, stack)
+
+
+@router.post(STORE + "/search", dependencies=[READER])
+async def search_store(
+    vector_store_id: PathId,
+    request: SearchLlamaStack,
+    stack: StackOf,
+    stores: StoresOf,
+    retrieval: RetrievalOf,
+) -> LlamaStackSearchPage:
+    """Search a vector store."""
+    found = await search.searched(vector_store_id, request, stack, stores, retrieval)
+    asked = found.search_query
+    query = asked[0] if isinstance(request.query, str) else asked
+    return LlamaStackSearchPage(**{**dict(found), "search_query": query})
+
+
+@router.post(STORE + "/files")
+async def attach_file(
+    vector_store_id: PathId, request: AttachFile, stack: StackOf, stores: StoresOf
+) -> VectorStoreFileObject:
+    """Read a file into a store, and answer when that is done."""
+    await stores.usable(vector_store_id)
+    jobs = await attach(stack, vector_store_id, [request], must_exist=False)
+    await settled(stack, jobs, WAIT_SECONDS)
+    return await _shown(stack, await stack.ingestion.job(jobs[0].job_id))
+
+
+@router.get(STORE + "/files")
+async def list_files(
+    vector_store_id: PathId,
+    cursor: CursorOf,
+    stack: StackOf,
+    stores: StoresOf,
+    status: StatusFilter = None,
+) -> Page[VectorStoreFileObject]:
+    """Return a page of the files of a store."""
+    page = await store_files.listed(stack, stores, vector_store_id, cursor, status)
+    turned = Cursor(limit=1, order="asc" if cursor.order == "desc" else "desc")
+    last = await store_files.listed(stack, stores, vector_store_id, turned, status)
+    data = [await _shown(stack, await newest(stack, vector_store_id, f.id)) for f in page.data]
+    return page.model_copy(update={"data": data, "last_id": last.first_id})
+
+
+@router.get(STORE + "/files/{file_id}")
+async def retrieve_file(
+    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
+) -> VectorStoreFileObject:
+    """Return what has become of a file."""
+    await stores.usable(vector_store_id)
+    return await _shown(stack, await newest(stack, vector_store_id, file_id))
+
+
+@router.get(STORE + "/files/{file_id}/content")
+async def read_file(
+    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
+) -> LlamaStackContentPage:
+    """Return the text of a file."""
+    await stores.usable(vector_store_id)
+    job = await newest(stack, vector_store_id, file_id)
+    data = [TextContent(text=text) for text in await store_files.texts(stack, job)]
+    return LlamaStackContentPage(
+        data=data,
+        file_id=file_id,
+        filename=job.filename,
+        attributes=job.attributes,
+        content=data,
+    )
+
+
+async def _shown(stack: Stack, job: Job) -> VectorStoreFileObject:
+    """Return a file in Llama Stack's words: the strategy `auto` is shown as such."""
+    file = shown(job, await stack.vector_db(job.vector_db_id))
+    return file if job.chunking else file.model_copy(update={"chunking_strategy": AutoStrategy()})
+
+
+def _share(shared: APIRoute) -> None:
+    """Serve a route under the alias, too."""
+    router.add_api_route(
+        ALIAS + shared.path.removeprefix("/v1"),
+        shared.endpoint,
+        methods=sorted(shared.methods or ()),
+        dependencies=shared.dependencies,
+        response_class=shared.response_class,
+        route_class_override=type(shared),
+    )
+
+
+for _route in [each for source in SHARED for each in source.routes]:
+    assert isinstance(_route, APIRoute)  # noqa: S101 - our routers hold nothing else
+    _share(_route)

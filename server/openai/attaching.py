@@ -1,0 +1,161 @@
+"""Files of vector stores: a file is attached by a job, and is what its newest job says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+from corral.api.errors import InvalidRequest, NotFound
+from corral.api.vector_dbs import VectorDB
+from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
+from corral.providers.stack import Stack
+from corral.server.openai.files import own_file
+from corral.server.openai.objects import (
+    FileCounts,
+    FileStatus,
+    LastError,
+    StaticSizes,
+    StaticStrategy,
+    VectorStoreFileObject,
+)
+from corral.server.openai.requests import AttachFile, chunking_config
+
+ATTACHED_PURPOSES = ("assistants", "user_data")
+"""Purposes of the files that vector stores take."""
+
+_STATUSES: dict[JobStatus, FileStatus] = {
+    JobStatus.QUEUED: "in_progress",
+    JobStatus.RUNNING: "in_progress",
+    JobStatus.COMPLETED: "completed",
+    JobStatus.FAILED: "failed",
+    JobStatus.CANCELLED: "cancelled",
+}
+
+
+async def check_files(stack: Stack, files: Sequence[AttachFile]) -> None:
+    """Refuse files that a vector store cannot take.
+
+    Raises:
+        NotFound: A file does not exist, or has expired.
+        InvalidRequest: A file is for another purpose, or there twice.
+    """
+    seen: set[str] = set()
+    for each in files:
+        if each.file_id in seen:
+            raise InvalidRequest(
+                f"File {each.file_id!r} is in the request twice.",
+                hint="Send it once.",
+                field="file_ids",
+            )
+        seen.add(each.file_id)
+        file = await own_file(stack, each.file_id)
+        if file.purpose not in ATTACHED_PURPOSES:
+            raise InvalidRequest(
+                f"A vector store takes files of the purpose {' or '.join(ATTACHED_PURPOSES)}; "
+                f"{file.file_id!r} has {file.purpose}.",
+                hint="Upload it again with another purpose.",
+                field="file_id",
+            )
+
+
+async def attach(
+    stack: Stack,
+    vector_store_id: str,
+    files: Sequence[AttachFile],
+    *,
+    batch: bool = False,
+    must_exist: bool = True,
+) -> list[Job]:
+    """Queue files to be read into a store and return their jobs.
+
+    Args:
+        stack: Where store and files are.
+        vector_store_id: Which store.
+        files: Checked by `check_files`, unless those that do not exist are to fail later.
+        batch: Whether they make a batch.
+        must_exist: Whether to refuse a file that does not exist; else its job fails.
+    """
+    requests = [
+        JobRequest(
+            vector_store_id,
+            file_id=each.file_id,
+            attributes=each.attributes or {},
+            chunking=chunking_config(each.chunking_strategy),
+            must_exist=must_exist,
+        )
+        for each in files
+    ]
+    return await stack.ingestion.submit(requests, batch=batch)
+
+
+async def newest(stack: Stack, vector_store_id: str, file_id: str) -> Job:
+    """Return the newest job of a file in a store.
+
+    Raises:
+        NotFound: The file is not attached to it.
+    """
+    try:
+        return await stack.ingestion.newest(vector_store_id, file_id)
+    except NotFound:
+        raise NotFound(
+            f"Vector store {vector_store_id!r} has no file {file_id!r}.", field="file_id"
+        ) from None
+
+
+async def settled(stack: Stack, jobs: Sequence[Job], seconds: float) -> None:
+    """Wait until jobs of one batch, or a single one, are final, or the time is over."""
+    if not jobs:
+        return
+    batch_id = jobs[0].batch_id
+    job_id = None if batch_id else jobs[0].job_id
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            async for _ in stack.ingestion.watch(job_id=job_id, batch_id=batch_id):
+                pass
+
+
+def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
+    """Return the wire's form of a file of a store."""
+    sizes = job.chunking or vector_db.chunking
+    failed = job.status is JobStatus.FAILED
+    return VectorStoreFileObject(
+        id=job.file_id or job.document_id,
+        created_at=job.created_at,
+        vector_store_id=job.vector_db_id,
+        usage_bytes=job.usage_bytes,
+        status=_STATUSES[job.status],
+        last_error=LastError(
+            code=job.error_code or "server_error", message=job.error_message or "Unknown."
+        )
+        if failed
+        else None,
+        attributes=job.attributes,
+        chunking_strategy=StaticStrategy(
+            static=StaticSizes(
+                max_chunk_size_tokens=sizes.chunk_size_in_tokens,
+                chunk_overlap_tokens=sizes.overlap_in_tokens,
+            )
+        ),
+        filename=job.filename,
+        progress=job.progress.as_dict(),
+    )
+
+
+def file_counts(counts: Counter[JobStatus]) -> FileCounts:
+    """Return jobs by state as files by status."""
+    return FileCounts(
+        in_progress=sum(counts[status] for status in UNFINISHED),
+        completed=counts[JobStatus.COMPLETED],
+        failed=counts[JobStatus.FAILED],
+        cancelled=counts[JobStatus.CANCELLED],
+        total=counts.total(),
+    )
+
+
+def statuses_of(status: FileStatus | None) -> list[JobStatus] | None:
+    """Return the states of jobs that a file's status stands for; None for all."""
+    if status is None:
+        return None
+    return [state for state, name in _STATUSES.items() if name == status]

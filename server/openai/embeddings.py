@@ -1,0 +1,167 @@
+"""Embeddings, by the models that vector DBs can be registered with."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeAlias
+
+import numpy as np
+from fastapi import APIRouter
+from numpy.typing import NDArray
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
+
+from corral.api.embedder import Embedder
+from corral.api.errors import InvalidRequest
+from corral.providers.rag.tokens import Tokenizer, decoded, own_tokenizer, tokenizer
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS
+from corral.server.llama_stack.wire import Listed
+from corral.server.openai.requests import Request
+from corral.server.openai.routes import OpenAIRoute
+from corral.server.routing import StackOf
+
+router = APIRouter(prefix="/v1", tags=["Embeddings"], route_class=OpenAIRoute, responses=ERRORS)
+
+MAX_INPUTS = 2048
+MAX_CHARACTERS = 1_000_000
+"""Longest text; what is beyond a model's window is not read anyway."""
+MAX_TOKENS = 8192
+"""Most tokens of a text that comes as tokens, as with OpenAI."""
+TEXTS_AT_ONCE = 512
+
+Token = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Tokens = Annotated[Listed[Token], Field(min_length=1, max_length=MAX_TOKENS)]
+InputText = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CHARACTERS)]
+Texts = Annotated[Listed[InputText], Field(min_length=1)]
+Lists = Annotated[Listed[Tokens], Field(min_length=1)]
+
+
+def _bounded(given: Any) -> Any:
+    is_one = not isinstance(given, list) or not given or isinstance(given[0], int)
+    if not is_one and len(given) > MAX_INPUTS:
+        raise ValueError(f"at most {MAX_INPUTS} texts at once (got {len(given)})")
+    return given
+
+
+Input: TypeAlias = Annotated[InputText | Texts | Tokens | Lists, BeforeValidator(_bounded)]
+
+
+class EmbeddingRequest(Request):
+    """Texts to embed."""
+
+    input: Input = Field(
+        description="A text, texts, or cl100k tokens of one text or of several; none is empty."
+    )
+    model: str = Field(min_length=1, max_length=255)
+    dimensions: int | None = Field(
+        default=None, ge=1, le=16_000, description="Only what the model has; null: that."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        default="float", description="base64: of little-endian 32-bit floats."
+    )
+    input_type: Literal["document", "query"] = Field(
+        default="document",
+        description="What the texts are, for models that embed questions in another way.",
+    )
+    user: str | None = Field(default=None, max_length=255, description="Accepted and not used.")
+
+
+class EmbeddingObject(BaseModel):
+    """The embedding of one text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """What the texts cost, in tokens of the model where it tells them, else of cl100k."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(BaseModel):
+    """Embeddings in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingObject]
+    model: str
+    usage: Usage
+
+
+@router.post("/embeddings", summary="Embed texts", dependencies=[READER])
+async def create(request: EmbeddingRequest, stack: StackOf) -> EmbeddingList:
+    """Return an embedding of each text by a configured model."""
+    embedder = await stack.embedder(request.model)
+    _check_dimensions(request, embedder)
+    texts = await asyncio.to_thread(_texts, request.input)
+    made = await _embedded(embedder, texts, request.input_type)
+    return await asyncio.to_thread(_reply, request, embedder, texts, made)
+
+
+def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
+    has = embedder.info.dimension
+    if request.dimensions not in (None, has):
+        raise InvalidRequest(
+            f"dimensions must be {has} for {request.model} (got {request.dimensions}).",
+            hint="Leave dimensions out.",
+            field="dimensions",
+        )
+
+
+def _texts(given: Input) -> list[str]:
+    """Return the texts of an input; tokens are read as cl100k's, which clients send."""
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given[0], int):
+        return [_text_of(given, "input")]
+    return [
+        each if isinstance(each, str) else _text_of(each, f"input[{number}]")
+        for number, each in enumerate(given)
+    ]
+
+
+def _text_of(tokens: Sequence[object], field: str) -> str:
+    text = decoded([token for token in tokens if isinstance(token, int)])
+    if text is None:
+        raise InvalidRequest(
+            f"{field} holds a number that is no token of cl100k.",
+            hint="Send the text itself.",
+            field=field,
+        )
+    return text
+
+
+async def _embedded(
+    embedder: Embedder, texts: Sequence[str], kind: Literal["document", "query"]
+) -> NDArray[np.float32]:
+    if kind == "query":
+        return np.stack([await embedder.embed_query(text) for text in texts])
+    starts = range(0, len(texts), TEXTS_AT_ONCE)
+    return np.concatenate(
+        [await embedder.embed_documents(texts[at : at + TEXTS_AT_ONCE]) for at in starts]
+    )
+
+
+def _reply(
+    request: EmbeddingRequest, embedder: Embedder, texts: Sequence[str], made: NDArray[np.float32]
+) -> EmbeddingList:
+    as_text = request.encoding_format == "base64"
+    data = [
+        EmbeddingObject(index=number, embedding=_base64(row) if as_text else row.tolist())
+        for number, row in enumerate(made)
+    ]
+    count = sum(map(_counter(embedder).count, texts))
+    usage = Usage(prompt_tokens=count, total_tokens=count)
+    return EmbeddingList(data=data, model=request.model, usage=usage)
+
+
+def _base64(row: NDArray[np.float32]) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
+
+
+def _counter(embedder: Embedder) -> Tokenizer:
+    return own_tokenizer(embedder.tokenizer) if embedder.tokenizer else tokenizer()

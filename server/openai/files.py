@@ -1,0 +1,154 @@
+"""Files: upload, list, show, read, delete."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, File, Form, Path, Query, Request, Response, UploadFile
+from fastapi.responses import FileResponse
+from fastapi.routing import APIRoute
+
+from corral.api.errors import InvalidRequest, NotFound
+from corral.providers.files.store import StoredFile
+from corral.providers.stack import Stack
+from corral.server.errors import ERRORS
+from corral.server.openai.objects import DeletedFile, FileObject
+from corral.server.openai.paging import MAX_FILES, After, FileLimit, Ordered, Page, ends
+from corral.server.openai.routes import OpenAIRoute
+from corral.server.routing import Handler, StackOf
+
+READ_BYTES = 1 << 20
+
+Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
+
+
+class UploadRoute(OpenAIRoute):
+    """A route whose body is a form: the framework reads it, large files on the disk."""
+
+    def get_route_handler(self) -> Handler:
+        """Return the handler of this route."""
+        handler = APIRoute.get_route_handler(self)
+
+        async def handle(request: Request) -> Response:
+            self.check_access(request)
+            return await handler(request)
+
+        return handle
+
+
+router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=OpenAIRoute, responses=ERRORS)
+uploads = APIRouter(prefix="/v1/files", tags=["Files"], route_class=UploadRoute, responses=ERRORS)
+
+FileIdInPath = Annotated[str, Path(description="`file-` and 24 hex digits.")]
+
+
+@uploads.post("", summary="Upload a file")
+async def create(
+    stack: StackOf,
+    file: Annotated[UploadFile, File(description="At most `files.max_mib`.")],
+    purpose: Annotated[Purpose, Form(description="assistants or user_data for vector stores.")],
+    anchor: Annotated[Literal["created_at"] | None, Form(alias="expires_after[anchor]")] = None,
+    seconds: Annotated[
+        int | None, Form(alias="expires_after[seconds]", ge=3600, le=2_592_000)
+    ] = None,
+) -> FileObject:
+    """Store a file and return it; equal bytes are stored once."""
+    if (anchor is None) != (seconds is None):
+        raise InvalidRequest(
+            "expires_after needs both anchor and seconds.",
+            hint="Send anchor created_at and 3600 to 2592000 seconds.",
+            field="expires_after",
+        )
+    stored = await stack.files.add(
+        _pieces(file),
+        filename=file.filename or "",
+        purpose=purpose,
+        expires_after_seconds=seconds,
+        tenant=stack.principal.tenant,
+    )
+    return _shown(stored)
+
+
+@router.get("", summary="List the files")
+async def list_all(
+    stack: StackOf,
+    after: After = None,
+    limit: FileLimit = MAX_FILES,
+    order: Ordered = "desc",
+    purpose: Annotated[str | None, Query(description="Only files of this purpose.")] = None,
+) -> Page[FileObject]:
+    """Return files in the order of their upload, a page at a time."""
+    if after is not None:
+        await own_file(stack, after, field="after")
+    found, has_more = await stack.files.page(
+        purpose=purpose, after=after, limit=limit, order=order, tenant=stack.principal.tenant
+    )
+    data = [_shown(file) for file in found]
+    return Page[FileObject](data=data, has_more=has_more, **ends(data))
+
+
+@router.get("/{file_id}", summary="Show a file")
+async def retrieve(file_id: FileIdInPath, stack: StackOf) -> FileObject:
+    """Return what is known of a file."""
+    return _shown(await own_file(stack, file_id))
+
+
+@router.delete("/{file_id}", summary="Delete a file")
+async def delete(file_id: FileIdInPath, stack: StackOf) -> DeletedFile:
+    """Delete a file. Vector stores keep the chunks that were made of it."""
+    file = await own_file(stack, file_id)
+    await stack.files.delete(file.file_id)
+    return DeletedFile(id=file_id)
+
+
+@router.get(
+    "/{file_id}/content",
+    summary="Read a file",
+    response_class=FileResponse,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+)
+async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
+    """Return the bytes of a file as they were uploaded."""
+    file = await own_file(stack, file_id)
+    named = f"attachment; filename*=utf-8''{quote(file.filename, safe='')}"
+    return FileResponse(
+        stack.files.path(file),
+        media_type="application/octet-stream",
+        headers={"content-disposition": named, "x-content-type-options": "nosniff"},
+    )
+
+
+async def own_file(stack: Stack, file_id: str, *, field: str = "file_id") -> StoredFile:
+    """Return a file of the principal's tenant; another's does not exist.
+
+    Raises:
+        NotFound: There is none.
+    """
+    try:
+        file = await stack.files.get(file_id)
+    except NotFound:
+        file = None
+    if file is None or file.tenant != stack.principal.tenant:
+        raise NotFound(
+            f"There is no file {file_id!r}.", hint="GET /v1/files lists them.", field=field
+        )
+    return file
+
+
+async def _pieces(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(READ_BYTES):
+        yield piece
+
+
+def _shown(file: StoredFile) -> FileObject:
+    return FileObject(
+        id=file.file_id,
+        bytes=file.bytes,
+        created_at=file.created_at,
+        filename=file.filename,
+        purpose=file.purpose,
+        status="processed",
+        expires_at=file.expires_at,
+    )

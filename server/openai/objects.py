@@ -1,0 +1,190 @@
+"""What OpenAI's wire returns: vector stores, their files, file batches, files, search results."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, Field
+
+from corral.api.fusion import Explanation
+from corral.api.hits import Step
+from corral.server.openai.requests import Attributes, ExpiresAfter, StoreMetadata
+
+UnixSeconds = Annotated[int, Field(ge=0, description="Unix seconds.")]
+FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
+
+
+class FileCounts(BaseModel):
+    """Files by what became of them."""
+
+    in_progress: int
+    completed: int
+    failed: int
+    cancelled: int
+    total: int
+
+
+class VectorStoreObject(BaseModel):
+    """A vector store: a registered vector DB, as OpenAI's API sees it."""
+
+    id: str
+    object: Literal["vector_store"] = "vector_store"
+    created_at: UnixSeconds
+    name: str
+    description: str | None
+    usage_bytes: int = Field(description="Texts and embeddings of its files.")
+    file_counts: FileCounts
+    status: Literal["expired", "in_progress", "completed"]
+    expires_after: ExpiresAfter | None
+    expires_at: UnixSeconds | None
+    last_active_at: UnixSeconds
+    metadata: StoreMetadata | None
+    provider_id: str | None = Field(description="Where its chunks are; null where it has expired.")
+    embedding_model: str | None
+    search_mode: str | None
+    language: str | None
+
+
+class StaticSizes(BaseModel):
+    """Sizes of chunks, in tokens."""
+
+    max_chunk_size_tokens: int
+    chunk_overlap_tokens: int
+
+
+class StaticStrategy(BaseModel):
+    """Chunks of these sizes."""
+
+    type: Literal["static"] = "static"
+    static: StaticSizes
+
+
+class AutoStrategy(BaseModel):
+    """Chunks of a size that nobody has said; under `/v1/openai/v1` only."""
+
+    type: Literal["auto"] = "auto"
+
+
+Strategy: TypeAlias = Annotated[StaticStrategy | AutoStrategy, Field(discriminator="type")]
+
+
+class LastError(BaseModel):
+    """Why a file failed."""
+
+    code: Literal["server_error", "unsupported_file", "invalid_file"]
+    message: str
+
+
+class VectorStoreFileObject(BaseModel):
+    """A file of a vector store."""
+
+    id: str = Field(description="Of the file.")
+    object: Literal["vector_store.file"] = "vector_store.file"
+    created_at: UnixSeconds
+    vector_store_id: str
+    usage_bytes: int
+    status: FileStatus
+    last_error: LastError | None
+    attributes: Attributes
+    chunking_strategy: Strategy
+    filename: str
+    progress: dict[str, Any] = Field(description="Pages, chunks, rate and time left.")
+
+
+class FileBatchObject(BaseModel):
+    """Files that were attached together."""
+
+    id: str
+    object: Literal["vector_store.files_batch"] = "vector_store.files_batch"
+    created_at: UnixSeconds
+    vector_store_id: str
+    status: FileStatus
+    file_counts: FileCounts
+
+
+class FileObject(BaseModel):
+    """An uploaded file."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: UnixSeconds
+    filename: str
+    purpose: str
+    status: Literal["uploaded", "processed", "error"]
+    expires_at: UnixSeconds | None
+
+
+class TextContent(BaseModel):
+    """A piece of text."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+class FileContentPage(BaseModel):
+    """The text of a file as it was parsed: joined as they are, the pieces are all of it."""
+
+    object: Literal["vector_store.file_content.page"] = "vector_store.file_content.page"
+    data: list[TextContent]
+    has_more: bool = False
+    next_page: str | None = None
+
+
+class SearchResult(BaseModel):
+    """A piece of a file that was found."""
+
+    file_id: str
+    filename: str
+    score: float = Field(ge=0, le=1)
+    attributes: dict[str, str | float | bool] | None
+    content: list[TextContent]
+    explanation: Explanation | None = Field(
+        default=None,
+        exclude_if=lambda explanation: explanation is None,
+        description="Why it is there, where `explain` was asked for.",
+    )
+
+
+class SearchPage(BaseModel):
+    """What was found, best first."""
+
+    object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
+    search_query: list[str] = Field(description="What was searched for.")
+    data: list[SearchResult]
+    has_more: bool = False
+    next_page: str | None = None
+    notes: list[str] = Field(
+        default_factory=list,
+        exclude_if=lambda notes: not notes,
+        description="What the caller has to know, such as that a re-ranker was not reached.",
+    )
+    steps: list[Step] | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description="What each step did to the candidates, where `explain` was asked for.",
+    )
+
+
+class DeletedStore(BaseModel):
+    """A vector store that is gone."""
+
+    id: str
+    object: Literal["vector_store.deleted"] = "vector_store.deleted"
+    deleted: Literal[True] = True
+
+
+class DeletedStoreFile(BaseModel):
+    """A file that is gone from a vector store; the file itself stays."""
+
+    id: str
+    object: Literal["vector_store.file.deleted"] = "vector_store.file.deleted"
+    deleted: Literal[True] = True
+
+
+class DeletedFile(BaseModel):
+    """A file that is gone."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True

@@ -1,0 +1,78 @@
+"""Lists of OpenAI's wire: a page of objects, and the cursor that asks for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Generic, Literal, Protocol, TypeVar
+
+from fastapi import Depends, Query
+from pydantic import BaseModel, Field
+
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
+MAX_FILES = 10_000
+"""Most files of a page of `/v1/files`, as OpenAI allows there."""
+
+
+class Named(Protocol):
+    """An object with an id."""
+
+    id: str
+
+
+T = TypeVar("T", bound=BaseModel)
+
+Order = Literal["asc", "desc"]
+
+
+class Page(BaseModel, Generic[T]):
+    """A page of objects, and whether more follow."""
+
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None = Field(description="Of the page; null where it is empty.")
+    last_id: str | None = Field(description="`after` of the next page.")
+    has_more: bool
+
+
+class Cursor(BaseModel):
+    """Which page of a list is wanted.
+
+    Attributes:
+        after: Only what follows this object in the order.
+        before: Only what comes before this object in the order.
+        limit: Most objects of the page.
+        order: By the time they were made; "desc" has the newest first.
+    """
+
+    after: str | None = None
+    before: str | None = None
+    limit: int = DEFAULT_LIMIT
+    order: Order = "desc"
+
+
+After = Annotated[str | None, Query(description="`last_id` of the page before.")]
+Before = Annotated[str | None, Query(description="`first_id` of the page behind.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most objects of the page.")]
+FileLimit = Annotated[int, Query(ge=1, le=MAX_FILES, description="Most files of the page.")]
+Ordered = Annotated[Order, Query(description="By creation; desc: the newest first.")]
+
+
+async def _cursor(
+    after: After = None,
+    before: Before = None,
+    limit: Limit = DEFAULT_LIMIT,
+    order: Ordered = "desc",
+) -> Cursor:
+    return Cursor(after=after, before=before, limit=limit, order=order)
+
+
+CursorOf = Annotated[Cursor, Depends(_cursor)]
+
+
+def ends(data: Sequence[Named]) -> dict[str, str | None]:
+    """Return `first_id` and `last_id` of a page."""
+    return {
+        "first_id": data[0].id if data else None,
+        "last_id": data[-1].id if data else None,
+    }

@@ -1,0 +1,251 @@
+"""What OpenAI's wire asks: requests of vector stores and their files, with OpenAI's limits."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from corral.api.chunks import Storable, Strict
+from corral.api.filters import WireFilter
+from corral.api.fusion import Ranker
+from corral.api.options import MAX_QUERIES, RankingOptions
+from corral.api.reranker import Rerank
+from corral.api.vector_dbs import ChunkingConfig, Cutoff, QuerySyntax, SearchMode, language_name
+from corral.server.llama_stack.wire import Listed
+
+MAX_PAIRS = 16
+MAX_KEY = 64
+MAX_VALUE = 512
+MAX_FILES = 2000
+"""Most files of a batch."""
+MAX_EXPIRY_DAYS = 365
+
+SET_BY_SERVER = frozenset(
+    {"file_id", "filename", "document_id", "token_count", "metadata_token_count"}
+)
+"""Metadata of a file's chunks that no attribute may name."""
+
+EXTENSIONS = ("provider_id", "embedding_model", "search_mode", "ranker", "language")
+"""Settings of a registration that may stand in a store's metadata."""
+
+AUTO = ChunkingConfig(chunk_size_in_tokens=800, overlap_in_tokens=400)
+"""What the strategy `auto` means, where the embedding model reads as much."""
+
+
+def _not_set_by_server(attributes: dict[str, Any]) -> dict[str, Any]:
+    for name in sorted(SET_BY_SERVER & attributes.keys()):
+        raise ValueError(f"{name} is set by the server; name the attribute otherwise")
+    return attributes
+
+
+Key = Annotated[Storable, Field(min_length=1, max_length=MAX_KEY)]
+Text = Annotated[Storable, Field(max_length=MAX_VALUE)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+StoreMetadata: TypeAlias = Annotated[dict[Key, Text], Field(max_length=MAX_PAIRS)]
+"""Pairs of text that people keep with a store."""
+
+Attributes: TypeAlias = Annotated[
+    dict[Key, Text | bool | int | Number],
+    Field(max_length=MAX_PAIRS),
+    AfterValidator(_not_set_by_server),
+]
+"""What a file's chunks can be filtered by."""
+
+FileId: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class Request(Strict):
+    """A request in which null means nothing: clients send it for what they leave open."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {name: value for name, value in data.items() if value is not None}
+        return data
+
+
+class ExpiresAfter(Strict):
+    """When a store expires: so many days after it was last used."""
+
+    anchor: Literal["last_active_at"]
+    days: int = Field(ge=1, le=MAX_EXPIRY_DAYS)
+
+
+class AutoChunking(Strict):
+    """Chunks of 800 tokens that overlap by 400, or smaller where the model reads less."""
+
+    type: Literal["auto"]
+
+
+class StaticSizes(Strict):
+    """Sizes of chunks, in tokens."""
+
+    max_chunk_size_tokens: int = Field(ge=100, le=4096)
+    chunk_overlap_tokens: int = Field(ge=0, le=2048)
+
+    @model_validator(mode="after")
+    def _at_most_half(self) -> Self:
+        if self.chunk_overlap_tokens * 2 > self.max_chunk_size_tokens:
+            raise ValueError(
+                f"chunk_overlap_tokens must be <= {self.max_chunk_size_tokens // 2}, half of "
+                f"max_chunk_size_tokens (got {self.chunk_overlap_tokens})"
+            )
+        return self
+
+
+class StaticChunking(Strict):
+    """Chunks of these sizes."""
+
+    type: Literal["static"]
+    static: StaticSizes
+
+
+Chunking: TypeAlias = Annotated[AutoChunking | StaticChunking, Field(discriminator="type")]
+
+
+def chunking_config(strategy: AutoChunking | StaticChunking | None) -> ChunkingConfig | None:
+    """Return the sizes that a strategy asks for; None for `auto`."""
+    if not isinstance(strategy, StaticChunking):
+        return None
+    return ChunkingConfig(
+        chunk_size_in_tokens=strategy.static.max_chunk_size_tokens,
+        overlap_in_tokens=strategy.static.chunk_overlap_tokens,
+    )
+
+
+def _ranker(value: Any) -> Any:
+    """Return a ranker given by its name alone, or as JSON text, as an object."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("not valid JSON") from None
+    return {"type": value}
+
+
+NamedRanker: TypeAlias = Annotated[
+    Ranker, BeforeValidator(_ranker, json_schema_input_type=str | dict[str, Any])
+]
+
+
+class CreateVectorStore(Request):
+    """A vector store to create, and how it is searched."""
+
+    name: str | None = Field(default=None, max_length=255)
+    description: str | None = Field(default=None, max_length=MAX_VALUE)
+    file_ids: Listed[FileId] = Field(
+        default_factory=list, max_length=MAX_FILES, description="Files to attach at once."
+    )
+    chunking_strategy: Chunking | None = Field(default=None, description="Of `file_ids`.")
+    expires_after: ExpiresAfter | None = None
+    metadata: StoreMetadata | None = Field(
+        default=None,
+        description=f"At most {MAX_PAIRS} pairs. {', '.join(EXTENSIONS)} in it are also settings.",
+    )
+    provider_id: str | None = Field(default=None, description="null: the default provider.")
+    embedding_model: str | None = Field(default=None, description="null: the default model.")
+    embedding_dimension: int | None = Field(default=None, ge=1, le=16_000)
+    provider_vector_db_id: str | None = Field(default=None, max_length=255)
+    search_mode: SearchMode | None = None
+    ranker: NamedRanker | None = None
+    language: Annotated[str, AfterValidator(language_name)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _settings_in_metadata(cls, data: Any) -> Any:
+        """Take the settings that stand in the metadata, which stays as it was sent."""
+        metadata = data.get("metadata") if isinstance(data, dict) else None
+        if not isinstance(metadata, dict):
+            return data
+        found = {name: metadata[name] for name in EXTENSIONS if name in metadata}
+        for name, value in found.items():
+            if data.get(name) not in (None, value):
+                raise ValueError(f"{name} and metadata.{name} differ; send one of them")
+        return {**found, **{name: value for name, value in data.items() if value is not None}}
+
+
+class UpdateVectorStore(Strict):
+    """What to change; what is absent stays. null takes a value away."""
+
+    name: str | None = Field(default=None, max_length=255)
+    description: str | None = Field(default=None, max_length=MAX_VALUE)
+    expires_after: ExpiresAfter | None = None
+    metadata: StoreMetadata | None = None
+
+
+class SearchVectorStore(Request):
+    """A question to one vector store."""
+
+    query: str | Annotated[Listed[str], Field(min_length=1, max_length=MAX_QUERIES + 1)] = Field(
+        description="Several queries are searched each, and their results fused."
+    )
+    rewrite_query: bool = Field(
+        default=False,
+        description="Let the first configured language model say the query better; refused where "
+        "none is configured.",
+    )
+    max_num_results: int = Field(default=10, ge=1, le=50)
+    filters: WireFilter | None = Field(
+        default=None,
+        description="`{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}` on attributes, "
+        "`{type: and|or, filters: [...]}`.",
+    )
+    ranking_options: RankingOptions | None = None
+    search_mode: SearchMode | None = Field(default=None, description="null: as registered.")
+    ranker: NamedRanker | None = Field(default=None, description="null: as registered.")
+    rerank: Rerank | None = Field(default=None, description="null: as registered.")
+    cutoff: Cutoff | None = Field(default=None, description="null: as registered.")
+    query_syntax: QuerySyntax | None = Field(default=None, description="null: as registered.")
+    fuzzy: bool | None = Field(default=None, description="null: as registered.")
+    explain: bool = Field(default=False, description="Whether results say why they are there.")
+
+
+class AttachFile(Request):
+    """A file to attach to a vector store."""
+
+    file_id: FileId
+    attributes: Attributes | None = None
+    chunking_strategy: Chunking | None = None
+
+
+class UpdateAttributes(Strict):
+    """The attributes that a file gets in the place of those it has."""
+
+    attributes: Attributes | None
+
+
+class CreateFileBatch(Request):
+    """Files to attach together: `file_ids`, or `files` where each has its own settings."""
+
+    file_ids: Listed[FileId] | None = Field(default=None, min_length=1, max_length=MAX_FILES)
+    files: Listed[AttachFile] | None = Field(default=None, min_length=1, max_length=MAX_FILES)
+    attributes: Attributes | None = Field(default=None, description="Of all `file_ids`.")
+    chunking_strategy: Chunking | None = Field(default=None, description="Of all `file_ids`.")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.file_ids is None) == (self.files is None):
+            raise ValueError("send either file_ids or files")
+        if self.files is not None and (self.attributes or self.chunking_strategy):
+            raise ValueError("with files, each has its own attributes and chunking_strategy")
+        return self
+
+    @property
+    def each(self) -> list[AttachFile]:
+        """The files one by one."""
+        if self.files is not None:
+            return self.files
+        return [
+            AttachFile(
+                file_id=file_id,
+                attributes=self.attributes,
+                chunking_strategy=self.chunking_strategy,
+            )
+            for file_id in self.file_ids or ()
+        ]

@@ -1,0 +1,62 @@
+"""What the routes of OpenAI's wire share: how a path is read, and what a refusal answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from fastapi import Depends, Request
+from starlette.routing import Match
+from starlette.types import Scope
+
+from corral.providers.vector_stores import VectorStores
+from corral.server.routing import ContractRoute, StackOf
+
+ALIAS = "/v1/openai/v1"
+"""Where Llama Stack's clients look for OpenAI's routes."""
+
+POLL_HEADER = "openai-poll-after-ms"
+POLL_MILLISECONDS = "500"
+"""When to ask again for what is in progress; the clients' `..._and_poll` read it."""
+
+_SLASH = "\0"  # in no id
+
+
+class OpenAIRoute(ContractRoute):
+    """A route of OpenAI's wire: what is not found is a 404, and an id may hold slashes.
+
+    A slash of an id is sent as %2F. Where clients send it as it is, which Llama Stack's do, an id
+    is everything up to the words that the route ends with.
+    """
+
+    @property
+    def not_found_status(self) -> int:  # type: ignore[override]
+        """Under the alias it is 400, which Llama Stack's clients expect."""
+        return 400 if self.path.startswith(ALIAS) else 404
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how well a request matches this route, and the ids in its path."""
+        raw = bytes(scope.get("raw_path") or b"").decode("ascii", "replace").partition("?")[0]
+        if "%2f" not in raw.lower() or "%00" in raw:
+            return super().matches(scope)
+        parts = (unquote(part).replace("/", _SLASH) for part in raw.split("/"))
+        match, child = super().matches({**scope, "path": "/".join(parts)})
+        names: Mapping[str, Any] = child.get("path_params", {})
+        return match, {**child, "path_params": {n: _whole(v) for n, v in names.items()}}
+
+
+def _whole(value: Any) -> Any:
+    return value.replace(_SLASH, "/") if isinstance(value, str) else value
+
+
+async def _vector_stores(stack: StackOf) -> VectorStores:
+    return VectorStores(stack)
+
+
+StoresOf = Annotated[VectorStores, Depends(_vector_stores)]
+
+
+def is_alias(request: Request) -> bool:
+    """Return True if a request came in under the alias."""
+    return request.url.path.startswith(ALIAS)

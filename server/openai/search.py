@@ -1,0 +1,134 @@
+"""Search in a vector store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+
+from corral.api.errors import InvalidRequest
+from corral.api.hits import Hit, QueryChunksResponse
+from corral.api.options import RetrievalOptions, checked
+from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
+from corral.providers.rag.query_generator import generate_query
+from corral.providers.rag.retrieval import Retrieval
+from corral.providers.stack import Stack
+from corral.providers.vector_stores import VectorStores
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS
+from corral.server.openai.objects import SearchPage, SearchResult, TextContent
+from corral.server.openai.requests import SET_BY_SERVER, SearchVectorStore
+from corral.server.openai.routes import OpenAIRoute, StoresOf
+from corral.server.routing import PathId, RetrievalOf, StackOf
+
+router = APIRouter(
+    prefix="/v1/vector_stores", tags=["Vector stores"], route_class=OpenAIRoute, responses=ERRORS
+)
+
+REWRITE = (
+    "Rewrite the question below as one short search query for a collection of documents. Keep "
+    "names, numbers and quoted phrases as they are. Answer with the query alone.\n\n{query}"
+)
+
+
+@router.post("/{vector_store_id:id}/search", summary="Search a vector store", dependencies=[READER])
+async def search(
+    vector_store_id: PathId,
+    request: SearchVectorStore,
+    stack: StackOf,
+    stores: StoresOf,
+    retrieval: RetrievalOf,
+) -> SearchPage:
+    """Return the best pieces of the store's files, best first, each with its score in [0, 1]."""
+    return await searched(vector_store_id, request, stack, stores, retrieval)
+
+
+async def searched(
+    vector_store_id: str,
+    request: SearchVectorStore,
+    stack: Stack,
+    stores: VectorStores,
+    retrieval: Retrieval,
+) -> SearchPage:
+    """Search a store and return the wire's form of what was found."""
+    await stores.usable(vector_store_id)
+    given = [request.query] if isinstance(request.query, str) else request.query
+    queries = await _rewritten(given, stack) if request.rewrite_query else given
+    found = await retrieval.search(
+        vector_store_id,
+        queries[0],
+        k=request.max_num_results,
+        options=_options(request, queries[1:]),
+    )
+    return _page(found, queries, explain=request.explain)
+
+
+def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
+    asked = {
+        name: getattr(request, name)
+        for name in (
+            "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
+            "explain",
+        )
+    }  # fmt: skip
+    return checked(RetrievalOptions, {**asked, "mode": request.search_mode, "queries": more})
+
+
+async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
+    """Return the queries as the first configured language model says them.
+
+    Raises:
+        InvalidRequest: No language model is configured.
+        ProviderError: It failed, or answered with no query.
+    """
+    models = stack.inference_models()
+    if not models:
+        raise InvalidRequest(
+            "rewrite_query needs a language model, and none is configured.",
+            hint="Leave it out, or add one under providers.inference in run.yaml.",
+            field="rewrite_query",
+        )
+    generator = LLMQueryGenerator(type="llm", model=models[0][1], template=REWRITE)
+    config = RAGQueryConfig(query_generator_config=generator)
+    return [(await generate_query(query, config, stack)).searched for query in queries]
+
+
+def _page(found: QueryChunksResponse, queries: list[str], *, explain: bool) -> SearchPage:
+    return SearchPage(
+        search_query=queries,
+        data=[_result(hit, explain=explain) for hit in found.hits],
+        notes=found.notes,
+        steps=found.steps if explain else None,
+    )
+
+
+def _result(hit: Hit, *, explain: bool) -> SearchResult:
+    metadata = hit.chunk.metadata
+    return SearchResult(
+        file_id=str(metadata.get("file_id") or hit.chunk.document_id or hit.chunk.chunk_id),
+        filename=_filename(metadata),
+        score=hit.score,
+        attributes=_attributes(metadata),
+        content=[TextContent(text=hit.chunk.content)],
+        explanation=hit.explanation if explain else None,
+    )
+
+
+def _filename(metadata: Mapping[str, Any]) -> str:
+    """Return a file's name, or what comes next to it where a chunk is of no file."""
+    names = (metadata.get(name) for name in ("filename", "source", "title", "document_id"))
+    return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def _attributes(metadata: Mapping[str, Any]) -> dict[str, str | float | bool]:
+    """Return what of a chunk's metadata can be an attribute: scalars, the server's own left out.
+
+    The document's id stays where the chunk is of no file, since nothing else tells it then.
+    """
+    hidden = SET_BY_SERVER if "file_id" in metadata else SET_BY_SERVER - {"document_id"}
+    return {
+        name: value
+        for name, value in metadata.items()
+        if name not in hidden and isinstance(value, str | int | float)
+    }

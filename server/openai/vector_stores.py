@@ -1,0 +1,177 @@
+"""Vector stores: create, list, show, change, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from fastapi import APIRouter
+
+from corral.api.errors import NotFound
+from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
+from corral.providers.ingestion.jobs import Job
+from corral.providers.stack import Stack
+from corral.providers.vector_store_table import VectorStore
+from corral.providers.vector_stores import VectorStores, new_identifier
+from corral.server.errors import ERRORS
+from corral.server.openai.attaching import attach, check_files, file_counts
+from corral.server.openai.objects import DeletedStore, FileCounts, VectorStoreObject
+from corral.server.openai.paging import CursorOf, Page, ends
+from corral.server.openai.requests import (
+    AUTO,
+    AttachFile,
+    CreateVectorStore,
+    ExpiresAfter,
+    UpdateVectorStore,
+)
+from corral.server.openai.routes import OpenAIRoute, StoresOf
+from corral.server.routing import PathId, StackOf
+
+router = APIRouter(
+    prefix="/v1/vector_stores", tags=["Vector stores"], route_class=OpenAIRoute, responses=ERRORS
+)
+
+NO_FILES = FileCounts(in_progress=0, completed=0, failed=0, cancelled=0, total=0)
+
+
+@router.post("", summary="Create a vector store")
+async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
+    """Register a vector DB under a new id, attach files to it, and return it.
+
+    Nothing is left of a request that is refused. Files are read in the background.
+    """
+    files = attached(request)
+    await check_files(stack, files)
+    store, _ = await created(request, files, stack, stores)
+    return await shown(store, stack)
+
+
+@router.get("", summary="List the vector stores")
+async def list_all(cursor: CursorOf, stack: StackOf, stores: StoresOf) -> Page[VectorStoreObject]:
+    """Return vector stores, a page at a time: vector DBs registered through any API are stores."""
+    found, has_more = await stores.page(**cursor.model_dump())
+    data = [await shown(store, stack) for store in found]
+    return Page[VectorStoreObject](data=data, has_more=has_more, **ends(data))
+
+
+@router.get("/{vector_store_id:id}", summary="Show a vector store")
+async def retrieve(vector_store_id: PathId, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
+    """Return a vector store; of one that has expired, what is left."""
+    return await shown(await stores.get(vector_store_id), stack)
+
+
+@router.post("/{vector_store_id:id}", summary="Change a vector store")
+async def update(
+    vector_store_id: PathId, request: UpdateVectorStore, stack: StackOf, stores: StoresOf
+) -> VectorStoreObject:
+    """Change name, description, metadata or expiry; what is absent stays as it is."""
+    return await shown(await stores.update(vector_store_id, _changes(request)), stack)
+
+
+@router.delete("/{vector_store_id:id}", summary="Delete a vector store")
+async def delete(vector_store_id: PathId, stores: StoresOf) -> DeletedStore:
+    """Delete a vector store with its vector DB and all chunks; its files stay under /v1/files."""
+    await stores.delete(vector_store_id)
+    return DeletedStore(id=vector_store_id)
+
+
+def attached(request: CreateVectorStore) -> list[AttachFile]:
+    """Return the files to attach to a new store."""
+    how = request.chunking_strategy
+    return [AttachFile(file_id=file_id, chunking_strategy=how) for file_id in request.file_ids]
+
+
+async def created(
+    request: CreateVectorStore,
+    files: Sequence[AttachFile],
+    stack: Stack,
+    stores: VectorStores,
+    *,
+    must_exist: bool = True,
+) -> tuple[VectorStore, list[Job]]:
+    """Create a store and queue its files; return both. Nothing is left where that fails."""
+    store = await stores.create(registration(request, stack), details(request))
+    if not files:
+        return store, []
+    try:
+        jobs = await attach(stack, store.identifier, files, batch=True, must_exist=must_exist)
+    except BaseException:
+        await stores.delete(store.identifier)
+        raise
+    return store, jobs
+
+
+def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistration:
+    """Return the registration that a request for a store means, under a new identifier."""
+    model = request.embedding_model or stack.config.default_embedding_model
+    given: dict[str, Any] = {
+        "provider_id": request.provider_id,
+        "provider_vector_db_id": request.provider_vector_db_id,
+        "embedding_dimension": request.embedding_dimension,
+        "vector_db_name": request.name or None,
+        "search_mode": request.search_mode,
+        "ranker": request.ranker,
+        "language": request.language,
+        "chunking": _chunking(stack, model),
+    }
+    return VectorDBRegistration(
+        vector_db_id=new_identifier(),
+        embedding_model=model,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def details(request: CreateVectorStore) -> dict[str, Any]:
+    """Return what a registration does not hold."""
+    expires = request.expires_after
+    return {
+        "description": request.description,
+        "metadata": request.metadata,
+        "expires_after_days": expires.days if expires else None,
+    }
+
+
+def _chunking(stack: Stack, model: str) -> ChunkingConfig | None:
+    """Return `AUTO` unless the model is known to read less; then chunks fit the model."""
+    reads = stack.model(model)[1].max_tokens
+    return AUTO if reads is None or reads >= AUTO.chunk_size_in_tokens else None
+
+
+def _changes(request: UpdateVectorStore) -> dict[str, Any]:
+    changes: dict[str, Any] = {name: getattr(request, name) for name in request.model_fields_set}
+    if "name" in changes:
+        changes["name"] = changes["name"] or ""
+    if "expires_after" in changes:
+        expires = changes.pop("expires_after")
+        changes["expires_after_days"] = expires.days if expires else None
+    return changes
+
+
+async def shown(store: VectorStore, stack: Stack) -> VectorStoreObject:
+    """Return the wire's form of a store."""
+    over = store.is_over(stack.stores.clock())
+    counts, usage = NO_FILES, 0
+    if not over:
+        with suppress(NotFound):  # deleted meanwhile
+            name = store.identifier
+            found = await stack.ingestion.counts(vector_db_id=name, files_only=True)
+            counts, usage = file_counts(found), await stack.ingestion.usage_bytes(name)
+    days, vector_db = store.expires_after_days, store.vector_db
+    return VectorStoreObject(
+        id=store.identifier,
+        created_at=int(store.created_at),
+        name=store.name,
+        description=store.description,
+        usage_bytes=usage,
+        file_counts=counts,
+        status="expired" if over else "in_progress" if counts.in_progress else "completed",
+        expires_after=ExpiresAfter(anchor="last_active_at", days=days) if days else None,
+        expires_at=store.expires_at,
+        last_active_at=store.last_active_at,
+        metadata=dict(store.metadata) if store.metadata is not None else None,
+        provider_id=vector_db.provider_id if vector_db else None,
+        embedding_model=vector_db.embedding_model if vector_db else None,
+        search_mode=vector_db.search_mode if vector_db else None,
+        language=vector_db.language if vector_db else None,
+    )

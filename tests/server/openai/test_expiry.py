@@ -1,0 +1,189 @@
+"""What expires goes, in the background and in time, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import Unavailable
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers import sweeping
+from corral.providers.expiry import store_expiring
+from corral.providers.stack import Stack
+from corral.providers.sweeping import Sweep
+
+from ..harness import Json, id_path, run_config
+from .doubles import DAY, Clock, ClockedApp
+
+EXPIRY = {"anchor": "last_active_at", "days": 2}
+
+
+def insert(app: ClockedApp, content: str, db: str, ttl: int | None = None) -> None:
+    """Insert one chunk that lives for `ttl` seconds."""
+    body: Json = {"vector_db_id": db, "chunks": [{"content": content}], "ttl_seconds": ttl}
+    app.ok("POST", "/v1/vector-io/insert", body)
+
+
+def test_an_unused_store_expires(app: ClockedApp, clock: Clock) -> None:
+    """After its days without activity a store is expired at once, and the sweep deletes its chunks.
+
+    If this fails: `expires_after` is a promise that nobody keeps.
+    """
+    store = app.create_store(name="notes", expires_after=EXPIRY, metadata={"a": "b"})
+    path = f"/v1/vector_stores/{store['id']}"
+    insert(app, "the fox", store["id"])
+    clock.forward(2 * DAY)
+    assert app.ok("GET", path)["status"] == "expired"
+    for method, below, body in (
+        ("POST", "/search", {"query": "fox"}),
+        ("POST", "", {"name": "again"}),
+    ):
+        error = app.refused(400, method, path + below, body)
+        assert (error["code"], error["param"]) == ("expired", "vector_store_id")
+
+    app.sweep()
+    left = app.ok("GET", path)
+    assert (left["status"], left["name"], left["metadata"]) == ("expired", "notes", {"a": "b"})
+    assert left["provider_id"] is None
+    assert [each["id"] for each in app.ok("GET", "/v1/vector_stores")["data"]] == [store["id"]]
+    assert app.send("GET", id_path(store["id"])).status_code == 400  # the vector DB is gone
+    assert app.ok("DELETE", path)["deleted"] is True
+    assert app.send("GET", path).status_code == 404
+
+
+@pytest.mark.parametrize("use", ["search", "query", "insert", "update"])
+def test_activity_keeps_a_store(app: ClockedApp, clock: Clock, use: str) -> None:
+    """Each use starts the days anew, through whichever API it comes.
+
+    If this fails: a store that is asked every day through Llama Stack's API is deleted.
+    """
+    store = app.create_store(expires_after=EXPIRY)["id"]
+    uses: dict[str, Any] = {
+        "search": lambda: app.search(store, "fox"),
+        "query": lambda: app.query("fox", db=store),
+        "insert": lambda: insert(app, "fox", store),
+        "update": lambda: app.ok("POST", f"/v1/vector_stores/{store}", {"name": "x"}),
+    }
+    for _ in range(3):
+        clock.forward(1.5 * DAY)
+        uses[use]()
+        app.sweep()
+    shown = app.ok("GET", f"/v1/vector_stores/{store}")
+    assert (shown["status"], shown["last_active_at"]) == ("completed", clock.now)
+
+
+def test_looking_at_a_store_is_no_activity(app: ClockedApp, clock: Clock) -> None:
+    """Lists and the sweep itself keep no store alive."""
+    store = app.create_store(expires_after=EXPIRY)["id"]
+    insert(app, "fox", store, ttl=DAY)
+    clock.forward(1.5 * DAY)
+    app.ok("GET", "/v1/vector_stores")
+    app.ok("GET", "/v1/vector-dbs")
+    app.sweep()
+    clock.forward(0.5 * DAY)
+    assert app.ok("GET", f"/v1/vector_stores/{store}")["status"] == "expired"
+
+
+def test_chunks_expire_one_by_one(app: ClockedApp, clock: Clock) -> None:
+    """A chunk with `ttl_seconds` goes in its time; its neighbors stay."""
+    app.register("db")
+    insert(app, "fox one", "db", ttl=10)
+    insert(app, "fox two", "db", ttl=1000)
+    insert(app, "fox three", "db")
+    clock.forward(9)
+    app.sweep()
+    assert len(app.contents("fox")) == 3
+    clock.forward(1)
+    app.sweep()
+    assert sorted(app.contents("fox")) == ["fox three", "fox two"]
+    clock.forward(1000)
+    app.sweep()
+    assert app.contents("fox") == ["fox three"]
+
+
+@pytest.mark.parametrize(("again", "stays"), [(None, True), (5000, True), (5, False)])
+def test_the_last_insert_decides(
+    app: ClockedApp, clock: Clock, again: int | None, *, stays: bool
+) -> None:
+    """A chunk that comes again has the life that it came with last, longer, shorter or for ever.
+
+    If this fails: the sweep goes by its notes and not by the chunk, and deletes what was renewed.
+    """
+    app.register("db")
+    insert(app, "fox", "db", ttl=100)
+    insert(app, "fox", "db", ttl=again)
+    clock.forward(5)
+    app.sweep()
+    assert bool(app.contents("fox")) is (stays or again == 100)
+    clock.forward(100)
+    app.sweep()
+    assert bool(app.contents("fox")) is stays
+
+
+def test_a_failed_insert_expires_nothing(app: ClockedApp, clock: Clock) -> None:
+    """An insert that is refused leaves the chunk of its id with the life that it had."""
+    app.register("db")
+    insert(app, "fox", "db")
+    chunk: Json = {"content": "fox", "embedding": [1.0]}  # of a wrong dimension
+    body = {"vector_db_id": "db", "chunks": [chunk], "ttl_seconds": 5}
+    app.refused(400, "POST", "/v1/vector-io/insert", body)
+    clock.forward(10)
+    app.sweep()
+    assert app.contents("fox") == ["fox"]
+
+
+def test_expired_files_go(app: ClockedApp, clock: Clock) -> None:
+    """A file is gone when its `expires_after` is over, and the sweep frees its disk."""
+    expiry = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}
+    file = app.upload(b"text", **expiry)
+    assert file["expires_at"] == clock.now + 3600
+    clock.forward(3600)
+    assert app.refused(404, "GET", f"/v1/files/{file['id']}")["param"] == "file_id"
+    app.sweep()
+    assert not [path for path in (app.home / "blobs").rglob("*") if path.is_file()]
+
+
+async def test_the_sweep_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the background, what is due is deleted about when it is due, with the real clock."""
+    monkeypatch.setattr(sweeping, "LEAST_SECONDS", 0.05)
+    stack = Stack(run_config(), tmp_path)
+    sweep = Sweep(stack)
+    try:
+        registration = {"vector_db_id": "db", "embedding_model": "hashing"}
+        await stack.register(VectorDBRegistration.model_validate(registration))
+        sweep.start()
+        await store_expiring(stack, "db", [Chunk(content="fox")], 1)
+        index = await stack.index("db")
+        async with asyncio.timeout(30):
+            while await index.count():  # noqa: ASYNC110 - the sweep tells nobody
+                await asyncio.sleep(0.02)
+    finally:
+        await sweep.close()
+        await stack.close()
+
+
+def test_a_backend_that_is_away_delays_the_sweep(
+    app: ClockedApp, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could not be deleted is deleted by the next sweep; the rest does not wait for it."""
+    store = app.create_store(expires_after=EXPIRY)["id"]
+    insert(app, "fox", store)
+    app.register("db")
+    insert(app, "hound", "db", ttl=60)
+    clock.forward(2 * DAY)
+
+    async def away(self: Stack, vector_db_id: str) -> str:
+        raise Unavailable("The backend is away.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Stack, "unregister", away)
+        with pytest.raises(Unavailable):
+            app.sweep()
+    assert app.contents("hound") == []
+    assert app.send("GET", id_path(store)).status_code == 200
+    app.sweep()
+    assert app.send("GET", id_path(store)).status_code == 400

@@ -1,0 +1,257 @@
+"""Files of vector stores: attached, read in the background, shown, changed, detached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai.types import VectorStore
+from openai.types.vector_stores import (
+    FileContentResponse,
+    VectorStoreFile,
+    VectorStoreFileBatch,
+    VectorStoreFileDeleted,
+)
+
+from ..harness import Json
+from .doubles import ClockedApp
+
+STORES = "/v1/vector_stores"
+TEXT = "# Foxes\n\nThe fox lives in the wood.\n\n## Food\n\n" + "\n\n".join(
+    f"Paragraph {number} says that a fox eats mouse number {number} on day {number}."
+    for number in range(60)
+)
+STATIC = {
+    "type": "static",
+    "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 40},
+}
+
+
+@pytest.fixture
+def store(app: ClockedApp) -> str:
+    """Return the path of an empty store."""
+    return f"{STORES}/{app.create_store(name='docs')['id']}"
+
+
+def attach(app: ClockedApp, store: str, file_id: str, **more: Any) -> Json:
+    """Attach a file, wait until it is read, and return it."""
+    app.ok("POST", f"{store}/files", {"file_id": file_id, **more})
+    return app.read(store, file_id)
+
+
+def test_an_attached_file_is_found(app: ClockedApp, store: str) -> None:
+    """A file is read, found by its attributes, counted, and given back as it was parsed.
+
+    If this fails: the first thing that OpenAI's users try does not work.
+    """
+    file = app.upload(TEXT.encode(), "foxes.md")["id"]
+    begun = app.ok(
+        "POST",
+        f"{store}/files",
+        {"file_id": file, "attributes": {"topic": "foxes", "year": 2024, "draft": False}},
+    )
+    VectorStoreFile.model_validate(begun)
+    done = app.read(store, file)
+    VectorStoreFile.model_validate(done)
+    assert (done["status"], done["last_error"]) == ("completed", None)
+    assert done["chunking_strategy"]["static"] == {
+        "max_chunk_size_tokens": 800,
+        "chunk_overlap_tokens": 400,
+    }
+    shown = VectorStore.model_validate(app.ok("GET", store))
+    assert (shown.status, shown.file_counts.completed, shown.file_counts.total) == (
+        "completed",
+        1,
+        1,
+    )
+    assert shown.usage_bytes == done["usage_bytes"] > len(TEXT)
+    wanted = {"type": "eq", "key": "topic", "value": "foxes"}
+    found = app.search(store.rpartition("/")[2], "where does the fox live?", filters=wanted)
+    best = found["data"][0]
+    assert (best["file_id"], best["filename"]) == (file, "foxes.md")
+    assert best["attributes"] == {"topic": "foxes", "year": 2024, "draft": False} | {
+        name: value for name, value in best["attributes"].items() if name == "title"
+    }
+
+
+@pytest.mark.parametrize("strategy", [None, STATIC])
+def test_the_content_is_the_file_once(app: ClockedApp, store: str, strategy: Json | None) -> None:
+    """The pieces of the content join to the text, without what chunks repeat of each other."""
+    file = app.upload(TEXT.encode(), "foxes.md")["id"]
+    attach(app, store, file, **({"chunking_strategy": strategy} if strategy else {}))
+    page = app.ok("GET", f"{store}/files/{file}/content")
+    pieces = [FileContentResponse.model_validate(each).text or "" for each in page["data"]]
+    assert "".join(pieces).strip() == TEXT
+    assert (page["object"], page["has_more"]) == ("vector_store.file_content.page", False)
+
+
+def test_attributes_change_without_reading_again(app: ClockedApp, store: str) -> None:
+    """New attributes filter at once; those that are gone do not."""
+    file = app.upload(b"the fox")["id"]
+    attach(app, store, file, attributes={"a": "old", "b": 1})
+    changed = app.ok("POST", f"{store}/files/{file}", {"attributes": {"a": "new"}})
+    assert (changed["attributes"], changed["status"]) == ({"a": "new"}, "completed")
+    name = store.rpartition("/")[2]
+    assert app.texts(name, "fox", filters={"type": "eq", "key": "a", "value": "new"})
+    assert not app.texts(name, "fox", filters={"type": "eq", "key": "a", "value": "old"})
+    assert not app.texts(name, "fox", filters={"type": "eq", "key": "b", "value": 1})
+
+
+def test_a_detached_file_is_gone_from_its_store_alone(app: ClockedApp, store: str) -> None:
+    """Its chunks go; the file itself, and what it became in other stores, stay."""
+    other = f"{STORES}/{app.create_store()['id']}"
+    file = app.upload(b"the fox")["id"]
+    for each in (store, other):
+        attach(app, each, file)
+    gone = app.ok("DELETE", f"{store}/files/{file}")
+    VectorStoreFileDeleted.model_validate(gone)
+    assert not app.texts(store.rpartition("/")[2], "fox")
+    assert app.refused(404, "GET", f"{store}/files/{file}")["param"] == "file_id"
+    assert app.ok("GET", store)["file_counts"]["total"] == 0
+    assert app.texts(other.rpartition("/")[2], "fox") == ["the fox"]
+    assert app.ok("GET", f"/v1/files/{file}")["id"] == file
+
+
+def test_what_cannot_be_read_fails_and_harms_nothing(app: ClockedApp, store: str) -> None:
+    """A file that is no text ends as failed, with why; it can be listed by that, and detached."""
+    good, bad = app.upload(b"the fox")["id"], app.upload(b"\0\1\2" * 999, "a.bin")["id"]
+    attach(app, store, good)
+    failed = attach(app, store, bad)
+    VectorStoreFile.model_validate(failed)
+    assert failed["status"] == "failed"
+    assert failed["last_error"]["code"] in ("unsupported_file", "invalid_file")
+    assert failed["last_error"]["message"]
+    for status, expected in (("failed", [bad]), ("completed", [good]), ("in_progress", [])):
+        page = app.ok("GET", f"{store}/files?filter={status}")
+        assert [each["id"] for each in page["data"]] == expected
+    assert app.ok("GET", store)["file_counts"]["failed"] == 1
+    app.ok("DELETE", f"{store}/files/{bad}")
+    assert app.ok("GET", store)["file_counts"]["failed"] == 0
+
+
+def test_files_of_a_store_come_in_pages(app: ClockedApp, store: str) -> None:
+    """`after` and `before` walk through the files once; other documents are not there."""
+    ids = [app.upload(b"fox %d" % number)["id"] for number in range(5)]
+    for file in ids:
+        attach(app, store, file)
+    app.rag_insert({"document_id": "d", "content": "no file"}, db=store.rpartition("/")[2])
+    first = app.ok("GET", f"{store}/files?limit=3")
+    assert [each["id"] for each in first["data"]] == ids[:1:-1]
+    assert (first["has_more"], first["last_id"]) == (True, ids[2])
+    rest = app.ok("GET", f"{store}/files?limit=3&after={ids[2]}")
+    assert ([each["id"] for each in rest["data"]], rest["has_more"]) == ([ids[1], ids[0]], False)
+    up = app.ok("GET", f"{store}/files?order=asc&before={ids[2]}")
+    assert [each["id"] for each in up["data"]] == ids[:2]
+
+
+def test_a_store_is_made_with_its_files(app: ClockedApp) -> None:
+    """`file_ids` of a new store are attached to it; an unknown one leaves no store."""
+    ids = [app.upload(b"fox %d" % number)["id"] for number in range(3)]
+    created = app.create_store(file_ids=ids, chunking_strategy=STATIC)
+    path = f"{STORES}/{created['id']}"
+    assert created["file_counts"]["total"] == 3
+    for file in ids:
+        assert app.read(path, file)["chunking_strategy"] == STATIC
+    assert sorted(app.texts(created["id"], "fox")) == ["fox 0", "fox 1", "fox 2"]
+    error = app.refused(404, "POST", STORES, {"file_ids": [*ids, "file-unknown"]})
+    assert error["param"] == "file_id"
+    assert [each["id"] for each in app.ok("GET", STORES)["data"]] == [created["id"]]
+
+
+def test_a_batch_is_watched_as_one(app: ClockedApp, store: str) -> None:
+    """A batch counts its files, lists them, and each has the settings that it was sent with."""
+    ids = [app.upload(b"fox %d" % number)["id"] for number in range(4)]
+    files = [{"file_id": file, "attributes": {"n": place}} for place, file in enumerate(ids)]
+    begun = VectorStoreFileBatch.model_validate(
+        app.ok("POST", f"{store}/file_batches", {"files": files})
+    )
+    assert begun.file_counts.total == 4
+    path = f"{store}/file_batches/{begun.id}"
+    for file in ids:
+        app.read(store, file)
+    done = VectorStoreFileBatch.model_validate(app.ok("GET", path))
+    assert (done.status, done.file_counts.completed) == ("completed", 4)
+    listed = app.ok("GET", f"{path}/files?order=asc")
+    assert [each["attributes"]["n"] for each in listed["data"]] == [0, 1, 2, 3]
+    assert [each["id"] for each in app.ok("GET", f"{path}/files?filter=failed")["data"]] == []
+    cancelled = VectorStoreFileBatch.model_validate(app.ok("POST", f"{path}/cancel"))
+    assert cancelled.file_counts.completed == 4  # what is done stays
+
+
+def test_a_file_in_progress_says_when_to_ask_again(app: ClockedApp, store: str) -> None:
+    """The header that the clients' `..._and_poll` go by is there until a file is read."""
+    file = app.upload(TEXT.encode() * 50, "foxes.md")["id"]
+    app.ok("POST", f"{store}/files", {"file_id": file})
+    shown = app.send("GET", f"{store}/files/{file}")
+    if shown.json()["status"] == "in_progress":
+        assert int(shown.headers["openai-poll-after-ms"]) > 0
+    app.read(store, file)
+    assert "openai-poll-after-ms" not in app.send("GET", f"{store}/files/{file}").headers
+
+
+def bad_strategy(size: Any, overlap: Any) -> Json:
+    """Return a strategy of sizes that are out of range."""
+    return {
+        "type": "static",
+        "static": {"max_chunk_size_tokens": size, "chunk_overlap_tokens": overlap},
+    }
+
+
+BAD: list[tuple[str, Json, str]] = [
+    ("files", {}, "file_id"),
+    ("files", {"chunking_strategy": bad_strategy(99, 0)}, "max_chunk_size_tokens"),
+    ("files", {"chunking_strategy": bad_strategy(4097, 0)}, "max_chunk_size_tokens"),
+    ("files", {"chunking_strategy": bad_strategy(800, 401)}, "chunking_strategy.static"),
+    ("files", {"chunking_strategy": {"type": "best"}}, "chunking_strategy"),
+    ("files", {"attributes": {f"k{n}": 1 for n in range(17)}}, "attributes"),
+    ("files", {"attributes": {"k": "v" * 513}}, "attributes.k"),
+    ("files", {"attributes": {"k": [1]}}, "attributes.k"),
+    ("files", {"attributes": {"file_id": "x"}}, "attributes"),
+    ("files", {"atributes": {}}, "atributes"),
+    ("file_batches", {}, ""),
+    ("file_batches", {"file_ids": []}, "file_ids"),
+    ("file_batches", {"files": [{"file_id": "x"}], "file_ids": ["x"]}, ""),
+    ("file_batches", {"file_ids": [f"file-{n}" for n in range(2001)]}, "file_ids"),
+    ("file_batches", {"files": [{"attributes": {}}]}, "files[0].file_id"),
+]
+
+
+@pytest.mark.parametrize(("below", "body", "param"), BAD)
+def test_bad_files_are_refused(
+    app: ClockedApp, store: str, below: str, body: Json, param: str
+) -> None:
+    """Each is a 400 that names the field, and nothing is attached."""
+    file = app.upload(b"the fox")["id"]
+    if below == "files" and param != "file_id":
+        body = {"file_id": file, **body}
+    error = app.refused(400, "POST", f"{store}/{below}", body)
+    assert param in (error["param"] or "")
+    assert app.ok("GET", f"{store}/files")["data"] == []
+
+
+def test_wrong_purposes_and_unknown_files_are_refused(app: ClockedApp, store: str) -> None:
+    """A file for another purpose is a 400, an unknown one a 404; a batch takes all or none."""
+    good, wrong = app.upload(b"x")["id"], app.upload(b"x", purpose="batch")["id"]
+    assert "purpose" in app.refused(400, "POST", f"{store}/files", {"file_id": wrong})["message"]
+    assert app.refused(404, "POST", f"{store}/files", {"file_id": "file-0"})["param"] == "file_id"
+    for ids, status in (([good, wrong], 400), ([good, "file-0"], 404), ([good, good], 400)):
+        app.refused(status, "POST", f"{store}/file_batches", {"file_ids": ids})
+    assert app.ok("GET", f"{store}/files")["data"] == []
+    for path in ("/files/file-0", "/files/file-0/content", "/file_batches/vsfb_0"):
+        app.refused(404, "GET", store + path)
+    app.refused(404, "POST", f"{STORES}/vs_0/files", {"file_id": good})
+
+
+def test_under_the_alias_files_are_read_at_once(app: ClockedApp) -> None:
+    """Llama Stack's clients cannot wait, so the answer does; an unknown file fails."""
+    alias = "/v1/openai/v1/vector_stores"
+    good = app.upload(b"the fox", "fox.txt")["id"]
+    store = app.ok("POST", alias, {"name": "a", "file_ids": [good, "nope"]})
+    assert (store["file_counts"]["completed"], store["file_counts"]["failed"]) == (1, 1)
+    path = f"{alias}/{store['id']}/files"
+    again = app.ok("POST", path, {"file_id": good, "attributes": {"a": "b"}})
+    assert (again["status"], again["chunking_strategy"]) == ("completed", {"type": "auto"})
+    content = app.ok("GET", f"{path}/{good}/content")
+    assert (content["content"][0]["text"], content["filename"]) == ("the fox", "fox.txt")
+    assert content["attributes"] == {"a": "b"}
+    assert {each["id"] for each in app.ok("GET", path)["data"]} == {good, "nope"}
