@@ -97,6 +97,7 @@ def chunks_of(
         markdown=parsed.markdown,
         window=_beside_headings(window, parsed.headings),
         most=most,
+        sections=() if parsed.markdown else parsed.headings,
     )
     metadata: dict[str, Any] = dict(document.metadata)
     if parsed.title and "title" not in metadata:

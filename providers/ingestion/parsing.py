@@ -1,61 +1,68 @@
-"""Documents to text: by MIME type, and nothing is fetched here.
+"""Documents to text: by what they are, and nothing is fetched here.
 
 A string is text, even one that looks like a URL: `RAGDocument` has told addresses from texts. Bytes
-come from a `data:` URI or from an allowed URL (`fetching.py`). All text is UTF-8, or in the charset
-that its sender names.
+come from an uploaded file, a `data:` URI or an allowed URL (`fetching.py`), and say themselves what
+they are (`detecting.py`). All text is UTF-8, or in the charset that its sender names.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import codecs
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from urllib.parse import unquote_to_bytes, urlsplit
+from pathlib import Path
 
 from corral.api.errors import InvalidRequest
 from corral.providers.config import DocumentLimits
-from corral.providers.ingestion.formats import docx_text, html_text, pdf_pages
+from corral.providers.ingestion.detecting import (
+    CSV,
+    DOCX,
+    EPUB,
+    HTML,
+    JSON,
+    MAIL,
+    MARKDOWN,
+    ODS,
+    PDF,
+    PPTX,
+    TEXT,
+    TSV,
+    XLS,
+    XLSX,
+    detected,
+    unsupported,
+)
 from corral.providers.ingestion.headings import Heading, markdown_headings
+from corral.providers.ingestion.mime_types import (
+    chosen_type,
+    decode,
+    decode_data_uri,
+    is_textual,
+    split_mime_type,
+)
+from corral.providers.ingestion.readers import (
+    book,
+    code,
+    html,
+    mail,
+    pdf,
+    rows,
+    sheets,
+    slides,
+    word,
+)
+from corral.providers.ingestion.readers.common import Readable
 from corral.providers.ranking.text import clean_text
-
-MARKDOWN = "text/markdown"
-HTML = "text/html"
-PDF = "application/pdf"
-DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
-
-SUFFIXES: dict[str, str] = {
-    ".txt": "text/plain", ".text": "text/plain", ".log": "text/plain", ".rst": "text/x-rst",
-    ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".pdf": PDF, ".docx": DOCX,
-    ".csv": "text/csv", ".tsv": "text/tab-separated-values", ".json": "application/json",
-    ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
-}  # fmt: skip
-"""File name suffix -> MIME type, for files and URLs."""
 
 MAX_TITLE_LENGTH = 255
 _DEFAULT_LIMITS = DocumentLimits()
-
 _PAGE_BREAK = "\n\n"
-_ALIASES = {"text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML}
-_TEXT_TYPES = frozenset(
-    f"application/{name}"
-    for name in ("json", "jsonl", "x-ndjson", "xml", "yaml", "x-yaml", "toml", "javascript", "sql")
-)
-_VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
-_BINARY = (PDF, DOCX)
-# Those in use; Python knows others that do not decode text, or decode it very slowly.
-_CHARSETS = frozenset(
-    codecs.lookup(name).name
-    for name in (
-        "utf-8", "us-ascii", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "iso-8859-2",
-        "iso-8859-15", "windows-1250", "windows-1251", "windows-1252", "koi8-r", "shift_jis",
-        "euc-jp", "euc-kr", "gbk", "gb18030", "big5",
-    )
-)  # fmt: skip
+
+_OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
+    PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
+    XLS: sheets.read, EPUB: book.read,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,51 +104,32 @@ def parse(
 
     Args:
         content: Text, or the bytes of a file.
-        mime_type: What it is, perhaps with a charset; None means `text/plain`. `text/*`, JSON, XML,
-            YAML and the like are taken as they are, HTML, PDF and Word are read.
+        mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
+            that say what they are win. `text/*`, XML, YAML and the like are taken as they are;
+            HTML, mail, tables, source code, PDF, EPUB and Office files are read.
         limits: How many pages, paragraphs and characters it may have.
 
     Raises:
-        InvalidRequest: The type is unsupported, a PDF or Word file came as text, the bytes are not
-            in their charset, the file is broken, goes beyond a limit, or holds no text.
+        InvalidRequest: The type is unsupported (`field` is then "mime_type"), a binary file came as
+            text, the bytes are not in their charset, the file is broken, goes beyond a limit, or
+            holds no text.
         MissingDependency: The package that reads this type is not installed.
     """
-    kind, charset = split_mime_type(mime_type)
-    kind = kind or "text/plain"
-    starts: list[int] = []
-    unread: tuple[str, ...] = ()
-    named: str | None = None
-    if kind == PDF:
-        text, starts = _paged(pdf_pages(_binary(content, kind), limits))
-    elif kind == DOCX:
-        text, unread = docx_text(_binary(content, kind), limits)
-        text = _tidy(text)
-    elif _is_textual(kind):
-        text = content if isinstance(content, str) else decode(content, charset)
-        if kind == HTML:
-            text, named = html_text(text)
-        text = _tidy(text) if kind == HTML else _trimmed(text)
+    named, charset = split_mime_type(mime_type)
+    if isinstance(content, bytes):
+        kind = detected(content, named)
+        if kind in _OF_BYTES:
+            return _document(_OF_BYTES[kind](content, limits), limits)
     else:
-        known = ", ".join(["text/*", "application/json", *_BINARY])
-        raise InvalidRequest(
-            f"The MIME type {kind!r} is not supported.",
-            hint=f"Supported: {known}. Or send the text itself.",
-            field="mime_type",
-        )
-    if len(text) > limits.max_characters:
-        raise limits.exceeded("characters", "max_characters")
-    if not text.strip():
-        raise InvalidRequest(
-            "The document has no text.",
-            hint="Scanned pages need text recognition first.",
-            field="content",
-        )
-    markdown = kind in {MARKDOWN, HTML}
-    headings = tuple(markdown_headings(text)) if markdown else ()
-    title = next((each.text for each in headings if each.level == 1), None)
-    title = title or (clean_text(named)[:MAX_TITLE_LENGTH] if named else None)
-    has_lines = _is_textual(kind) and kind != HTML
-    return ParsedDocument(text, markdown, title, tuple(starts), unread, headings, has_lines)
+        kind = named or TEXT
+        if kind in _OF_BYTES:
+            raise _text_for(kind)
+    if kind == MAIL:
+        data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        return _document(mail.read(data), limits)
+    if not is_textual(kind):
+        raise unsupported(f"The MIME type {kind!r} is not supported")
+    return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
 
 
 def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
@@ -160,99 +148,63 @@ def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> P
     return parse(data, chosen_type(mime_type, found), limits)
 
 
-def decode_data_uri(uri: str) -> tuple[bytes, str]:
-    """Return the bytes of a `data:` URI and its MIME type, `text/plain` by default (RFC 2397).
+def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+    """Return the text of a file on disk, as `parse` does; its name is not looked at.
 
     Raises:
-        InvalidRequest: It is malformed.
-    """
-    head, comma, body = uri.partition(",")
-    kind, *parameters = head[len("data:") :].split(";")
-    raw = unquote_to_bytes(body)
-    encoded = bool(parameters) and parameters[-1].strip().lower() == "base64"
-    try:
-        data = base64.b64decode(raw, validate=True) if encoded else raw
-    except binascii.Error:
-        comma = ""
-    if not comma:
-        raise InvalidRequest(
-            "The data: URI is malformed.",
-            hint="Its form is data:MIME/TYPE;base64,DATA.",
-            field="content.uri",
-        )
-    parameters = parameters[:-1] if encoded else parameters
-    return data, ";".join([kind or "text/plain", *parameters])
-
-
-def is_plain_text(mime_type: str | None) -> bool:
-    """Return True if a type is taken as it is: what holds it needs no package to be read."""
-    kind = split_mime_type(mime_type)[0] or "text/plain"
-    return kind != HTML and _is_textual(kind)
-
-
-def split_mime_type(mime_type: str | None) -> tuple[str, str | None]:
-    """Return a MIME type in its one form, "" for None, and the charset that it names, or None."""
-    kind, *parameters = (mime_type or "").lower().split(";")
-    kind = kind.strip()
-    named = (parameter.partition("=") for parameter in parameters)
-    charsets = [value.strip().strip("\"'") for name, _, value in named if name.strip() == "charset"]
-    return _ALIASES.get(kind, kind), charsets[0] if charsets else None
-
-
-def served_type(url: str, content_type: str | None) -> str:
-    """Return the MIME type of what a URL answered: by its header, or its suffix if that is vague.
-
-    Many servers send Markdown as `text/plain` and anything as `application/octet-stream`.
-    """
-    kind, charset = split_mime_type(content_type)
-    by_suffix = SUFFIXES.get(PurePosixPath(urlsplit(url).path).suffix.lower())
-    if kind in _VAGUE and by_suffix:
-        return f"{by_suffix};charset={charset}" if charset else by_suffix
-    return content_type or "text/plain"
-
-
-def chosen_type(given: str | None, found: str | None) -> str | None:
-    """Return the MIME type that a document's sender gives, else the one found with its bytes.
-
-    The charset is the sender's, too, or else the one that was found.
-    """
-    _, charset = split_mime_type(found)
-    if not given or not charset or split_mime_type(given)[1]:
-        return given or found
-    return f"{given};charset={charset}"
-
-
-def decode(data: bytes, charset: str | None = None) -> str:
-    """Return the text of bytes, without a byte order mark.
-
-    Args:
-        data: Encoded text.
-        charset: Its name; UTF-8 where absent.
-
-    Raises:
-        InvalidRequest: The charset is unknown, or the bytes are not in it.
+        InvalidRequest: The file is gone, or as `parse` says.
+        MissingDependency: The package that reads this type is not installed.
     """
     try:
-        codec = codecs.lookup(charset or "utf-8").name
-        if codec not in _CHARSETS:
-            raise LookupError(codec)
-        return data.decode(codec).removeprefix("\ufeff")
-    except (LookupError, ValueError):
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"The file cannot be read: {error.strerror}.") from None
+    return parse(data, mime_type, limits)
+
+
+def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
+    if kind == HTML:
+        return _document(html.read(text), limits)
+    if kind in {CSV, TSV}:
+        return _document(rows.read_csv(_trimmed(text), limits), limits)
+    text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)
+    if kind in code.LANGUAGES:
+        return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
+    if kind != MARKDOWN:
+        return ParsedDocument(text, has_lines=True)
+    headings = tuple(markdown_headings(text))
+    return ParsedDocument(text, True, _title(None, headings), (), (), headings, True)
+
+
+def _document(read: Readable, limits: DocumentLimits) -> ParsedDocument:
+    text, starts = _paged(read.pages)
+    _checked(text, limits)
+    headings = tuple(markdown_headings(text)) if read.markdown else ()
+    pages = tuple(starts) if read.paged else ()
+    title = _title(read.title, headings)
+    return ParsedDocument(text, read.markdown, title, pages, read.unread, headings)
+
+
+def _title(said: str | None, headings: Sequence[Heading]) -> str | None:
+    """Return what a document says that its title is, else its first heading of level 1."""
+    first = next((heading.text for heading in headings if heading.level == 1), None)
+    return clean_text(said)[:MAX_TITLE_LENGTH] if said else first
+
+
+def _checked(text: str, limits: DocumentLimits) -> str:
+    if len(text) > limits.max_characters:
+        raise limits.exceeded("characters", "max_characters")
+    if not text.strip():
         raise InvalidRequest(
-            f"The text is not in {charset or 'UTF-8'}, or that charset is not supported.",
-            hint="Send UTF-8, or name the charset: mime_type 'text/plain; charset=windows-1252'.",
+            "The document has no text.",
+            hint="Scanned pages need text recognition first.",
             field="content",
-        ) from None
+        )
+    return text
 
 
-def _is_textual(kind: str) -> bool:
-    return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml"))
-
-
-def _binary(content: str | bytes, kind: str) -> bytes:
-    if isinstance(content, bytes):
-        return content
-    raise InvalidRequest(
+def _text_for(kind: str) -> InvalidRequest:
+    return InvalidRequest(
         f"The content is text, but the MIME type says {kind!r}.",
         hint=f'Send the file as {{"uri": "data:{kind};base64,..."}}, or its text as text/plain.',
         field="mime_type",

@@ -22,12 +22,8 @@ from corral.providers.config import RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.chunking import chunks_of, sizes, unread, window_of
 from corral.providers.ingestion.fetching import Fetcher
-from corral.providers.ingestion.parsing import (
-    SUFFIXES,
-    ParsedDocument,
-    chosen_type,
-    served_type,
-)
+from corral.providers.ingestion.mime_types import chosen_type, served_type
+from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.reading import Reader
 from corral.providers.ingestion.splitting import Window
 from corral.providers.ingestion.stored import document_hash, unchanged
@@ -157,8 +153,7 @@ class Pipeline:
 
     async def read_file(self, path: Path, filename: str) -> ParsedDocument:
         """Return the text of an uploaded file; errors as `read`."""
-        data = await asyncio.to_thread(path.read_bytes)
-        return await self.reader.read(data, SUFFIXES.get(Path(filename).suffix.lower()))
+        return await self.reader.read_file(path, filename)
 
     async def split(
         self,

@@ -24,17 +24,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.config import DocumentLimits, RagSettings
+from corral.providers.ingestion.detecting import type_of
 from corral.providers.ingestion.headings import Heading
-from corral.providers.ingestion.parsing import (
-    ParsedDocument,
-    is_plain_text,
-    parse,
-    parse_data_uri,
-)
+from corral.providers.ingestion.mime_types import is_plain_text
+from corral.providers.ingestion.parsing import ParsedDocument, parse, parse_data_uri, parse_file
 from corral.providers.vector_io._shared.threads import Threads
 
 SHORT_TEXT = 1 << 18
@@ -45,6 +43,13 @@ MIB = 1 << 20
 _ERRORS: dict[str, type[CorralError]] = {
     kind.__name__: kind for kind in (InvalidRequest, MissingDependency)
 }
+
+_FORMS: dict[str, Callable[..., ParsedDocument]] = {
+    "content": parse,
+    "data_uri": parse_data_uri,
+    "file": parse_file,
+}
+"""How a document is handed to a child."""
 
 T = TypeVar("T")
 
@@ -78,14 +83,23 @@ class Reader:
 
     async def read_data_uri(self, uri: str, mime_type: str | None) -> ParsedDocument:
         """Return the text of the document in a `data:` URI, as `read` does."""
-        return await self.run(self._in_child, uri, mime_type, True)
+        return await self.run(self._in_child, uri, mime_type, "data_uri")
+
+    async def read_file(self, path: Path, filename: str) -> ParsedDocument:
+        """Return the text of a file on disk, as `read` does; this process never holds its bytes.
+
+        Args:
+            path: Where it is.
+            filename: Its name: a hint for what its bytes leave open.
+        """
+        return await self.run(self._in_child, str(path), type_of(filename), "file")
 
     def _in_child(
-        self, content: str | bytes, mime_type: str | None, is_data_uri: bool = False
+        self, content: str | bytes, mime_type: str | None, form: str = "content"
     ) -> ParsedDocument:
         child = self._child()
         try:
-            answer = child.call(content, mime_type, is_data_uri)
+            answer = child.call(content, mime_type, form)
         except (EOFError, OSError, ValueError):
             raise child.cause_of_death() from None
         self._idle.append(child)
@@ -126,7 +140,7 @@ class _Child:
         return self._process.poll() is None
 
     def call(
-        self, content: str | bytes, mime_type: str | None, is_data_uri: bool
+        self, content: str | bytes, mime_type: str | None, form: str
     ) -> ParsedDocument | CorralError:
         """Return what the process made of a document.
 
@@ -136,7 +150,7 @@ class _Child:
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
         limits = self._limits.model_dump()
-        asked = {"mime_type": mime_type, "is_data_uri": is_data_uri, "limits": limits}
+        asked = {"mime_type": mime_type, "form": form, "limits": limits}
         _send(questions, asked, content)
         said, text = _receive(answers)
         if "error" in said:
@@ -223,9 +237,8 @@ def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
 ) -> tuple[dict[str, Any], str]:
     """Return what to say of a document, and its text."""
-    read = cast("Callable[..., ParsedDocument]", parse_data_uri if asked["is_data_uri"] else parse)
     try:
-        parsed = read(content, asked["mime_type"], limits)
+        parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
     except MemoryError:
         error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
     except (InvalidRequest, MissingDependency) as refusal:

@@ -17,6 +17,9 @@ from typing import Any, TypeAlias
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
+from corral.providers.ingestion.headings import Heading
+from corral.providers.ingestion.lists import find_lists
+from corral.providers.ingestion.sections import Sections
 from corral.providers.ingestion.tables import Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
@@ -81,6 +84,7 @@ def split(
     counter: Tokenizer | None = None,
     window: Window | None = None,
     most: int | None = None,
+    sections: Sequence[Heading] = (),
 ) -> list[Piece]:
     """Return the chunks of a text, in its order; none for a blank text.
 
@@ -100,13 +104,18 @@ def split(
         window: What a chunk has to fit into, too; None: nothing more.
         most: How many chunks are wanted: the work ends with the first one beyond, which is
             returned too. None: all.
+        sections: Of source code, where its classes and functions begin. A chunk is cut between
+            them, without overlap; the lines of one are chunks of text where it does not fit.
     """
     counting = counter or tokenizer()
+    size = _size(counting, chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
-    walk = _Walk(text, kind, _size(counting, chunk_size, window), chunk_size, overlap)
+    spans = _Walk(text, kind, size, chunk_size, overlap).spans()
+    if sections:
+        spans = _sections(text, sections, size, chunk_size, overlap)
     pieces: list[Piece] = []
     reached = first_token = covered = 0
-    for start, end, header in walk.spans():
+    for start, end, header in spans:
         part = text[start:end]
         if not part.strip() or end <= covered:  # a window can begin within the overlap
             continue
@@ -140,6 +149,26 @@ Cut: TypeAlias = tuple[int, int, str]
 """Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
 
 
+def _sections(
+    text: str,
+    sections: Sequence[Heading],
+    size: Callable[[str], int],
+    chunk_size: int,
+    overlap: int,
+) -> Iterator[Cut]:
+    def plain(begin: int, end: int) -> Iterator[tuple[int, int]]:
+        walk = _Walk(text[begin:end], TextSplitter, size, chunk_size, overlap)
+        return ((begin + start, begin + stop) for start, stop, _ in walk.spans())
+
+    def fits(part: str) -> bool:
+        return size(part) <= chunk_size
+
+    for start, end in Sections(text, sections, fits, plain).spans():
+        part = text[start:end]
+        blank = len(part) - len(part.lstrip("\n"))
+        yield start + blank, start + len(part.rstrip()), ""
+
+
 class _Walk:
     """A way through a text, a window of it at a time.
 
@@ -162,6 +191,8 @@ class _Walk:
         self._joins = kind is MarkdownSplitter
         self._tables = find_tables(text) if self._joins else []
         self._table_ends = [table.end for table in self._tables]
+        self._lists = find_lists(text) if self._joins else []
+        self._list_ends = [end for _, end in self._lists]
 
     def spans(self) -> Iterator[Cut]:
         """Yield the chunks."""
@@ -207,7 +238,7 @@ class _Walk:
             head = first if reached is None and more and self._is_head(text[first:end]) else None
             if head is not None:
                 continue
-            stop, following, header = self._whole_rows(first, end)
+            stop, following, header = self._whole_list(first, end) or self._whole_rows(first, end)
             yield first, stop, header
             if reached is not None or stop != end:
                 return reached if stop == end else following
@@ -234,6 +265,19 @@ class _Walk:
                 return stop, begin + parts[1][0] if len(parts) > 1 else end
             room -= excess
         return None
+
+    def _whole_list(self, first: int, end: int) -> Cut | None:
+        """Return the chunk that ends before a list which is cut at `end` and fits whole; or None.
+
+        Returns:
+            Where the chunk ends, where the next begins, and no header.
+        """
+        number = bisect_right(self._list_ends, end)
+        start, stop = self._lists[number] if number < len(self._lists) else (end, end)
+        head = self._text[first:start]
+        if not first < start < end or self._is_head(head) or not self._fits("", start, stop):
+            return None
+        return first + len(head.rstrip()), start, ""
 
     # --- tables ------------------------------------------------------------------------------
 

@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import InvalidRequest, MissingDependency
-from corral.providers.ingestion import formats
-from corral.providers.ingestion.parsing import (
-    DOCX,
-    HTML,
-    MARKDOWN,
-    PDF,
+from corral.providers.ingestion.detecting import DOCX, HTML, MARKDOWN, PDF
+from corral.providers.ingestion.mime_types import (
     chosen_type,
     decode,
     decode_data_uri,
-    parse,
     served_type,
 )
+from corral.providers.ingestion.parsing import parse
+from corral.providers.ingestion.readers import archive
 
 PAGE = """<!doctype html><html><head><title>Ranch</title><style>p {}</style></head><body>
 <nav><a href="/">Home</a> <a href="/buy">Buy now</a></nav>
@@ -272,7 +269,7 @@ def test_a_broken_file_is_refused(kind: str, data: bytes) -> None:
 
 def test_a_word_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size is read from its table of contents, before anything is unpacked."""
-    monkeypatch.setattr(formats, "MAX_UNPACKED_BYTES", 100_000)
+    monkeypatch.setattr(archive, "MAX_UNPACKED_BYTES", 100_000)
     bomb = docx(paragraph("x" * 200_000))
     assert len(bomb) < 3000
     with pytest.raises(InvalidRequest, match="unpacks to"):
@@ -316,7 +313,7 @@ def test_a_missing_package_is_named(
     """With the exact command that installs it; plain text and Word files work without."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependency, match=distribution) as caught:
-        parse("<p>x</p>" if kind == HTML else b"x", kind)
+        parse("<p>x</p>" if kind == HTML else b"%PDF-1.4", kind)
     assert caught.value.command == "pip install 'corral-rag[documents]'"
     assert parse("grass").text == "grass"
     assert "Grazing plan" in parse(WORD, DOCX).text

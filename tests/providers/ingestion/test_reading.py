@@ -18,7 +18,8 @@ from corral.api.rag import URL, RAGDocument
 from corral.providers.config import DocumentLimits, Limits, RagSettings
 from corral.providers.ingestion import reading
 from corral.providers.ingestion.chunking import chunks_of
-from corral.providers.ingestion.parsing import DOCX, HTML, PDF, parse
+from corral.providers.ingestion.detecting import DOCX, HTML, PDF
+from corral.providers.ingestion.parsing import parse
 from corral.providers.ingestion.reading import Reader
 from corral.providers.rag.tool import RagTool
 

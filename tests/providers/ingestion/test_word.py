@@ -9,7 +9,8 @@ import pytest
 
 from corral.api.errors import InvalidRequest
 from corral.providers.config import DocumentLimits
-from corral.providers.ingestion.parsing import DOCX, parse
+from corral.providers.ingestion.detecting import DOCX
+from corral.providers.ingestion.parsing import parse
 
 from .test_parsing import docx, paragraph
 

@@ -1,0 +1,156 @@
+"""What a file is: by its first bytes, and by its name or type only where these do not say."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+import zipfile
+from pathlib import PurePosixPath
+
+from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.readers import code
+from corral.providers.ingestion.readers.word import COMPOUND_FILE
+
+TEXT = "text/plain"
+MARKDOWN = "text/markdown"
+HTML = "text/html"
+CSV = "text/csv"
+TSV = "text/tab-separated-values"
+JSON = "application/json"
+MAIL = "message/rfc822"
+PDF = "application/pdf"
+DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
+ODS = "application/vnd.oasis.opendocument.spreadsheet"
+XLS = "application/vnd.ms-excel"
+EPUB = "application/epub+zip"
+
+BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
+"""What is read of bytes alone."""
+
+SUFFIXES: dict[str, str] = {
+    ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
+    ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
+    ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
+    ".ods": ODS, ".epub": EPUB, ".eml": MAIL, ".csv": CSV, ".tsv": TSV, ".json": JSON,
+    ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
+    ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
+    ".toml": "application/toml", ".sql": "application/sql", **code.SUFFIXES,
+}  # fmt: skip
+"""File name suffix -> MIME type, for files and URLs."""
+
+_SIGNATURES = {
+    b"\x89PNG": "a picture", b"\xff\xd8\xff": "a picture", b"GIF8": "a picture",
+    b"II*\0": "a picture", b"MM\0*": "a picture", b"RIFF": "a sound or a film",
+    b"OggS": "a sound or a film", b"ID3": "a sound", b"fLaC": "a sound",
+    b"\x1aE\xdf\xa3": "a film", b"\x1f\x8b": "a compressed file", b"BZh": "a compressed file",
+    b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
+    b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program", b"{\\rtf": "an RTF file",
+    b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file",
+}  # fmt: skip
+_PAGE = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S
+)
+_HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
+_MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
+_HEAD = 4096
+
+
+def type_of(filename: str) -> str | None:
+    """Return the MIME type of a file by its name; None where that says nothing."""
+    return SUFFIXES.get(PurePosixPath(filename).suffix.lower())
+
+
+def detected(data: bytes, named: str) -> str:
+    """Return the MIME type of a file: what its bytes say, else what its sender does.
+
+    Args:
+        data: The file.
+        named: What its sender says; "" for nothing.
+
+    Raises:
+        InvalidRequest: It is of a kind that cannot be read (`field` is then "mime_type"), or of
+            another one than its sender says.
+    """
+    found = _signed(data, named)
+    if found:
+        return found
+    if named in BINARY:
+        raise InvalidRequest(
+            f"The file cannot be read as {named}: it does not begin like one.",
+            hint="It is broken or of another kind: check that it opens elsewhere.",
+            field="content",
+        )
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    if b"\0" in data[:_HEAD] and not is_wide and "utf-16" not in named:
+        raise unsupported("The file is no text: it holds zero bytes")
+    return named or _kind_of_text(data[:_HEAD])
+
+
+def unsupported(what: str) -> InvalidRequest:
+    """Return the error of a file that cannot be read."""
+    known = ", ".join(["text/*", JSON, MAIL, *BINARY])
+    return InvalidRequest(
+        f"{what}.", hint=f"Supported: {known}. Or send the text itself.", field="mime_type"
+    )
+
+
+def _signed(data: bytes, named: str) -> str:
+    """Return what the first bytes of a file say that it is, "" for nothing."""
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:5] == b"%PDF-" or (
+        named == PDF and b"%PDF-" in data[:1024]
+    ):
+        return PDF
+    if data.startswith((b"PK\3\4", b"PK\5\6")):
+        return _packed(data, named)
+    if data.startswith(COMPOUND_FILE):
+        return named if named in {DOCX, PPTX, XLSX, XLS} else _compound(data)
+    for signature, what in _SIGNATURES.items():
+        if data.startswith(signature):
+            raise unsupported(f"The file is {what}")
+    return ""
+
+
+def _packed(data: bytes, named: str) -> str:
+    """Return what a ZIP archive is by the names in it."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = set(archive.namelist())
+            says = archive.read("mimetype")[:100] if "mimetype" in names else b""
+    except Exception as error:  # a broken archive raises anything
+        raise InvalidRequest(
+            f"The archive cannot be read ({type(error).__name__}).",
+            hint="It may have been cut off: check that it opens elsewhere.",
+            field="content",
+        ) from error
+    for kind in (EPUB, ODS):
+        if says.strip() == kind.encode():
+            return kind
+    if "_rels/.rels" in names:
+        folders = {name.partition("/")[0] for name in names}
+        found = {"word": DOCX, "ppt": PPTX, "xl": XLSX}
+        kinds = [kind for folder, kind in found.items() if folder in folders]
+        if kinds or named in found.values():
+            return kinds[0] if kinds else named
+    raise unsupported("The file is an archive")
+
+
+def _compound(data: bytes) -> str:
+    """Return what a file of Office 2003, or an encrypted one, is by the names in its directory."""
+    if "Workbook".encode("utf-16-le") in data or "Book".encode("utf-16-le") in data:
+        return XLS
+    return DOCX
+
+
+def _kind_of_text(head: bytes) -> str:
+    if _PAGE.match(head):
+        return HTML
+    names = set()
+    for line in head.splitlines():
+        header = _HEADER.match(line)
+        if not header:
+            break
+        names.add((header[1] or b"").lower())
+    return MAIL if b"from" in names and len(names & _MAIL) > 2 else TEXT

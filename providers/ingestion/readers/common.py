@@ -1,0 +1,109 @@
+"""What readers share: their answer, their errors, and lines and tables as Markdown has them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from corral.api.errors import InvalidRequest, MissingDependency
+
+INSTALL = "pip install 'corral-rag[documents]'"
+
+T = TypeVar("T")
+
+_STRUCTURE = re.compile(r"( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What a file holds.
+
+    Attributes:
+        pages: The text of each page, "" for one without; a single text where there are no pages.
+        paged: Whether the pages are the file's.
+        markdown: Whether the texts are Markdown.
+        title: What the file says that its title is, or None.
+        unread: What it holds that was not read: "2 pictures".
+    """
+
+    pages: Sequence[str]
+    paged: bool = False
+    markdown: bool = True
+    title: str | None = None
+    unread: tuple[str, ...] = ()
+
+
+def package(module: str, distribution: str, kind: str) -> Any:
+    """Return a module of the extra `documents`.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise MissingDependency(f"Reading {kind} files", distribution, INSTALL) from None
+
+
+def reading(kind: str, read: Callable[[], T]) -> T:
+    """Return what `read` returns.
+
+    Raises:
+        InvalidRequest: It raised anything else than a deliberate error: the file is broken.
+    """
+    try:
+        return read()
+    except (InvalidRequest, MissingDependency, MemoryError):
+        raise
+    except Exception as error:  # parsers raise anything on broken files
+        raise InvalidRequest(
+            f"The {kind} file cannot be read ({type(error).__name__}).",
+            hint="It is broken or of another kind: check that it opens elsewhere.",
+            field="content",
+        ) from error
+
+
+def locked(kind: str, more: str = "") -> InvalidRequest:
+    """Return the error of a file that asks for a password."""
+    return InvalidRequest(
+        f"The {kind} file is locked with a password.",
+        hint=f"Save it without one, or send its text. {more}".strip(),
+        field="content",
+    )
+
+
+def escaped(text: str) -> str:
+    """Return plain text as Markdown shows it: none of its lines is a heading, rule or fence."""
+    return _STRUCTURE.sub(r"\1\\", text)
+
+
+def joined(blocks: Sequence[str]) -> str:
+    """Return blocks with a blank line between them, but none between items of a list."""
+    parts: list[str] = []
+    for block in filter(str.strip, blocks):
+        tight = parts and parts[-1].startswith("- ") and block.startswith("- ")
+        parts += ["\n" if tight else "\n\n", block] if parts else [block]
+    return "".join(parts)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a Markdown table, the first of them its header; "" for none.
+
+    Empty rows and columns that are empty at the end are left out; a row is a line. What has one
+    row or one column is no table but text.
+    """
+    lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
+    lines = [line for line in lines if any(line)]
+    width = max(
+        (number for line in lines for number, cell in enumerate(line, 1) if cell), default=0
+    )
+    if not lines:
+        return ""
+    filled = [[*line, *[""] * width][:width] for line in lines]
+    if width == 1 or len(filled) == 1:
+        return "\n".join(" | ".join(line) for line in filled)
+    made = [f"| {' | '.join(line)} |" for line in filled]
+    return "\n".join([made[0], "|" + " --- |" * width, *made[1:]])
