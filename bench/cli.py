@@ -197,6 +197,31 @@ def tune(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
+@click.option("--data", multiple=True, required=True, metavar="DIR", help="May be repeated.")
+@click.option("--modes", default="vector,keyword,hybrid", show_default=True, metavar="MODE,...")
+@click.option("--backend", default="sqlite", show_default=True, help="Where the sets are stored.")
+@click.option("--embedder", "model", metavar="MODEL", help="[default: of the configuration]")
+@click.option("--most", default=300, show_default=True, help="Questions of a set, at most.")
+@click.option(
+    "--article",
+    default=1,
+    show_default=True,
+    help="Texts of a set that follow each other and are one article, hidden as a whole.",
+)
+@click.option("--min-confidence", "least", default=0.5, show_default=True, help="For the shares.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.pass_obj
+def confidence(target: Target, /, **options: Any) -> None:
+    """Measure whether confidence tells answered questions from others.
+
+    Prints a Markdown table: the area under the ROC curve, with 95 % intervals, against questions of
+    the other sets and against the same questions with the texts hidden that answer them.
+    """
+    target.local_only("bench confidence")
+    _commands().confidence(target.home, target.config, **options)
+
+
+@bench.command()
 @click.argument("paths", metavar="REPORT.json...", type=FILE, nargs=-1, required=True)
 @click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
 @click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")

@@ -22,6 +22,7 @@ from typing import Any
 import click
 
 from corral.api.errors import Conflict, InvalidRequest
+from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.plan import make_fidelity_plan
 from corral.bench.fidelity.results import EXACT
 from corral.bench.fidelity.run import run_fidelity
@@ -45,6 +46,7 @@ from corral.bench.report.speed_sections import (
 from corral.bench.report.views import quality_by_set
 from corral.bench.speed.plan import make_speed_plan
 from corral.bench.speed.run import run_speed
+from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
 from corral.server.command_line.client import CommandError
@@ -179,6 +181,28 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     verb = "Registered" if plan.apply else "Recommended registration"
     registration = f"{verb}: {json.dumps(section.registration)}"
     terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
+
+
+def confidence(
+    home: Path | None,
+    config: Path | None,
+    *,
+    data: Sequence[str],
+    modes: str,
+    most: int,
+    least: float,
+    **options: Any,
+) -> None:
+    """Ask judged questions and unrelated ones, and print what their confidence is worth.
+
+    Raises:
+        CorralError: A set cannot be read, a mode is unknown, or embedder or backend fail.
+    """
+    folder = home or data_home()
+    first = TunePlan(load_config(config, folder), folder, data=data[0], **options)
+    chosen = [SearchMode.parse(name) for name in _names(modes)]
+    told = asyncio.run(tell(first, data, chosen, most))
+    terminal.line(*table(told, least, first.seed))
 
 
 def report(

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.api.vector_dbs import VectorDBRegistration
+from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.embedded import Embedding
+from corral.bench.data.judged import JudgedSet
 from corral.bench.report.rows import TuneSection
+from corral.bench.tuning.confidence import of_questions, proposal
 from corral.bench.tuning.legs import search_legs
 from corral.bench.tuning.questions import Questions, checked, generate, read_questions
 from corral.bench.tuning.tune import tune
@@ -23,6 +25,8 @@ from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
 BATCH = 1000
+MOST_ASKED = 300
+"""Questions whose confidence is looked at."""
 
 Advance = Callable[[int, int], None]
 Watch = Callable[[int], AbstractContextManager[Advance]]
@@ -48,6 +52,7 @@ class TunePlan:
         model: The embedding model of `data`; None takes the configured one.
         apply: Whether the recommendation is registered.
         seed: Of everything random.
+        article: So many texts of `data` that follow each other are one document.
     """
 
     config: RunConfig
@@ -61,6 +66,7 @@ class TunePlan:
     model: str | None = None
     apply: bool = False
     seed: int = 0
+    article: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -97,20 +103,34 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
             they name.
         CorralError: The embedder or the backend failed.
     """
-    async with _opened(plan) as (stack, vector_db_id, questions):
+    async with opened(plan) as (stack, vector_db_id, questions):
         vector_db = await stack.vector_db(vector_db_id)
         with watch(len(questions.texts)) as advance:
             answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
         _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
         section = await tune(answers, questions, plan.seed)
+        if not questions.generated:
+            section = await _with_confidence(section, stack, questions)
         if plan.apply:
             unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
             await stack.change_search(vector_db_id, {**unset, **section.registration})
         return section
 
 
+async def _with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
+    """Return a report that proposes a least confidence, where the recommended search has one."""
+    mode = SearchMode(section.registration["search_mode"])
+    keys = list(questions.texts)[:MOST_ASKED]
+    try:
+        told = await of_questions(stack, section.data_set, questions, keys, mode)
+    except InvalidRequest:  # the keyword index does not rank by BM25
+        return section
+    return section.model_copy(update={"notes": (*section.notes, proposal(*told))})
+
+
 @asynccontextmanager
-async def _opened(plan: TunePlan) -> AsyncIterator[tuple[Stack, str, Questions]]:
+async def opened(plan: TunePlan) -> AsyncIterator[tuple[Stack, str, Questions]]:
+    """Open what a plan names: a stack, the id of the vector DB in it, and the questions."""
     if plan.data is not None:
         async with _stored(plan, plan.data) as found:
             yield found
@@ -158,7 +178,10 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
             )
             index = await stack.index(judged.name)
             pairs = zip(judged.documents, made.contents, strict=True)
-            chunks = [Chunk(chunk_id=name, content=text) for name, text in pairs]
+            chunks = [
+                Chunk(chunk_id=name, content=text, metadata={"document_id": article})
+                for (name, text), article in zip(pairs, _articles(judged, plan), strict=True)
+            ]
             for start in range(0, len(chunks), BATCH):
                 rows = slice(start, start + BATCH)
                 await index.add_chunks(chunks[rows], made.documents[rows])
@@ -166,6 +189,12 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
             await stack.unregister(judged.name)
         finally:
             await stack.close()
+
+
+def _articles(judged: JudgedSet, plan: TunePlan) -> list[str]:
+    """Return the document id of each text: its own name, or that of its article's first text."""
+    names = list(judged.documents)
+    return [names[n - n % plan.article] for n in range(len(names))]
 
 
 def _documents(chunks: Iterable[Chunk]) -> set[str]:

@@ -1,0 +1,120 @@
+"""What confidence is worth on judged sets: does it tell answered questions from others?
+
+Each judged question is asked as it is, and with a filter that hides the documents that answer it.
+Questions of the other sets are asked, too: nothing answers them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from corral.api.vector_dbs import SearchMode
+from corral.bench.data.datasets import read_sets
+from corral.bench.report.rows import Estimate
+from corral.bench.tuning.confidence import asked, of_questions
+from corral.bench.tuning.run import TunePlan, opened
+from corral.providers.rag.retrieval import Retrieval
+
+RESAMPLES = 500
+"""Bootstrap samples of an area; each is computed anew, so that they are fewer than of a mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Confidences of the questions of one set in one mode; `unrelated` may be empty."""
+
+    data_set: str
+    mode: str
+    answered: list[float]
+    removed: list[float]
+    unrelated: list[float]
+
+
+async def tell(
+    plan: TunePlan, data: Sequence[str], modes: Sequence[SearchMode], most: int
+) -> list[Told]:
+    """Ask the questions of judged sets, each in a vector DB of its own.
+
+    Args:
+        plan: How the sets are stored.
+        data: The sets, as `read_sets` takes them.
+        modes: The search modes.
+        most: Questions of a set, and as many of the others; drawn by the plan's seed.
+
+    Raises:
+        InvalidRequest: A set is malformed.
+        CorralError: The embedder or a backend failed.
+    """
+    texts = {judged.name: list(judged.queries.values()) for judged in read_sets(list(data))}
+    found: list[Told] = []
+    for each in data:
+        async with opened(replace(plan, data=each)) as (stack, name, questions):
+            chosen = _drawn(list(questions.texts), most, plan.seed)
+            others = [text for other, some in texts.items() if _apart(name, other) for text in some]
+            for mode in modes:
+                answered, removed = await of_questions(stack, name, questions, chosen, mode)
+                unrelated = [
+                    await asked(Retrieval(stack), name, text, mode)
+                    for text in _drawn(others, most, plan.seed)
+                ]
+                found.append(Told(name, mode, answered, removed, unrelated))
+    return found
+
+
+def auroc(higher: Sequence[float], lower: Sequence[float], seed: int = 0) -> Estimate:
+    """Return how likely one of the first is above one of the second, ties counting half.
+
+    The interval is a percentile bootstrap over the questions of both. Hanley and McNeil, "The
+    Meaning and Use of the Area under a ROC Curve", Radiology 143(1), 1982.
+    """
+    rng = np.random.default_rng(seed)
+    above, below = np.array(higher), np.array(lower)
+    samples = [
+        _area(rng.choice(above, len(above)), rng.choice(below, len(below)))
+        for _ in range(RESAMPLES)
+    ]
+    low, high = np.quantile(samples, [0.025, 0.975])
+    return Estimate(mean=_area(above, below), low=float(low), high=float(high))
+
+
+def _area(above: NDArray[Any], below: NDArray[Any]) -> float:
+    ranks = stats.rankdata(np.concatenate([above, below]))[: len(above)]
+    return float((ranks.sum() - len(above) * (len(above) + 1) / 2) / (len(above) * len(below)))
+
+
+def table(told: Sequence[Told], least: float, seed: int = 0) -> list[str]:
+    """Return a Markdown table, by set and mode: AUROC, and what a least confidence refuses."""
+    head = ["set", "mode", "AUROC unrelated", "AUROC removed"]
+    head += [f"refused at {least:g}: answered", "removed", "unrelated"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for one in told:
+        areas = [_shown(one.answered, some, seed) for some in (one.unrelated, one.removed)]
+        shares = (one.answered, one.removed, one.unrelated)
+        refused = [f"{np.mean(np.array(some) < least):.0%}" if some else "" for some in shares]
+        lines.append(f"| {' | '.join([one.data_set, one.mode, *areas, *refused])} |")
+    return lines
+
+
+def _shown(higher: Sequence[float], lower: Sequence[float], seed: int) -> str:
+    if not lower:
+        return ""
+    area = auroc(higher, lower, seed)
+    return f"{area.mean:.3f} ({area.low:.3f}-{area.high:.3f})"
+
+
+def _drawn(values: Sequence[str], most: int, seed: int) -> list[str]:
+    found = list(dict.fromkeys(values))
+    random.Random(seed).shuffle(found)
+    return found[:most]
+
+
+def _apart(one: str, other: str) -> bool:
+    """Return True unless two sets are one in several languages, such as xquad-de and xquad-zh."""
+    return one.partition("-")[0] != other.partition("-")[0]
