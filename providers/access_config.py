@@ -75,5 +75,5 @@ class AuditSettings(Section):
 
     enabled: bool = True
     folder: str | None = Field(default=None, description="null: `audit` in the data folder.")
-    max_mib: float = Field(default=64, gt=0, description="Of a file; then the next one begins.")
-    max_files: int = Field(default=16, ge=1, description="The oldest beyond it are deleted.")
+    max_mib: float = Field(default=16, gt=0, description="Of a file; then the next one begins.")
+    max_files: int = Field(default=100, ge=1, description="The oldest beyond it are deleted.")

@@ -86,6 +86,7 @@ class Stack(ConfiguredProviders):
         """
         view = copy.copy(self)
         view.principal = principal
+        view.files = self.files.of(principal.tenant)
         view.ingestion = self.ingestion.on(view)
         return view
 

@@ -19,13 +19,12 @@ from corral.api.errors import ConfigError, MissingDependency
 from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
-from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
 from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
-from corral.server.access.callers import Callers
-from corral.server.access.gate import Gate
+from corral.server.access.audited import AuditedRagTool
+from corral.server.access.gate import Access, Gate
 from corral.server.corral import copies, documents, jobs, limits, orphans, rebuilds
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
@@ -75,6 +74,9 @@ ROUTERS = (
     page.router,
 )
 """All routes, in the order of the documentation."""
+
+MAX_HEADER_BYTES = 32 * 1024
+"""About the most that the headers of a request may take."""
 
 GRACE_SECONDS = 10
 """How long requests at work may take after the server was told to stop."""
@@ -132,12 +134,12 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack = Stack(settings, folder, clock=clock)
-        callers = Callers(settings.server, folder, operator)
+        access = Access.of(settings.server, folder, operator)
         sweep = Sweep(stack)
         try:
-            app.state.callers = callers
+            app.state.access = access
             app.state.stack = stack
-            app.state.rag_tool = RagTool(
+            app.state.rag_tool = AuditedRagTool(
                 stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
             )
             with _traced(settings.server.tracing, watchers):
@@ -149,7 +151,7 @@ def create_app(
                     yield
         finally:
             await sweep.close()
-            await callers.close()
+            await access.close()
             await stack.close()
 
     app = FastAPI(
@@ -206,6 +208,8 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
         log_config=log_config(settings.server.log_format),
         server_header=False,
         proxy_headers=False,  # what a proxy says about a client changes nothing
+        http="h11",  # httptools, which uvicorn prefers, bounds no headers
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
 
@@ -213,7 +217,7 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
 async def _rehearse(app: FastAPI) -> None:
     """Start and stop: what is wrong would be a traceback in the log of a server that gives up."""
     async with app.router.lifespan_context(app):
-        await app.state.callers.check_address()
+        await app.state.access.callers.check_address()
 
 
 def _make(folder: Path) -> None:

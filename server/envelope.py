@@ -20,6 +20,15 @@ from corral.server.errors import error_response, internal_error
 from corral.server.telemetry import logs
 
 REQUEST_ID = "x-request-id"
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+"""Of every response that does not say otherwise: pages have a policy of their own. Replies hold
+documents, so no cache keeps them; no page of another origin shows them in a frame."""
 CLIENT_LEFT = 499
 """What the access log shows where the client closed the connection before its body was complete."""
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -30,7 +39,7 @@ access_log = logging.getLogger("corral.access")
 class Envelope:
     """ASGI middleware around everything else.
 
-    * Every response carries `x-request-id`: the caller's, or a new one.
+    * Every response carries `x-request-id`: the caller's, or a new one; and `SECURITY_HEADERS`.
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
       the path, so neither names nor query strings nor bodies are logged. What was not found shows
       how far its path is one: `/v1/*`.
@@ -58,11 +67,12 @@ class Envelope:
         headers = Headers(scope=scope)
         given = headers.get(REQUEST_ID, "")
         request_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+        scope[REQUEST_ID] = request_id
         logs.request_id.set(request_id)
         about = {"method": scope["method"], "traceparent": headers.get("traceparent", "")}
         with watched_by(*self._watchers), span("request", **about) as seen:
             seen["status"] = await self._answer(scope, receive, send, request_id)
-            seen["route"], seen["request_id"] = self._route(scope), request_id
+            seen["route"], seen["request_id"] = template_of(scope, self._routes), request_id
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> int:
         """Serve one request, log it, and return the status of its answer."""
@@ -73,7 +83,10 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                headers = MutableHeaders(scope=message)
+                headers[REQUEST_ID] = request_id
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
@@ -85,7 +98,7 @@ class Envelope:
             if status == 0:  # else the answer is under way, and cutting it off is all that is left
                 await response(scope, receive, sending)
         finally:
-            route = self._route(scope)
+            route = template_of(scope, self._routes)
             elapsed = (time.perf_counter() - started) * 1000
             method = scope["method"]
             about = {"method": method, "route": route, "status": status, "milliseconds": elapsed}
@@ -102,16 +115,17 @@ class Envelope:
         refusal = error_response(400, "invalid_request", "The path is not percent-encoded UTF-8.")
         await refusal(scope, receive, send)
 
-    def _route(self, scope: Scope) -> str:
-        """Return the template of a request's route, also where it was refused before its route."""
-        found = getattr(scope.get("route"), "path_format", None)
-        if found is not None:
-            return str(found)
-        path, templates = scope["path"], [route.path_format for route in self._routes]
-        if match := next((r for r in self._routes if r.path_regex.match(path)), None):
-            return match.path_format
-        known = [_in_common(path.split("/"), template.split("/")) for template in templates]
-        return "/".join([*max(known, key=len), "*"])
+
+def template_of(scope: Scope, routes: Sequence[APIRoute]) -> str:
+    """Return the template of a request's route, also where it was refused before its route."""
+    found = getattr(scope.get("route"), "path_format", None)
+    if found is not None:
+        return str(found)
+    path = scope["path"]
+    if match := next((route for route in routes if route.path_regex.match(path)), None):
+        return match.path_format
+    known = [_in_common(path.split("/"), route.path_format.split("/")) for route in routes]
+    return "/".join([*max(known, key=len), "*"])
 
 
 def _in_common(parts: Sequence[str], others: Sequence[str]) -> list[str]:

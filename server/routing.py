@@ -29,6 +29,7 @@ from corral.providers.config import Limits
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.server.access import audit
 from corral.server.access.roles import declared, principal_of, with_needs
 from corral.server.bodies import Pieces, cut
 from corral.server.validation import from_pydantic
@@ -100,7 +101,9 @@ class ContractRoute(APIRoute):
             raw = await request.body()
             _check_content_type(request)
             pieces = await _cut(request, raw)
-            return await handler(_ParsedRequest(request, await _parse(raw, model, pieces)))
+            parsed = await _parse(raw, model, pieces)
+            audit.current().names(*_named(parsed))
+            return await handler(_ParsedRequest(request, parsed))
 
         return handle
 
@@ -171,6 +174,13 @@ async def _providers(request: Request, raw: bytes) -> frozenset[str]:
         with suppress(NotFound):
             found.add((await stack.vector_db(vector_db_id)).provider_id)
     return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & found
+
+
+def _named(parsed: BaseModel) -> list[str]:
+    """Return the vector DBs that a body names."""
+    one = [getattr(parsed, field, None) for field in ("vector_db_id", "target_id")]
+    many = getattr(parsed, "vector_db_ids", None) or []
+    return [name for name in [*one, *many] if isinstance(name, str)]
 
 
 def _names(raw: bytes) -> _Names:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 from uuid import uuid4
 
 import apsw
@@ -79,6 +80,13 @@ class FileStore:
         self._blobs = Blobs(home / "blobs", max_bytes)
         self._table = Database(home / "files.db", SCHEMA, remedy=REMEDY)
         self._clock = clock
+        self._tenant: str | None = None
+
+    def of(self, tenant: str) -> Self:
+        """Return the files of one tenant: what it adds is its own, and no others exist for it."""
+        view = copy.copy(self)
+        view._tenant = tenant
+        return view
 
     async def add(
         self,
@@ -96,7 +104,7 @@ class FileStore:
             filename: 1 to 255 characters.
             purpose: What it is for.
             expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
-            tenant: Whose it is.
+            tenant: Whose it is; in the files of a tenant, always that one's.
 
         Raises:
             TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
@@ -108,7 +116,8 @@ class FileStore:
         now = int(self._clock())
         expires = None if expires_after_seconds is None else now + expires_after_seconds
         file_id = f"file-{uuid4().hex[:24]}"
-        file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, tenant)
+        whose = tenant if self._tenant is None else self._tenant
+        file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, whose)
         try:
             await self._table.write(lambda table: self._insert(table, file, upload))
         finally:
@@ -121,8 +130,8 @@ class FileStore:
         Raises:
             NotFound: There is none of that id, or it has expired.
         """
-        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ?"  # noqa: S608 - our own columns
-        rows = await self._table.read(query, file_id)
+        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ? AND ifnull(tenant = ?, 1)"  # noqa: S608
+        rows = await self._table.read(query, file_id, self._tenant)
         file = StoredFile(*rows[0]) if rows else None
         if file is None or self._is_over(file):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
@@ -155,6 +164,8 @@ class FileStore:
             conditions["purpose = ?"] = purpose
         if tenant is not None:
             conditions["tenant = ?"] = tenant
+        if self._tenant is not None:
+            conditions["tenant IS ?"] = self._tenant
         if after is not None:
             conditions[f"number {'<' if newest_first else '>'} ?"] = await self._number(after)
         query = (
@@ -236,7 +247,8 @@ class FileStore:
             await self._table.write(drop)
 
     async def _number(self, file_id: str) -> int:
-        rows = await self._table.read("SELECT number FROM files WHERE file_id = ?", file_id)
+        query = "SELECT number FROM files WHERE file_id = ? AND ifnull(tenant = ?, 1)"
+        rows = await self._table.read(query, file_id, self._tenant)
         if not rows:
             raise InvalidRequest(
                 f"There is no file {file_id!r} to go on after.",

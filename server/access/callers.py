@@ -26,10 +26,15 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and how much it may take."""
+    """Who asks, and how much it may take.
+
+    Attributes:
+        known: Whether it has said who it is: a request of somebody unknown is in no audit log.
+    """
 
     principal: Principal
     limits: RateLimits = field(default_factory=RateLimits)
+    known: bool = True
 
 
 class Callers:
@@ -89,11 +94,11 @@ class Callers:
             Unavailable: The issuer's keys cannot be read.
         """
         if self._open_to is not None:
-            return Caller(self._open_to)
+            return Caller(self._open_to, known=False)
         if not await self.required():
             if _is_address(address) and not is_loopback(address):
                 raise Forbidden("This server answers on loopback addresses only.", hint=_HOW)
-            return Caller(UNRESTRICTED)
+            return Caller(UNRESTRICTED, known=False)
         secret = _bearer(headers)
         if self._issuer is None or secret.startswith(PREFIX):
             key = await self.keys.holder(secret)

@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, cast
 
+from fastapi import Response
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.routing import Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import CorralError
-from corral.server.access.callers import Callers
+from corral.api.principal import Principal
+from corral.providers.config import ServerSettings
+from corral.server.access.audit import AuditLog, Entry, begin
+from corral.server.access.callers import Caller, Callers
+from corral.server.access.quotas import Quotas, TooMany
 from corral.server.access.roles import PRINCIPAL, Public, declared
-from corral.server.errors import response_of
+from corral.server.envelope import REQUEST_ID, template_of
+from corral.server.errors import error_response, response_of
 from corral.server.limits import refuse
+
+
+@dataclass(slots=True)
+class Access:
+    """What the gate asks and tells; the app has one while it runs, `app.state.access`."""
+
+    callers: Callers
+    audit: AuditLog
+    quotas: Quotas = field(default_factory=Quotas)
+
+    @classmethod
+    def of(cls, settings: ServerSettings, home: Path, operator: Principal | None) -> Self:
+        """Return the one of a configuration; see `Callers`."""
+        return cls(Callers(settings, home, operator), AuditLog(settings.audit, home))
+
+    async def close(self) -> None:
+        """Close what it holds open."""
+        await self.callers.close()
+        self.audit.close()
 
 
 class Gate:
@@ -24,12 +51,13 @@ class Gate:
     principal, not even with a key. A websocket is closed: there is none.
 
     Args:
-        app: What is behind it. `app.state.callers` says who asks.
+        app: What is behind it.
         routes: The routes of the app, the public ones among them.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[APIRoute]) -> None:
         self.app = app
+        self._routes = routes
         self._public = [r for r in routes if isinstance(declared(r.dependencies), Public)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,12 +72,65 @@ class Gate:
             await self._serve(scope, receive, send)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        callers = cast(Callers, scope["app"].state.callers)
+        access = cast(Access, scope["app"].state.access)
         address = str((scope.get("server") or ("",))[0])
+        entry = Entry(request_id=scope.get(REQUEST_ID, ""))
         try:
-            caller = await callers.of(Headers(scope=scope), address)
+            caller = await access.callers.of(Headers(scope=scope), address)
         except CorralError as error:
-            await refuse(response_of(error), receive, send)
+            response = response_of(error)
+            self._note(access, entry, scope, response.status_code)
+            await refuse(response, receive, send)
             return
-        scope[PRINCIPAL] = caller.principal
-        await self.app(scope, receive, send)
+        entry.principal = scope[PRINCIPAL] = caller.principal
+        begin(entry)
+        if not caller.known:
+            await self.app(scope, receive, send)
+            return
+        status = 500
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._within_quota(access.quotas, caller, scope, receive, sending)
+        finally:
+            self._note(access, entry, scope, status)
+
+    async def _within_quota(
+        self, quotas: Quotas, caller: Caller, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        who = caller.principal
+        try:
+            admitted = quotas.admit(who.key_id or (who.tenant, who.user), caller.limits)
+        except TooMany as error:
+            await refuse(_too_many(error), receive, send)
+            return
+
+        async def counting() -> Message:
+            message = await receive()
+            admitted.count(len(message.get("body", b"")))
+            return message
+
+        with admitted:
+            await self.app(scope, counting, send)
+
+    def _note(self, access: Access, entry: Entry, scope: Scope, status: int) -> None:
+        """Write the audit log's line."""
+        entry.action = f"{scope['method']} {template_of(scope, self._routes)}"
+        named = scope.get("path_params") or {}
+        entry.names(*(named[key] for key in ("vector_db_id", "vector_store_id") if key in named))
+        access.audit.write(entry, status)
+
+
+def _too_many(error: TooMany) -> Response:
+    return error_response(
+        429,
+        "rate_limited",
+        f"You may send {error.what}. Try again in {error.seconds} s; the operator's setting is "
+        f"server.rate_limits.{error.setting}.",
+        retryable=True,
+        headers={"retry-after": str(error.seconds)},
+    )

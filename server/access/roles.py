@@ -40,7 +40,15 @@ class Needs:
         """What the documentation calls it."""
         if self._role is None:
             return "public"
-        return "operator" if self._operator else self._role.value
+        if self._operator:
+            return "operator" if self._role is Role.ADMIN else f"{self._role}, default tenant"
+        return self._role.value
+
+    def includes(self, principal: Principal) -> bool:
+        """Return True if a principal may use the route."""
+        if self._role is None:
+            return True
+        return principal.may(self._role) and not (self._operator and principal.tenant)
 
     def check(self, scope: Scope) -> None:
         """Refuse a request whose principal may not.
@@ -52,14 +60,10 @@ class Needs:
         if self._role is None:
             return
         principal = principal_of(scope)
-        if self._operator and (principal.tenant or not principal.may(self._role)):
+        if not self.includes(principal):
+            without = " without a tenant" if self._operator else ""
             raise Forbidden(
-                "This needs the operator's key: an admin's without a tenant.",
-                hint="`corral keys create NAME --role admin` makes one.",
-            )
-        if not principal.may(self._role):
-            raise Forbidden(
-                f"This needs the role {self._role} (yours is {principal.role}).",
+                f"This needs the role {self._role}{without} (yours is {principal.role}).",
                 hint=f"`corral keys create NAME --role {self._role}` makes such a key.",
             )
 
@@ -97,6 +101,11 @@ def principal_of(scope: Scope) -> Principal:
     if principal is None:
         raise Unauthenticated("Nobody in particular asks.", hint="Send an API key.")
     return cast(Principal, principal)
+
+
+def is_operator(principal: Principal) -> bool:
+    """Return True for an admin of the default tenant: who sees what is everyone's."""
+    return not principal.tenant and principal.may(Role.ADMIN)
 
 
 def declared(dependencies: Sequence[Dependency]) -> Needs | None:

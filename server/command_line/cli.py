@@ -27,6 +27,7 @@ from corral.api.errors import (
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
 from corral.server.command_line.jobs import jobs
+from corral.server.command_line.keys import keys
 from corral.server.command_line.options import (
     MODES,
     Target,
@@ -110,15 +111,27 @@ def _exit_code(error: CorralError) -> int:
 @click.option(
     "--config", type=EXISTING, help="Configuration file. [default: run.yaml in the data folder]"
 )
+@click.option(
+    "--key", envvar="CORRAL_API_KEY", help="API key for --url. [default: $CORRAL_API_KEY]"
+)
+@click.option("--tenant", default="", help="Tenant to work for, without --url. [default: none]")
 @click.option("-v", "--verbose", is_flag=True, help="Log to stderr.")
 @click.version_option(package_name="corral-rag", prog_name="corral")
 @click.pass_context
 def main(
-    ctx: click.Context, url: str | None, home: Path | None, config: Path | None, verbose: bool
+    ctx: click.Context,
+    url: str | None,
+    home: Path | None,
+    config: Path | None,
+    key: str | None,
+    tenant: str,
+    verbose: bool,
 ) -> None:
     """One fence around every vector database: vector, keyword and hybrid retrieval."""
     if url is not None and (home is not None or config is not None):
         raise click.UsageError("--url cannot be combined with --home or --config.")
+    if url is not None and tenant:
+        raise click.UsageError("--url cannot be combined with --tenant: the key says whose it is.")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
             stream.reconfigure(errors="replace")
@@ -130,7 +143,7 @@ def main(
     # thread, and loses much to it on a busy machine; each query has a thread of its own anyway.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     home = home.expanduser().absolute() if home else None
-    ctx.obj = Target(url, home, config)
+    ctx.obj = Target(url, home, config, key, tenant)
 
 
 @main.command()
@@ -432,6 +445,7 @@ def show_config(target: Target, as_json: bool) -> None:
 main.add_command(dbs)
 main.add_command(documents)
 main.add_command(jobs)
+main.add_command(keys)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import httpx
 
 from corral.api.errors import CorralError
+from corral.server.command_line.options import Target
 
 if TYPE_CHECKING:
     from corral.providers.config import RunConfig
@@ -276,9 +278,7 @@ class Client:
 
 
 def run(
-    url: str | None,
-    config: Path | None,
-    home: Path | None,
+    target: Target,
     command: Callable[Concatenate[Client, P], Awaitable[T]],
     *arguments: P.args,
     **options: P.kwargs,
@@ -286,41 +286,39 @@ def run(
     """Connect, run a command and return what it returns."""
 
     async def connected() -> T:
-        async with connect(url, config, home) as client:
+        async with connect(target) as client:
             return await command(client, *arguments, **options)
 
     return asyncio.run(connected())
 
 
 @asynccontextmanager
-async def connect(
-    url: str | None, config: Path | None = None, home: Path | None = None
-) -> AsyncIterator[Client]:
-    """Yield a client of the server at `url`, or of the same app in this process where it is None.
-
-    Args:
-        url: `http://host:port` or `https://...`, with an optional path prefix.
-        config: In process: the run.yaml; None looks in the data folder.
-        home: In process: the data folder; None takes `$CORRAL_HOME` or `~/.corral`.
+async def connect(target: Target) -> AsyncIterator[Client]:
+    """Yield a client of the server at `target.url`, or of the same app in this process.
 
     Raises:
-        CommandError: The URL is malformed or the data folder cannot be used.
+        CommandError: The URL or the key is malformed, or the data folder cannot be used.
         CorralError: In process: the configuration cannot work.
     """
-    if url is None:
+    if target.url is None:
         from corral.providers.config import data_home, load_config  # noqa: PLC0415 - start-up time
 
-        folder = home or data_home()
-        async with in_process(load_config(config, folder), folder) as client:
+        folder = target.home or data_home()
+        config = load_config(target.config, folder)
+        async with in_process(config, folder, target.tenant) as client:
             yield client
         return
-    async with httpx.AsyncClient(base_url=_server_url(url), timeout=TIMEOUT) as http:
+    headers = {} if target.key is None else {"authorization": f"Bearer {_checked(target.key)}"}
+    url = _server_url(target.url)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT) as http:
         yield Client(http)
 
 
 @asynccontextmanager
-async def in_process(config: RunConfig, home: Path) -> AsyncIterator[Client]:
+async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIterator[Client]:
     """Yield a client of an app that lives in this process, started and shut down around it.
+
+    Nobody asks for a key here: whoever can read the data folder can read everything in it.
 
     Raises:
         CommandError: The data folder cannot be made or written.
@@ -330,7 +328,7 @@ async def in_process(config: RunConfig, home: Path) -> AsyncIterator[Client]:
     from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
     _check_home(home)
-    app = create_app(config, home, operator=UNRESTRICTED)
+    app = create_app(config, home, operator=replace(UNRESTRICTED, tenant=tenant))
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
@@ -351,6 +349,16 @@ def _server_url(url: str) -> httpx.URL:
             exit_code=BAD_INPUT,
         )
     return parsed
+
+
+def _checked(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key or not key:
+        raise CommandError(
+            "The API key holds characters that no key has.",
+            hint="Give --key or CORRAL_API_KEY exactly what `corral keys create` printed.",
+            exit_code=BAD_INPUT,
+        )
+    return key
 
 
 def _check_home(home: Path) -> None:

@@ -15,6 +15,7 @@ import click
 MODES = click.Choice(["vector", "keyword", "hybrid"])
 METRICS = click.Choice(["cosine", "l2", "dot"])
 RANKERS = click.Choice(["rrf", "weighted", "max"])
+ROLES = click.Choice(["reader", "writer", "admin"])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 """On every command that prints data."""
@@ -42,11 +43,21 @@ yes_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the commands go: a server's URL, or the app in process with its configuration."""
+    """Where the commands go, and for whom: a server's URL, or the app in process.
+
+    Attributes:
+        url: The server; None: in process, with the next two.
+        home: The data folder.
+        config: The configuration file.
+        key: The API key for `url`, which says for whom; None: no key.
+        tenant: Whose vector DBs they are, in process.
+    """
 
     url: str | None
     home: Path | None
     config: Path | None
+    key: str | None = None
+    tenant: str = ""
 
     def local_only(self, command: str) -> None:
         """Refuse `--url` for a command that works on this machine."""
@@ -58,7 +69,7 @@ class Target:
         module, _, name = command.partition(".")
         function = getattr(import_module(f"corral.server.command_line.{module}"), name)
         client = import_module("corral.server.command_line.client")
-        client.run(self.url, self.config, self.home, function, *arguments, **options)
+        client.run(self, function, *arguments, **options)
 
 
 def field_weight(given: str) -> tuple[str, float]:

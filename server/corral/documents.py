@@ -16,6 +16,7 @@ from corral.providers.documents import (
     list_documents,
     read_document,
 )
+from corral.server.access import audit
 from corral.server.corral.document_paths import DocumentRoute
 from corral.server.errors import ERRORS
 from corral.server.routing import PathId, StackOf
@@ -110,6 +111,7 @@ async def retrieve(
     found = await read_document(await stack.index(vector_db_id), document_id, page)
     if found is None:
         raise _unknown(vector_db_id, document_id)
+    audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in found.chunks])
     return Document(
         vector_db_id=vector_db_id,
         document_id=document_id,

@@ -10,15 +10,16 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from corral.api.errors import NotFound, UnknownProvider
+from corral.api.principal import Principal
 from corral.api.provider import Api, ProviderSpec
 from corral.providers.configured import ProviderStatus
 from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
-from corral.server.access.roles import PUBLIC
+from corral.server.access.roles import PUBLIC, is_operator
 from corral.server.errors import ERRORS
 from corral.server.openai.routes import OpenAIRoute
-from corral.server.routing import ContractRoute, PathId, StackOf
+from corral.server.routing import ContractRoute, PathId, PrincipalOf, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Inspect"], route_class=ContractRoute, responses=ERRORS)
 models = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRoute, responses=ERRORS)
@@ -52,7 +53,9 @@ class ProviderInfo(BaseModel):
     kind: str = Field(description="Its section in run.yaml.")
     provider_id: str
     provider_type: str
-    config: dict[str, Any] = Field(description="Its settings, secrets masked.")
+    config: dict[str, Any] = Field(
+        description="Its settings, secrets masked; for the operator only, else empty."
+    )
     health: ProviderHealth
     capabilities: dict[str, Any] | None = Field(
         default=None, description="What a vector_io provider can do."
@@ -127,22 +130,24 @@ async def version() -> VersionReply:
 
 
 @router.get("/providers", summary="List the providers")
-async def list_providers(stack: StackOf) -> ProviderList:
+async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList:
     """Return every configured provider with its health, asked now, and every installed type."""
     return ProviderList(
-        data=[_provider(status) for status in await stack.providers()],
+        data=[_provider(status, principal) for status in await stack.providers()],
         types=[_type(spec) for spec in provider_specs().values()],
         broken=[BrokenProvider(**asdict(plugin)) for plugin in broken_plugins()],
     )
 
 
 @router.get("/providers/{provider_id:id}", summary="Show a provider")
-async def retrieve_provider(provider_id: PathId, stack: StackOf) -> ProviderInfo:
+async def retrieve_provider(
+    provider_id: PathId, stack: StackOf, principal: PrincipalOf
+) -> ProviderInfo:
     """Return a configured provider; where several kinds share an id, the vector_io one."""
     statuses = await stack.providers()
     for status in statuses:
         if status.provider_id == provider_id:
-            return _provider(status)
+            return _provider(status, principal)
     raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
 
 
@@ -186,13 +191,13 @@ def _wire_api(api: Api) -> str:
     return Api.INFERENCE if api is Api.EMBEDDING else api
 
 
-def _provider(status: ProviderStatus) -> ProviderInfo:
+def _provider(status: ProviderStatus, principal: Principal) -> ProviderInfo:
     return ProviderInfo(
         api=_wire_api(status.api),
         kind=status.api,
         provider_id=status.provider_id,
         provider_type=status.provider_type,
-        config=status.config,
+        config=status.config if is_operator(principal) else {},
         health=ProviderHealth(**asdict(status.health)),
         capabilities=status.capabilities.as_dict() if status.capabilities else None,
     )

@@ -18,6 +18,7 @@ import yaml
 from click.testing import Result
 
 from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
+from corral.api.principal import Role
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.providers.stack import Stack
@@ -58,6 +59,7 @@ def test_choices_are_those_of_the_contract() -> None:
     """The command line offers exactly the modes, metrics and rankers that there are."""
     rankers = [ranker().type for ranker in (RRFRanker, WeightedRanker, MaxRanker)]
     assert list(options.MODES.choices) == [mode.value for mode in SearchMode]
+    assert list(options.ROLES.choices) == [role.value for role in Role]
     assert list(options.METRICS.choices) == [metric.value for metric in Metric]
     assert list(options.RANKERS.choices) == rankers
 
@@ -66,7 +68,7 @@ def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.list_commands(click.Context(cli.main))) == {
         "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "documents",
-        "mcp", "providers", "models", "config", "reembed", "jobs",
+        "mcp", "providers", "models", "config", "keys", "reembed", "jobs",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):
         shown = invoke(*words, "--help")

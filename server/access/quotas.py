@@ -1,0 +1,124 @@
+"""Quotas: what one caller may take of the server, and when it may ask again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from corral.providers.access_config import RateLimits
+
+MIB = 1024 * 1024
+MOST_IDLE = 10_000
+"""So many callers are remembered; of more, those who have taken nothing for a minute are not."""
+
+
+class TooMany(Exception):
+    """A caller has taken what it may.
+
+    Attributes:
+        what: The limit, in words.
+        setting: Its name.
+        seconds: After how many seconds it may ask again, >= 1.
+    """
+
+    def __init__(self, what: str, setting: str, seconds: float) -> None:
+        super().__init__(what)
+        self.what, self.setting = what, setting
+        self.seconds = max(1, math.ceil(seconds))
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """An allowance that fills within a minute; what is taken beyond it is a debt."""
+
+    left: float
+    at: float
+
+    def fill(self, most: float, now: float) -> None:
+        self.left = min(most, self.left + (now - self.at) * most / 60)
+        self.at = now
+
+
+@dataclass(slots=True)
+class _Use:
+    requests: _Bucket
+    bytes: _Bucket
+    running: int = 0
+
+
+class Admitted:
+    """A request that was let in: `with admitted:` while it runs."""
+
+    def __init__(self, use: _Use) -> None:
+        self._use = use
+
+    def __enter__(self) -> None:
+        self._use.running += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._use.running -= 1
+
+    def count(self, size: int) -> None:
+        """Count bytes of its body as they arrive. It is never cut off: one that takes more than was
+        left makes its caller wait until that has been made up for.
+        """
+        self._use.bytes.left -= size
+
+
+class Quotas:
+    """Counts what callers take, in this process.
+
+    Args:
+        clock: Says the time, in seconds of any beginning.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._uses: dict[Hashable, _Use] = {}
+
+    def admit(self, caller: Hashable, limits: RateLimits) -> Admitted:
+        """Let one request in; what is returned counts it for as long as it is entered.
+
+        Raises:
+            TooMany: The caller has taken what it may.
+        """
+        now = self._clock()
+        use = self._use(caller, limits, now)
+        if limits.concurrent_requests is not None and use.running >= limits.concurrent_requests:
+            count = limits.concurrent_requests
+            raise TooMany(f"{count} requests at once", "concurrent_requests", 1)
+        if limits.requests_per_minute is not None:
+            self._take_request(use.requests, limits.requests_per_minute, now)
+        if limits.mib_per_minute is not None:
+            use.bytes.fill(limits.mib_per_minute * MIB, now)
+            if use.bytes.left <= 0:
+                seconds = (1 - use.bytes.left) * 60 / (limits.mib_per_minute * MIB)
+                raise TooMany(f"{limits.mib_per_minute:g} MiB a minute", "mib_per_minute", seconds)
+        return Admitted(use)
+
+    def _use(self, caller: Hashable, limits: RateLimits, now: float) -> _Use:
+        if caller not in self._uses:
+            if len(self._uses) >= MOST_IDLE:
+                self._forget(now)
+            requests = _Bucket(limits.requests_per_minute or 0, now)
+            self._uses[caller] = _Use(requests, _Bucket((limits.mib_per_minute or 0) * MIB, now))
+        return self._uses[caller]
+
+    def _take_request(self, bucket: _Bucket, most: int, now: float) -> None:
+        bucket.fill(most, now)
+        if bucket.left < 1:
+            seconds = (1 - bucket.left) * 60 / most
+            raise TooMany(f"{most} requests a minute", "requests_per_minute", seconds)
+        bucket.left -= 1
+
+    def _forget(self, now: float) -> None:
+        """Forget who has taken nothing for a minute, and so has all of its allowance again."""
+        idle = [
+            caller
+            for caller, use in self._uses.items()
+            if not use.running and use.bytes.left >= 0 and now > use.requests.at + 60
+        ]
+        for caller in idle:
+            del self._uses[caller]
