@@ -7,6 +7,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from corral.api.embedding_index import EmbeddingIndex
@@ -15,6 +16,7 @@ from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Keeper
 from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_io._shared.intents import NotedIndex
 
 LOOK_EVERY_SECONDS = 1.0
 """How often the registry is searched for vector DBs that other processes have deleted."""
@@ -29,6 +31,7 @@ class OpenIndexes:
     """Opens, keeps and lets go of indexes; what is let go of is closed after its last user.
 
     Args:
+        notes: The folder of the notes of writes; see `NotedIndex`.
         registry: What is registered.
         spec: Returns the spec of a provider by its id.
         provider: Returns the provider itself.
@@ -43,11 +46,13 @@ class OpenIndexes:
 
     def __init__(
         self,
+        notes: Path,
         registry: VectorDBStore,
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
     ) -> None:
         self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.notes = notes
         self._registry, self._spec, self._provider = registry, spec, provider
         self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -62,6 +67,16 @@ class OpenIndexes:
         """Take over an index that was just made, and hear of its writes."""
         index.keeper = self.keeper
         self._indexes[index.vector_db.key] = index
+
+    async def note_writes(self, index: EmbeddingIndex) -> None:
+        """Have the writes to an index noted first, if a killed process would leave halves of them.
+
+        Raises:
+            ProviderError: A write that was cut off cannot be finished now.
+        """
+        capabilities = self._spec(index.vector_db.provider_id).capabilities
+        if isinstance(index, NotedIndex) and not capabilities.transactional:
+            await index.note_in(self.notes)
 
     async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
         """Return the index of a vector DB as it was registered a moment ago.
@@ -92,6 +107,7 @@ class OpenIndexes:
         held = self._of_today(vector_db)
         if held is None:
             held = await self._provider(vector_db.provider_id).open_index(vector_db)
+            await self.note_writes(held)
             self.keep(held)
         held.vector_db = vector_db
         return held
@@ -108,7 +124,9 @@ class OpenIndexes:
             if vector_db.key in self._indexes:
                 self._let_go(vector_db.key)
             provider = self._provider(vector_db.provider_id)
-            self.keep(await provider.open_index(vector_db, create=True))
+            made = await provider.open_index(vector_db, create=True)
+            await self.note_writes(made)
+            self.keep(made)
 
     def forget(self, key: Key) -> None:
         """Drop an index that was deleted, if it is open."""

@@ -68,7 +68,7 @@ class Stack(ConfiguredProviders):
         self.principal = UNRESTRICTED
         self._vector_dbs = VectorDBStore(home / "registry.db")
         self._made: dict[Key, VectorDB] = {}
-        self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
+        self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
         rebuilds = RebuildTable(self._vector_dbs.file)
         self._open.keeper = Keeping(self, rebuilds, self._open)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
@@ -298,5 +298,6 @@ class Stack(ConfiguredProviders):
             if isinstance(error, Conflict):  # another process was faster
                 return await self._vector_dbs.get(*vector_db.key)
             raise
+        await self._open.note_writes(index)
         self._open.keep(index)
         return vector_db

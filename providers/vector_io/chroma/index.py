@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
@@ -25,6 +24,7 @@ from corral.providers.ranking.candidates import (
     score_vectors,
 )
 from corral.providers.ranking.exact import effective_metric
+from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io._sqlite.rows import (
@@ -44,7 +44,7 @@ FEW = 100
 walking through all others, 20 ms where this takes 2."""
 
 
-class ChromaIndex(EmbeddingIndex):
+class ChromaIndex(NotedIndex):
     """Chunks in one collection; every public method is the contract's.
 
     The work runs in threads. Writes of one index wait for each other; another process's do not.
@@ -81,7 +81,7 @@ class ChromaIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    async def _put(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -114,7 +114,7 @@ class ChromaIndex(EmbeddingIndex):
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read_chunks, chunk_ids, include_embeddings)
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    async def _take(self, chunk_ids: Sequence[str]) -> None:
         await self._threads.run(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:

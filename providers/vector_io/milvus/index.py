@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate
@@ -21,6 +20,7 @@ from corral.providers.ranking.candidates import Proposals, best_candidates, scor
 from corral.providers.ranking.exact import effective_metric, exact_scores
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.id_pages import IdPages
+from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
@@ -33,7 +33,7 @@ _MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the fi
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
-class MilvusIndex(EmbeddingIndex):
+class MilvusIndex(NotedIndex):
     """Chunks in one Milvus collection; every public method is the contract's.
 
     The work runs in threads. Milvus finds candidates, their scores are computed here, in double
@@ -80,7 +80,7 @@ class MilvusIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    async def _put(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -109,7 +109,7 @@ class MilvusIndex(EmbeddingIndex):
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read, chunk_ids, include_embeddings)
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    async def _take(self, chunk_ids: Sequence[str]) -> None:
         await self._threads.run(self._delete_stored, chunk_ids)
 
     async def _count(self) -> int:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ConfigError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
+from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
@@ -34,7 +34,7 @@ MARGIN = 10
 REINDEX_BATCH = 500
 
 
-class QdrantIndex(EmbeddingIndex):
+class QdrantIndex(NotedIndex):
     """Chunks as points of one collection; every public method is the contract's.
 
     Scores are computed anew in double precision for what the engine returns, and ties are ordered
@@ -81,7 +81,7 @@ class QdrantIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    async def _put(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -119,7 +119,7 @@ class QdrantIndex(EmbeddingIndex):
         found = await self._collection.fetch(ids, fields, include_embeddings)
         return [read_chunk(p.payload, p.embedding if include_embeddings else None) for p in found]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    async def _take(self, chunk_ids: Sequence[str]) -> None:
         await self._collection.delete([point_id(i) for i in dict.fromkeys(chunk_ids)])
 
     async def _count(self) -> int:

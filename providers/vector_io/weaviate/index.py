@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
 from corral.providers.ranking.exact import effective_metric
 from corral.providers.ranking.text import ANALYZER_VERSION
+from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io._shared.undo import undone_on_failure_async
 from corral.providers.vector_io.weaviate import filters as native
@@ -36,7 +36,7 @@ MARGIN = 10
 REINDEX_BATCH = 500
 
 
-class WeaviateIndex(EmbeddingIndex):
+class WeaviateIndex(NotedIndex):
     """Chunks as objects of one collection; every public method is the contract's.
 
     Scores are computed anew in double precision for what Weaviate returns, and ties are ordered by
@@ -78,7 +78,7 @@ class WeaviateIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    async def _put(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -135,7 +135,7 @@ class WeaviateIndex(EmbeddingIndex):
             for one in found
         ]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    async def _take(self, chunk_ids: Sequence[str]) -> None:
         async with self._writing:
             await self._collection.delete([object_id(i) for i in dict.fromkeys(chunk_ids)])
         await self._collection.settle()

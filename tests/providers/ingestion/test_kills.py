@@ -1,0 +1,52 @@
+"""Kill -9 at random moments: no chunk lost, none twice, no job stuck. See tests/kills.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .jobs_stack import HASHING
+
+KILLS = int(os.environ.get("CORRAL_TEST_KILLS", "2"))
+SCRIPT = Path(__file__).parents[2] / "kills.py"
+
+
+def kill(folder: Path, provider: str, *more: str) -> dict[str, object]:
+    """Run the script and return what it saw."""
+    config = folder / "run.yaml"
+    one = {"provider_id": provider, "provider_type": f"inline::{provider}"}
+    providers = {"vector_io": [one], "embedding": [HASHING]}
+    config.write_text(
+        yaml.safe_dump({"providers": providers, "default_embedding_model": "hashing"})
+    )
+    words = ["--config", str(config), "--provider", provider, "--kills", str(KILLS), *more]
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("provider", ["sqlite", "chroma"])
+def test_no_job_is_lost_stuck_or_done_twice(tmp_path: Path, provider: str) -> None:
+    """Documents that a killed process was at have their chunks once, of their last version.
+
+    If this fails: a crash of the server loses documents, or leaves two versions of one.
+    """
+    told = kill(tmp_path, provider, "--documents", "60")
+    assert (told["kills"], told["documents"]) == (KILLS, 60)
+
+
+def test_a_write_by_hand_is_whole_or_not_there(tmp_path: Path) -> None:
+    """On an engine without transactions, a call that a kill cut off is finished by the next start.
+
+    If this fails: a document has chunks of two versions until somebody sends it again.
+    """
+    assert kill(tmp_path, "chroma", "--by-hand")["kills"] == KILLS
