@@ -21,6 +21,9 @@ from corral.api.principal import ACL_KEY, Principal, Role, check_acl
 
 _GIVEN = "given"  # has no colon, so it is no token
 
+HAS_DEFAULT = Comparison("ne", ACL_KEY, _GIVEN)
+"""Passes chunks without an acl of their own. An engine that is slow to negate may know it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -68,8 +71,7 @@ class Scope:
         if self.is_whole:
             return None
         held = Comparison("in", ACL_KEY, tuple(sorted(self.tokens)))
-        default = Comparison("ne", ACL_KEY, _GIVEN)
-        return Compound("or", (held, default)) if self._sees_default else held
+        return Compound("or", (held, HAS_DEFAULT)) if self._sees_default else held
 
     def sees(self, chunk: Chunk) -> bool:
         """Return True if a chunk, as an engine holds it, is in the scope."""

@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 
 from corral.api.filters import Comparison, Filter, matches
+from corral.api.scope import HAS_DEFAULT
 from corral.providers.vector_io._shared.tokens import is_exact
 from corral.providers.vector_io.qdrant.records import (
     ORDER_INDEX,
     TEXT_BYTES,
     Json,
+    default_token,
     document_token,
     first_of_level,
     last_of_level,
@@ -91,6 +93,8 @@ def all_but(field: str, values: list[int]) -> Json | None:
 
 def _compare(comparison: Comparison) -> Json:
     kind = comparison.type
+    if comparison == HAS_DEFAULT:
+        return _any("attributes", [default_token()])
     if kind in ORDERINGS:
         # The parser leaves strings and numbers to an ordering, which its type does not say.
         return _order(kind, comparison.key, comparison.value)  # type: ignore[arg-type]

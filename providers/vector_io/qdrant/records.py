@@ -8,7 +8,8 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
                      are not Python's
     embedding        base64 of float32, only where `dense` is not what was sent (see `searched`)
     attributes       tokens: one for each metadata value that a filter can compare, one for the
-                     document, one for the version of the layout and the analyzer
+                     document, one for the version of the layout and the analyzer, and one where
+                     the chunk has no acl: a filter that negates would look at every point
     order            the numbers and strings of the metadata as integers below 2^53, for orderings
     terms, length, reference
                      what BM25 counts, see sparse.SparseChunk: keys of terms, and numbers
@@ -38,7 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.filters import Scalar, elements
+from corral.api.filters import Scalar, elements, matches
+from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.sparse import SparseChunk
 from corral.providers.ranking.text import ANALYZER_VERSION
@@ -58,7 +60,7 @@ INTEGER_INDEXES = ("terms", "length", "reference")
 KEYWORD_INDEX = "attributes"
 ORDER_INDEX = "order"
 
-LAYOUT = 2
+LAYOUT = 3
 """Raise it with every change of what a point holds or of how it is indexed."""
 
 VERSION = 1_000 * LAYOUT + ANALYZER_VERSION
@@ -183,6 +185,11 @@ def version_token(version: int) -> str:
     return _token("v", "", str(version))
 
 
+def default_token() -> str:
+    """Return the token of chunks that have the default acl."""
+    return _token("a", "", "")
+
+
 def levels(key: str, value: str | float) -> list[int]:
     """Return the integers that are stored for a value, so that it can be ordered."""
     kind, code = sortable(value, TEXT_BYTES)
@@ -208,6 +215,8 @@ def _tokens(chunk: Chunk) -> Iterator[str]:
     yield from seen
     if chunk.document_id is not None:
         yield document_token(chunk.document_id)
+    if matches(HAS_DEFAULT, chunk.metadata):
+        yield default_token()
 
 
 def _orderings(metadata: Mapping[str, Any]) -> list[int]:
