@@ -297,13 +297,15 @@ class EmbeddingIndex(IndexHooks):
         threshold = check_threshold(score_threshold)
         text = check_query_text(query_string)
         fusion = check_ranker(ranker) or self.vector_db.ranker
-        passing = self._scope.narrowed(parse_filter(filters))
+        scope = self._scope
+        passing = scope.narrowed(parse_filter(filters))
         vector = (
             None
             if search is SearchMode.KEYWORD
             else check_query_embedding(self.vector_db, embedding)
         )
-        with self._calls, span("index", provider=self.vector_db.provider_id, mode=search, k=k):
+        traced = span("index", provider=self.vector_db.provider_id, mode=search, k=k)
+        with self._calls, traced, scope.reading():
             ranked, found, evidence = await self._search(
                 vector, text, k, search, passing, fusion, fuzzy=fuzzy
             )
@@ -315,9 +317,10 @@ class EmbeddingIndex(IndexHooks):
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
     ) -> list[Chunk]:
         """Return the chunks of these ids that exist, in the order of the ids."""
-        with self._calls:
+        scope = self._scope
+        with self._calls, scope.reading():
             stored = await self._get(chunk_ids, include_embeddings)
-            found = {c.chunk_id: c for c in await self._told(self._scope, stored)}
+            found = {c.chunk_id: c for c in await self._told(scope, stored)}
         return [found[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in found]
 
     async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
@@ -341,8 +344,9 @@ class EmbeddingIndex(IndexHooks):
 
     async def count(self) -> int:
         """Return the number of chunks stored."""
-        visible = self._scope.visible()
-        with self._calls:
+        scope = self._scope
+        visible = scope.visible()
+        with self._calls, scope.reading():
             return await (self._count() if visible is None else self._count_passing(visible))
 
     async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
@@ -364,8 +368,9 @@ class EmbeddingIndex(IndexHooks):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
-        visible = self._scope.visible()
-        with self._calls:
+        scope = self._scope
+        visible = scope.visible()
+        with self._calls, scope.reading():
             if visible is None:
                 ids = list(await self._chunk_ids(start, size))
             else:
@@ -396,8 +401,9 @@ class EmbeddingIndex(IndexHooks):
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
-        visible = self._scope.visible()
-        with self._calls:
+        scope = self._scope
+        visible = scope.visible()
+        with self._calls, scope.reading():
             if visible is None:
                 found = list(await self._documents(start, size))
             else:
@@ -412,7 +418,7 @@ class EmbeddingIndex(IndexHooks):
         `add_chunks([], replace_documents=[document_id])` removes the document.
         """
         scope = self._scope
-        with self._calls:
+        with self._calls, scope.reading():
             ids = await self._document_chunk_ids(document_id)
             return sorted(ids if scope.is_whole else await self._seen_ids(scope, list(ids)))
 

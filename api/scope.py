@@ -10,7 +10,9 @@ each chunk is that was stored before there were acls, has the vector DB's defaul
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +50,8 @@ class Scope:
         return self.principal.reads_all
 
     @property
-    def _sees_default(self) -> bool:
+    def sees_default(self) -> bool:
+        """True if chunks without an acl of their own are in it."""
         return self.is_whole or not self.tokens.isdisjoint(self.default_acl)
 
     # --- reading -----------------------------------------------------------------------------
@@ -71,14 +74,23 @@ class Scope:
         if self.is_whole:
             return None
         held = Comparison("in", ACL_KEY, tuple(sorted(self.tokens)))
-        return Compound("or", (held, HAS_DEFAULT)) if self._sees_default else held
+        return Compound("or", (held, HAS_DEFAULT)) if self.sees_default else held
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let `scope_of_call` return this scope to the hooks that are called inside."""
+        token = _SCOPE.set(None if self.is_whole else self)
+        try:
+            yield
+        finally:
+            _SCOPE.reset(token)
 
     def sees(self, chunk: Chunk) -> bool:
         """Return True if a chunk, as an engine holds it, is in the scope."""
         if self.is_whole:
             return True
         held = frozenset(elements(chunk.metadata.get(ACL_KEY)))
-        return not self.tokens.isdisjoint(held) or (self._sees_default and _GIVEN not in held)
+        return not self.tokens.isdisjoint(held) or (self.sees_default and _GIVEN not in held)
 
     def shown(self, chunk: Chunk) -> Chunk:
         """Return a chunk of an engine as its user sees it: the acl is a field, for writers only.
@@ -117,9 +129,7 @@ class Scope:
             raise InvalidRequest(f"{field}: {error}.", field=field) from None
         if self.is_whole:
             return given
-        held = (
-            self._sees_default if given is None else bool(given) and self.tokens.issuperset(given)
-        )
+        held = self.sees_default if given is None else bool(given) and self.tokens.issuperset(given)
         if not held:
             what = "the vector DB's default acl" if given is None else f"the acl {given}"
             raise Forbidden(
@@ -141,11 +151,23 @@ class Scope:
             Forbidden: As `check_acl` says.
         """
         check_metadata(chunk.metadata, field=f"{place}.metadata")
-        if chunk.acl is None and self._sees_default:
+        if chunk.acl is None and self.sees_default:
             return chunk
         acl = self.check_acl(chunk.acl, field=f"{place}.acl")
         metadata = chunk.metadata if acl is None else {**chunk.metadata, ACL_KEY: [_GIVEN, *acl]}
         return chunk.model_copy(update={"metadata": metadata, "acl": None})
+
+
+_SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
+
+
+def scope_of_call() -> Scope | None:
+    """Return the scope of the call that a reading hook serves, None where nothing is hidden.
+
+    For engines that can apply it a second time, as PostgreSQL by row-level security. The filter
+    that the hook gets applies it already.
+    """
+    return _SCOPE.get()
 
 
 def links_of(chunk: Chunk) -> list[str]:

@@ -114,6 +114,12 @@ class PgvectorConfig(ProviderConfig):
     hnsw_max_scan_tuples: int = Field(
         default=20_000, ge=1, description="Where a filtered search of the HNSW index ends."
     )
+    scope_role: str | None = Field(
+        default=None,
+        pattern=r"^[^%\x00]{1,63}$",
+        description="A role as which restricted users read, so that PostgreSQL applies acls a "
+        "second time, by row-level security; granted to `user`.",
+    )
     attach: dict[str, Attachment] = Field(
         default_factory=dict,
         description="By a name, the existing table that a vector DB of this id, or one registered "

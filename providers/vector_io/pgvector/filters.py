@@ -2,17 +2,23 @@
 
 `attributes` maps each key to the list of its elements (`api.filters.elements`), always a list, in
 numbers that PostgreSQL compares exactly as Python does. Keys and values are bound parameters.
+
+Row-level security applies the scope of a principal a second time (`in_scope`), if the operator has
+named a role for it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from psycopg import sql
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
+from corral.api.scope import scope_of_call
+from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
 """Most values of `in` that are looked up one by one in the index; more are compared row by row."""
@@ -25,6 +31,12 @@ _PATHS = {
 }
 _JOINTS = {"and": sql.SQL(" AND "), "or": sql.SQL(" OR ")}
 # Comparing values of different kinds is "unknown" in a JSON path, which selects nothing.
+
+
+_SCOPE = (
+    "SELECT set_config('corral.tokens', (%s::text[])::text, true),"
+    " set_config('corral.default', %s, true)"
+)
 
 
 def attributes(metadata: Mapping[str, Any]) -> dict[str, list[Scalar]]:
@@ -90,3 +102,17 @@ def _bind(parameters: dict[str, Any], value: Any) -> sql.Placeholder:
 def _stored(value: Scalar) -> Scalar:
     """Write a whole float as an integer: from 2**53 on its shortest decimals are not its value."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@asynccontextmanager
+async def in_scope(connection: Connection, role: str | None) -> AsyncIterator[None]:
+    """Read with the rights of the principal whose call this is; with Corral's if it sees all."""
+    scope = scope_of_call()
+    if role is None or scope is None:
+        yield
+        return
+    async with connection.transaction():
+        await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+        told = [sorted(scope.tokens), str(scope.sees_default).lower()]
+        await connection.execute(_SCOPE, told)
+        yield

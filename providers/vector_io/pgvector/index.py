@@ -31,6 +31,7 @@ from corral.providers.vector_io.pgvector.records import (
     TYPES,
     Tables,
     chunk_of,
+    make_policy,
     make_schema,
     record,
     require_tables,
@@ -75,6 +76,8 @@ class PgvectorIndex(EmbeddingIndex):
             async with connection.transaction():
                 await require_tables(connection, self._tables, create=create)
                 await update_keywords(connection, self._tables, self._keyword)
+                if self._database.config.scope_role is not None:
+                    await make_policy(connection, self._tables, self._database.config.scope_role)
 
         await self._database.run(work)
         await self._build_hnsw(await self._count())
@@ -236,8 +239,13 @@ class PgvectorIndex(EmbeddingIndex):
         return legs, greatest
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
+        role = self._database.config.scope_role
+
         async def work(connection: Connection) -> list[Row]:
-            async with connection.cursor(binary=True) as cursor:
+            async with (
+                conditions.in_scope(connection, role),
+                connection.cursor(binary=True) as cursor,
+            ):
                 await cursor.execute(statement, parameters)
                 return await cursor.fetchall()
 

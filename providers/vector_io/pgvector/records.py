@@ -13,6 +13,8 @@ from psycopg.types.json import Json
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import ConfigError, NotFound
+from corral.api.principal import ACL_KEY
+from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import field_texts
 from corral.providers.vector_io._shared.names import stored_name
@@ -80,6 +82,31 @@ ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
+"""
+
+# Corral's role owns the tables and is not bound by the policy: it serves admins and all writes.
+# Where a session of the other role says no tokens, it sees no row.
+_POLICY = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {tables} TO {role};
+DROP POLICY IF EXISTS corral_scope ON {chunks};
+CREATE POLICY corral_scope ON {chunks} FOR SELECT TO {role} USING (
+    CASE WHEN attributes -> {key} ? {given}
+        THEN attributes -> {key} ?| current_setting('corral.tokens', true)::text[]
+        ELSE current_setting('corral.default', true) = 'true' END
+);
+ALTER TABLE {chunks} ENABLE ROW LEVEL SECURITY;
+"""
+_KNOWN = """
+SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %(role)s
+    AND pg_has_role(current_user, oid, 'MEMBER'))
+"""
+_TABLES = """
+SELECT tablename::text, has_table_privilege(%(role)s, c.oid, 'SELECT') AND (
+    relname <> %(chunks)s OR relrowsecurity)
+FROM pg_tables t JOIN pg_class c ON relname = tablename AND relkind = 'r'
+    JOIN pg_namespace n ON n.oid = relnamespace AND nspname = schemaname
+WHERE schemaname = %(schema)s AND tablename = ANY (%(names)s)
 """
 
 COMMENT = "Corral: chunks of vector DB "
@@ -227,3 +254,32 @@ async def _make_tables(connection: Connection, tables: Tables) -> None:
             comment=sql.Literal(COMMENT + vector_db.identifier),
         )
     )
+
+
+async def make_policy(connection: Connection, tables: Tables, role: str) -> None:
+    """Have a role see what its session's tokens open; in a running transaction.
+
+    Raises:
+        ConfigError: There is no such role, or Corral's may not act as it.
+    """
+    asked = {"role": role, "schema": tables.schema, "chunks": tables.name}
+    [(able,)] = await (await connection.execute(_KNOWN, asked)).fetchall()
+    if not able:
+        user = connection.info.user
+        raise ConfigError(
+            f"scope_role: the role {role} is missing, or is not granted to {user}.",
+            hint=f'As an administrator, run: CREATE ROLE "{role}" NOLOGIN;'
+            f' GRANT "{role}" TO "{user}";',
+            field="scope_role",
+        )
+    names = [tables.name, *(f"{tables.name}_{part}" for part in PARTS)]
+    found = await (await connection.execute(_TABLES, {**asked, "names": names})).fetchall()
+    if not all(done for _, done in found):
+        own = [sql.Identifier(tables.schema, name) for name, _ in found]
+        parts = {
+            "role": sql.Identifier(role),
+            "tables": sql.SQL(", ").join(own),
+            "key": sql.Literal(ACL_KEY),
+            "given": sql.Literal(HAS_DEFAULT.value),
+        }
+        await connection.execute(tables.sql(_POLICY, **parts))
