@@ -243,7 +243,7 @@ def _a_writer_who_reads_all(patch: Patch) -> None:
 
 @seen_on("query")
 def _a_default_that_is_open_to_all(patch: Patch) -> None:
-    patch.setattr(Scope, "_sees_default", True)
+    patch.setattr(Scope, "sees_default", True)
 
 
 @seen_on("query")

@@ -34,10 +34,13 @@ from corral.providers.vector_io._sqlite.matrix import StaleRead
 from corral.providers.vector_io._sqlite.postings import KeywordIndex
 from corral.providers.vector_io._sqlite.rows import (
     chunk_ids_after,
+    chunk_ids_in,
     chunk_ids_of,
     chunk_ids_of_documents,
+    count_in,
     count_up,
     documents_after,
+    documents_in,
     insert_rows,
     read_chunks,
     record_of,
@@ -161,6 +164,28 @@ class ChunkFileIndex(EmbeddingIndex):
 
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await self._read(chunk_ids_of_documents, [document_id])
+
+    async def _count_passing(self, filters: Filter) -> int:
+        return await self._read(self._passing_rows, count_in, filters)
+
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await self._read(self._passing_rows, chunk_ids_in, filters, after, limit)
+
+    async def _documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        return await self._read(self._passing_rows, documents_in, filters, after, limit)
+
+    def _passing_rows(
+        self,
+        connection: apsw.Connection,
+        read: Callable[..., T],
+        filters: Filter | None,
+        *arguments: Any,
+    ) -> T:
+        passing = self._filters.passing(connection, filters)
+        everything = RowSet(np.empty(0, dtype=np.int64), negated=True)
+        return read(connection, everything if passing is None else passing, *arguments)
 
     async def _drop(self) -> None:
         await self._close()

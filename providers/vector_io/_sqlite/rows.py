@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 import apsw
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.documents import DocumentCount
+from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io._sqlite.filters import attributes
 
 
@@ -148,6 +151,33 @@ def documents_after(connection: apsw.Connection, after: str, limit: int) -> list
     )
     found: Any = connection.execute(query, (after, limit))
     return [DocumentCount(str(document_id), count) for document_id, count in found]
+
+
+def count_in(connection: apsw.Connection, passing: RowSet) -> int:
+    """Return the number of chunks in some rows."""
+    held = len(passing.rows)
+    return state(connection, "count") - held if passing.negated else held
+
+
+def chunk_ids_in(connection: apsw.Connection, passing: RowSet, after: str, limit: int) -> list[str]:
+    """Return the first chunk ids in some rows that follow one, ascending by code point."""
+    named = frozenset(passing.rows.tolist())
+    query = "SELECT row, chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id"
+    every: Any = connection.execute(query, (after,))
+    found = (str(i) for row, i in every if (row in named) != passing.negated)
+    return list(islice(found, limit))
+
+
+def documents_in(
+    connection: apsw.Connection, passing: RowSet, after: str, limit: int
+) -> list[DocumentCount]:
+    """Return the first documents with chunks in some rows that follow one, by code point."""
+    named = frozenset(passing.rows.tolist())
+    query = "SELECT row, document_id FROM chunks WHERE document_id > ? ORDER BY document_id"
+    every: Any = connection.execute(query, (after,))
+    found = (str(name) for row, name in every if (row in named) != passing.negated)
+    counted = (DocumentCount(name, len(list(same))) for name, same in groupby(found))
+    return list(islice(counted, limit))
 
 
 def count_up(connection: apsw.Connection, by: int) -> None:

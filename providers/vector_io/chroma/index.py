@@ -129,6 +129,13 @@ class ChromaIndex(NotedIndex):
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await self._threads.run(self._mirror.read, chunk_ids_of_documents, [document_id])
 
+    async def _count_passing(self, filters: Filter) -> int:
+        return len(await self._threads.run(self._mirror.read, self._mirror.passing, filters))
+
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        found = await self._threads.run(self._mirror.read, self._mirror.passing, filters)
+        return sorted(chunk_id for chunk_id in found if chunk_id > after)[:limit]
+
     async def _drop(self) -> None:
         await self._threads.run(self._drop_everything)
         await self._close()

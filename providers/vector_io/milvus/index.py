@@ -118,6 +118,10 @@ class MilvusIndex(NotedIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._threads.run(self._ids_after, after, limit)
 
+    async def _count_passing(self, filters: Filter) -> int:
+        expression = await self._threads.run(self._expression, filters)
+        return await self._threads.run(self._collection.count, expression)
+
     async def _drop(self) -> None:
         await self._threads.run(self._drop_collection)
 

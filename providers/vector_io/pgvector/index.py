@@ -161,12 +161,37 @@ class PgvectorIndex(EmbeddingIndex):
         return [str(i) for (i,) in await self._rows(statement, {"after": after, "limit": limit})]
 
     async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await self._documents_passing(after, limit, None)
+
+    async def _count_passing(self, filters: Filter) -> int:
+        parameters, where = _parameters(0, filters)
         statement = self._tables.sql(
-            "SELECT document_id, count(*) FROM {chunks}"
-            ' WHERE document_id COLLATE "C" > %(after)s::text GROUP BY document_id'
-            ' ORDER BY document_id COLLATE "C" LIMIT %(limit)s'
+            "SELECT count(*) FROM {chunks} c WHERE {where}", where=where or sql.SQL("true")
         )
-        found = await self._rows(statement, {"after": after, "limit": limit})
+        [(count,)] = await self._rows(statement, parameters)
+        return int(count)
+
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        parameters, where = _parameters(limit, filters)
+        statement = self._tables.sql(
+            'SELECT c.chunk_id FROM {chunks} c WHERE c.chunk_id > %(after)s::text COLLATE "C"'
+            ' AND {where} ORDER BY c.chunk_id COLLATE "C" LIMIT %(k)s',
+            where=where or sql.SQL("true"),
+        )
+        found = await self._rows(statement, {**parameters, "after": after})
+        return [str(chunk_id) for (chunk_id,) in found]
+
+    async def _documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        parameters, where = _parameters(limit, filters)
+        statement = self._tables.sql(
+            "SELECT c.document_id, count(*) FROM {chunks} c"
+            ' WHERE c.document_id COLLATE "C" > %(after)s::text AND {where}'
+            ' GROUP BY c.document_id ORDER BY c.document_id COLLATE "C" LIMIT %(k)s',
+            where=where or sql.SQL("true"),
+        )
+        found = await self._rows(statement, {**parameters, "after": after})
         return [DocumentCount(str(document_id), count) for document_id, count in found]
 
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:

@@ -73,6 +73,10 @@ class Collection(ABC):
         """Return the exact number of points."""
 
     @abstractmethod
+    async def count_passing(self, filter_: Json) -> int:
+        """Return the exact number of points that pass."""
+
+    @abstractmethod
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter of one condition.
 

@@ -128,6 +128,11 @@ class QdrantIndex(NotedIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._collection.chunk_ids(after, limit)
 
+    async def _count_passing(self, filters: Filter) -> int:
+        if native.has_orderings(filters):  # which are only narrowed down
+            return await super()._count_passing(filters)
+        return await self._collection.count_passing(native.translate(filters))
+
     async def _drop(self) -> None:
         await self._collection.drop()
 

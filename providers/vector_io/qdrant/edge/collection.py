@@ -192,6 +192,11 @@ class EdgeCollection(Collection):
         """Return the number of points."""
         return await self._step(lambda shard: shard.count(qdrant.CountRequest(exact=True)))
 
+    async def count_passing(self, filter_: Json) -> int:
+        """Return the number of points that pass."""
+        request = qdrant.CountRequest(exact=True, filter=client.to_filter(filter_))
+        return await self._step(lambda shard: shard.count(request))
+
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter."""
         return await self._step(lambda shard: [client.count(shard, one) for one in filters])

@@ -153,6 +153,10 @@ class ServerReads(Collection):
         """Return the number of points."""
         return await self._counted(None, exact=self._limits.search_allow_exact is not False)
 
+    async def count_passing(self, filter_: Json) -> int:
+        """Return the number of points that pass."""
+        return await self._counted(filter_, exact=self._limits.search_allow_exact is not False)
+
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter of one condition.
 
