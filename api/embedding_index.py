@@ -497,7 +497,13 @@ class EmbeddingIndex(IndexHooks):
         if vector is not None and "vector" in legs:
             cosine = await self._cosine(vector, legs["vector"])
         words = legs.get("keyword")
-        if isinstance(words, KeywordLeg) and (words.greatest > 0 or cosine is None):
+        # The greatest score depends on words that no chunk in the scope holds: it would tell of
+        # hidden ones.
+        if (
+            self._scope.is_whole
+            and isinstance(words, KeywordLeg)
+            and (words.greatest > 0 or cosine is None)
+        ):
             share = min(1.0, words[0].raw_score / words.greatest) if words else 0.0
         return Evidence(cosine, share, self.vector_db.unrelated_cosine)
 

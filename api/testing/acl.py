@@ -105,6 +105,22 @@ class AclTests(Suite):
             legs = [leg for hit in found.hits for leg in hit.explanation.legs.values()]
             assert {leg.rank for leg in legs} == {1}
 
+    def test_a_word_that_only_hidden_chunks_hold_tells_nothing(self, indexes: Indexes) -> None:
+        """Hits, scores and confidence are the same whether a hidden chunk holds it or another word.
+
+        If this fails: something that is told depends on how common a word is among hidden chunks.
+        """
+        told = []
+        for name, word in (("one", "okapi"), ("other", "quagga")):
+            index = indexes.open(name)
+            index.add([secret("h", ["user:bob"], f"{word} {word}")])
+            index.add([secret(f"o{n}", None, "zebra in the grass") for n in range(3)])
+            for mode in self.capabilities.modes:
+                found = index.seen_by(ANN).search(mode, [1, 0], "zebra okapi")
+                told.append((name, mode, ids(found), found.scores, found.confidence))
+        half = len(told) // 2
+        assert [each[1:] for each in told[:half]] == [each[1:] for each in told[half:]]
+
     def test_a_filter_never_widens_the_scope(self, indexes: Indexes) -> None:
         """A user's filter is a bound within the scope, also if it negates or offers a choice."""
         index = indexes.open()

@@ -388,7 +388,9 @@ class Cases:
     ) -> dict[str, Any]:
         tool = RagTool(self._stack.for_principal(who))
         config = checked(RAGQueryConfig, options)
-        return (await tool.query(question, [world.name], config)).model_dump()
+        told = (await tool.query(question, [world.name], config)).model_dump()
+        told["metadata"].pop("confidence", None)  # of the vector leg alone, but for an admin
+        return told
 
     # --- reading -----------------------------------------------------------------------------
 

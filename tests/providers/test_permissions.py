@@ -15,7 +15,7 @@ from corral.api.hits import QueryChunksResponse, Step
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
 from corral.api.scoped_index import ScopedIndex
-from corral.providers import copying
+from corral.providers import copy_steps
 from corral.providers.rag import context, searching
 from corral.providers.rag.passages import adjacent
 from corral.providers.stack import Stack
@@ -273,7 +273,7 @@ def _a_copy_that_drops_acls(patch: Patch) -> None:
         bare = [chunk.model_copy(update={"acl": None}) for chunk in chunks]
         await plain(self, bare, *rest, **more)
 
-    patch.setattr(copying, "difference", lambda *_: "")
+    patch.setattr(copy_steps, "difference", lambda *_: "")
     patch.setattr(
         Stack, "for_principal", lambda self, _, plain=Stack.for_principal: plain(self, OPERATOR)
     )
