@@ -9,8 +9,6 @@ import zipfile
 from pathlib import PurePosixPath
 
 from corral.api.errors import InvalidRequest
-from corral.providers.ingestion.readers import code
-from corral.providers.ingestion.readers.word import COMPOUND_FILE
 
 TEXT = "text/plain"
 MARKDOWN = "text/markdown"
@@ -27,6 +25,9 @@ ODS = "application/vnd.oasis.opendocument.spreadsheet"
 XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
 
+COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""How an encrypted Office file begins, and one of Office 2003 and before."""
+
 BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
 """What is read of bytes alone."""
 
@@ -37,7 +38,14 @@ SUFFIXES: dict[str, str] = {
     ".ods": ODS, ".epub": EPUB, ".eml": MAIL, ".csv": CSV, ".tsv": TSV, ".json": JSON,
     ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
     ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
-    ".toml": "application/toml", ".sql": "application/sql", **code.SUFFIXES,
+    ".toml": "application/toml", ".sql": "application/sql",
+    ".py": "text/x-python", ".pyi": "text/x-python", ".js": "text/javascript",
+    ".mjs": "text/javascript", ".cjs": "text/javascript", ".jsx": "text/javascript",
+    ".ts": "text/x-typescript", ".mts": "text/x-typescript", ".tsx": "text/x-tsx",
+    ".go": "text/x-go", ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c",
+    ".h": "text/x-c", ".cc": "text/x-c++", ".cpp": "text/x-c++", ".cxx": "text/x-c++",
+    ".hh": "text/x-c++", ".hpp": "text/x-c++", ".cs": "text/x-csharp", ".rb": "text/x-ruby",
+    ".php": "text/x-php", ".sh": "text/x-shellscript", ".bash": "text/x-shellscript",
 }  # fmt: skip
 """File name suffix -> MIME type, for files and URLs."""
 

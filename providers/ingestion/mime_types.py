@@ -13,7 +13,12 @@ from corral.providers.ingestion.readers import code
 
 _ALIASES = {
     "text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML, "application/csv": "text/csv",
-    "application/x-ndjson": "application/jsonl", **code.ALIASES,
+    "application/x-ndjson": "application/jsonl",
+    "application/javascript": "text/javascript", "application/x-javascript": "text/javascript",
+    "text/x-script.python": "text/x-python", "application/typescript": "text/x-typescript",
+    "text/x-golang": "text/x-go", "text/x-rustsrc": "text/x-rust", "text/x-csrc": "text/x-c",
+    "text/x-chdr": "text/x-c", "text/x-c++src": "text/x-c++", "text/x-c++hdr": "text/x-c++",
+    "application/x-sh": "text/x-shellscript", "application/x-httpd-php": "text/x-php",
 }  # fmt: skip
 _TEXT_TYPES = frozenset(
     f"application/{name}" for name in ("json", "jsonl", "xml", "yaml", "x-yaml", "toml", "sql")

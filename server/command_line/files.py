@@ -11,32 +11,16 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+from corral.providers.ingestion.detecting import BINARY, SUFFIXES
 from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
 
-TEXT_TYPES = {
-    ".md": "text/markdown",
-    ".markdown": "text/markdown",
-    ".txt": "text/plain",
-    ".rst": "text/x-rst",
-    ".html": "text/html",
-    ".htm": "text/html",
-    ".py": "text/x-python",
-    ".csv": "text/csv",
-    ".tsv": "text/tab-separated-values",
-    ".json": "application/json",
-    ".yaml": "application/yaml",
-    ".yml": "application/yaml",
-    ".xml": "application/xml",
-}
-BINARY_TYPES = {
-    ".pdf": "application/pdf",
-    ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-}
+BINARY_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind in BINARY}
+TEXT_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind not in BINARY}
 """MIME type by suffix. Binary formats travel as `data:` URIs, which the server parses."""
 
-_TITLED = {".md", ".markdown", ".html", ".htm"}
-"""Formats with headings: the server takes the title from there. Others get their file's name."""
+_TITLED = {".md", ".markdown", ".html", ".htm", ".xhtml", ".epub", ".eml"}
+"""Formats with a title: the server takes it from there. Others get their file's name."""
 
 MIB = 1024 * 1024
 _MARKS = (("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe"), ("utf-16", b"\xfe\xff"))

@@ -28,24 +28,6 @@ LANGUAGES = {
 }
 """MIME type -> the grammar's package, without its prefix, and its function."""
 
-SUFFIXES = {
-    ".py": "text/x-python", ".pyi": "text/x-python", ".js": "text/javascript",
-    ".mjs": "text/javascript", ".cjs": "text/javascript", ".jsx": "text/javascript",
-    ".ts": "text/x-typescript", ".mts": "text/x-typescript", ".tsx": "text/x-tsx",
-    ".go": "text/x-go", ".rs": "text/x-rust", ".java": "text/x-java", ".c": "text/x-c",
-    ".h": "text/x-c", ".cc": "text/x-c++", ".cpp": "text/x-c++", ".cxx": "text/x-c++",
-    ".hh": "text/x-c++", ".hpp": "text/x-c++", ".cs": "text/x-csharp", ".rb": "text/x-ruby",
-    ".php": "text/x-php", ".sh": "text/x-shellscript", ".bash": "text/x-shellscript",
-}  # fmt: skip
-
-ALIASES = {
-    "application/javascript": "text/javascript", "application/x-javascript": "text/javascript",
-    "text/x-script.python": "text/x-python", "application/typescript": "text/x-typescript",
-    "text/x-golang": "text/x-go", "text/x-rustsrc": "text/x-rust", "text/x-csrc": "text/x-c",
-    "text/x-chdr": "text/x-c", "text/x-c++src": "text/x-c++", "text/x-c++hdr": "text/x-c++",
-    "application/x-sh": "text/x-shellscript", "application/x-httpd-php": "text/x-php",
-}  # fmt: skip
-
 _DEFINES = re.compile(
     r"(?:function|method|class|struct|enum|interface|trait|impl|union|module|mod|namespace|"
     r"constructor|record|singleton_method|object|type_alias)"

@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from corral.providers.config import DocumentLimits
+from corral.providers.ingestion.detecting import COMPOUND_FILE
 from corral.providers.ingestion.readers.archive import main_part, opened, parse_xml, relations
 from corral.providers.ingestion.readers.common import Readable, escaped, locked, reading, table
-from corral.providers.ingestion.readers.word import COMPOUND_FILE
 
 _LEFT_OUT = {"Fallback", "extLst"}
 _FURNITURE = {"sldNum", "dt", "ftr", "hdr", "sldImg"}

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from corral.providers.config import DocumentLimits
+from corral.providers.ingestion.detecting import COMPOUND_FILE
 from corral.providers.ingestion.readers.archive import main_part, opened, parse_xml, relations
 from corral.providers.ingestion.readers.common import (
     Readable,
@@ -24,9 +25,6 @@ from corral.providers.ingestion.readers.common import (
     reading,
     table,
 )
-
-COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""How an encrypted Office file begins, and one of Office 2003 and before."""
 
 _LEFT_OUT = {"del", "moveFrom", "instrText", "delText", "delInstrText", "Fallback"}
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}

@@ -1,0 +1,202 @@
+"""What belongs together stays in one chunk where it fits: lists, code, tables, functions."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from corral.api.rag import RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.providers.ingestion.chunking import chunks_of
+from corral.providers.ingestion.lists import find_lists
+from corral.providers.ingestion.parsing import parse
+from corral.providers.ingestion.splitting import Piece, split
+from corral.providers.rag.tokens import tokenizer
+
+SIZE = 64
+WORDS = ["sheep", "wool", "fence", "hay", "cow"]
+
+
+def words(rng: random.Random, count: int) -> str:
+    """Return so many words."""
+    return " ".join(rng.choice(WORDS) for _ in range(count))
+
+
+def block(kind: str, rng: random.Random) -> str:
+    """Return a block of Markdown."""
+    count = rng.randint(2, 6)
+    if kind == "paragraph":
+        return words(rng, rng.randint(5, 40)) + "."
+    if kind == "heading":
+        return f"## {words(rng, 3)}"
+    if kind == "list":
+        return "\n".join(f"- {words(rng, rng.randint(2, 9))}" for _ in range(count))
+    if kind == "steps":
+        return "\n".join(f"{n}. {words(rng, rng.randint(2, 9))}" for n in range(1, count))
+    if kind == "code":
+        return "```\n" + "\n".join(words(rng, 4) for _ in range(count)) + "\n\n- x = 1\n```"
+    rows = "\n".join(f"| {words(rng, 3)} | {words(rng, 2)} |" for _ in range(count))
+    return f"| a | b |\n| --- | --- |\n{rows}"
+
+
+@pytest.mark.parametrize("overlap", [0, 8])
+def test_blocks_that_fit_are_not_cut(overlap: int) -> None:
+    """Lists, numbered ones too, code and tables are in one chunk each; nothing is lost.
+
+    If this fails: the third of five steps is cited without the first two.
+    """
+    rng = random.Random(1)
+    for _ in range(60):
+        kinds = [rng.choice(["paragraph", "heading", "list", "steps", "code", "table"])]
+        while len(kinds) < 8:  # two lists of one kind in a row are one
+            kinds += [
+                kind
+                for kind in [rng.choice(["list", "steps", "code", "table"])]
+                if kind != kinds[-1]
+            ]
+            kinds += ["paragraph"] if rng.random() < 0.3 else []
+        blocks = [block(kind, rng) for kind in kinds]
+        text = "\n\n".join(blocks)
+        pieces = split(text, chunk_size=SIZE, overlap=overlap, markdown=True)
+        assert all(piece.tokens <= SIZE for piece in pieces)
+        position = 0
+        for made in blocks:
+            start = text.index(made, position)
+            position = start + len(made)
+            whole = any(each.start <= start and position <= each.end for each in pieces)
+            assert whole or tokenizer().count(made) > SIZE or made[0] not in "-1`|", made
+        covered = {at for each in pieces for at in range(each.start, each.end)}
+        assert all(text[at].isspace() or at in covered for at in range(len(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "lists"),
+    [
+        ("- a\n- b\n\ntext", ["- a\n- b"]),
+        ("text\n- a\n  more\n\n  still\n- b\nlazy\n\nend", ["- a\n  more\n\n  still\n- b\nlazy"]),
+        ("- a\n1. b", ["- a", "1. b"]),
+        ("1. a\n   - b\n2. c", ["1. a\n   - b\n2. c"]),
+        ("- a\n## head\n- b", ["- a", "- b"]),
+        ("```\n- code\n```\n* * *\n---\n-x\n", []),
+        ("- a\n```\n- code\n```", ["- a"]),
+    ],
+)
+def test_lists_are_found(text: str, lists: list[str]) -> None:
+    """Items, what is indented below them, and the rest of their paragraphs; none in code."""
+    assert [text[start:end] for start, end in find_lists(text)] == lists
+
+
+CODE = '''\
+"""A module."""
+
+import math
+
+LIMIT = 3
+
+
+class Fence:
+    """Keeps sheep in."""
+
+    def __init__(self, length: float) -> None:
+        self.length = length
+        self.posts = math.ceil(length / 3) + 1
+
+    # How much wood.
+    @property
+    def wood(self) -> float:
+        """Return cubic meters."""
+        return self.posts * 0.02 + self.length * 0.004
+
+
+def mend(fence: Fence) -> str:
+    """Return what to buy."""
+    return f"{fence.wood} of wood and {fence.posts * 4} nails"
+
+
+print(mend(Fence(12)))
+'''
+
+
+def pieces_of(size: int) -> list[Piece]:
+    """Return the pieces of `CODE`."""
+    parsed = parse(CODE, "text/x-python")
+    return split(parsed.text, chunk_size=size, overlap=size // 8, sections=parsed.headings)
+
+
+@pytest.mark.parametrize("size", [40, 60, 100, 400])
+def test_code_is_cut_between_functions(size: int) -> None:
+    """A function or class that fits is whole, with its comments and decorators.
+
+    If this fails: the body of a function is found without its name.
+    """
+    made = pieces_of(size)
+    assert all(piece.tokens <= size for piece in made)
+    ends = {
+        "    # How much": "\n\ndef mend",
+        "def mend": "\n\nprint",
+        "class Fence": "\n\ndef mend",
+    }
+    for begin, end in ends.items():
+        part = CODE[CODE.index(begin) : CODE.index(end)].rstrip()
+        if tokenizer().count(part) <= size:
+            assert any(part in piece.text for piece in made), part
+    for piece in made:
+        assert CODE[piece.start : piece.end] == piece.text
+    covered = {at for piece in made for at in range(piece.start, piece.end)}
+    assert all(CODE[at].isspace() or at in covered for at in range(len(CODE.rstrip())))
+
+
+def test_chunks_of_code_know_class_function_and_lines() -> None:
+    """What is cited is `Fence > wood` and its lines; what follows a class is not in it."""
+    vector_db = VectorDB(
+        identifier="db", provider_id="p", provider_resource_id="db",
+        embedding_model="m", embedding_dimension=3,
+    )  # fmt: skip
+    made = chunks_of(
+        RAGDocument(document_id="fence.py", content=CODE),
+        parse(CODE, "text/x-python"),
+        ChunkingConfig(chunk_size_in_tokens=48, overlap_in_tokens=0),
+        vector_db,
+        lambda _: 0,
+    )
+    places = {
+        word: next(c.chunk_metadata for c in made if word in c.content and c.chunk_metadata)
+        for word in ("How much wood", "what to buy", "print(mend")
+    }
+    lines = CODE.split("\n")
+    wood = places["How much wood"]
+    assert wood.heading_path == ["Fence", "wood"]
+    assert wood.line_start == lines.index("    # How much wood.") + 1
+    assert places["what to buy"].heading_path == ["mend"]
+    assert places["print(mend"].heading_path in (None, ["mend"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "names"),
+    [
+        ("text/x-go", "package a\n\n// A.\ntype Sheep struct {}\n\nfunc (s *Sheep) Bleat() {}\n",
+         ["Sheep", "Bleat"]),
+        ("text/x-rust", "/// D\n#[derive(Debug)]\nstruct S;\n\nimpl S {\n    fn f(&self) {}\n}\n",
+         ["S", "S", "f"]),
+        ("text/x-java", "class A {\n  /** m */\n  void f() { }\n}\n", ["A", "f"]),
+        ("text/x-c", "/* d */\nstatic int *f(int a)\n{\n  return 0;\n}\nstruct s { int a; };\n",
+         ["f", "s"]),
+        ("text/x-c++", "namespace n {\nclass A { void f() {} };\nvoid A::g() {}\n}\n",
+         ["n", "A", "f", "A::g"]),
+        ("text/x-csharp", "namespace N { class A { void F() { } } }\n", ["N", "A", "F"]),
+        ("text/x-ruby", "module M\n  class A\n    def f\n    end\n  end\nend\n", ["M", "A", "f"]),
+        ("text/x-php", "<?php\nclass B { function f() { } }\nfunction g() { }\n", ["B", "f", "g"]),
+        ("text/x-shellscript", "# does\nf() {\n  echo a\n}\n", ["f"]),
+        ("text/javascript", "export class A { m() { } }\nconst h = () => 1;\n", ["A", "m", "h"]),
+        ("text/x-typescript", "interface I { a: 'ä' }\n/** é */\nfunction z() {}\n", ["I", "z"]),
+        ("text/x-tsx", "export function App() { return <p>a</p>; }\n", ["App"]),
+    ],
+)  # fmt: skip
+def test_each_language_names_its_definitions(kind: str, code: str, names: list[str]) -> None:
+    """With what is right above them: a comment, an attribute, a decorator."""
+    found = [heading for heading in parse(code.encode(), kind).headings if heading.text]
+    assert [heading.text for heading in found] == names
+    for mark in ("// A", "/// D", "  /** m", "/* d", "# does", "/** é"):
+        if mark in code:
+            assert any(code.startswith(mark, heading.start) for heading in found), mark
