@@ -116,6 +116,8 @@ class KeyStore:
             ValueError: A name is not possible; see `Principal`.
             ProviderError: It cannot be written.
         """
+        if not user:
+            raise ValueError("a key is of a user with a name")
         self._file.path.parent.mkdir(parents=True, exist_ok=True)
         self._file.path.touch(mode=0o600)
         key_id, now = secrets.token_hex(6), self._clock()

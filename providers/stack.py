@@ -86,7 +86,7 @@ class Stack(ConfiguredProviders):
         """
         view = copy.copy(self)
         view.principal = principal
-        view.files = self.files.of(principal.tenant)
+        view.files = self.files.of(principal)
         view.ingestion = self.ingestion.on(view)
         return view
 

@@ -15,6 +15,7 @@ import apsw
 
 from corral.api.chunks import strip_nul
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.principal import Principal
 from corral.providers.database import Database
 from corral.providers.files.blobs import Blobs, Upload
 
@@ -29,6 +30,7 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS files_by_content ON files (sha256)",
     "CREATE INDEX IF NOT EXISTS files_by_expiry ON files (expires_at) WHERE expires_at NOT NULL",
 )
+UPGRADES = ("ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT ''",)
 REMEDY = (
     "Restore it from a backup, or move it and the folder blobs away and upload the files again."
 )
@@ -46,7 +48,8 @@ class StoredFile:
         purpose: What its sender wants it for, such as "assistants".
         created_at: Unix seconds.
         expires_at: Unix seconds, from which on it is gone; None: never.
-        tenant: Whose it is; "" is nobody's in particular.
+        tenant: Whose it is; "" is the default tenant.
+        owner: The user who uploaded it.
     """
 
     file_id: str
@@ -57,9 +60,12 @@ class StoredFile:
     created_at: int
     expires_at: int | None
     tenant: str
+    owner: str = ""
 
 
 _COLUMNS = ", ".join(field.name for field in fields(StoredFile))
+_VISIBLE = "ifnull(tenant = ?, 1) AND ifnull(owner = ?, 1)"
+"""What a principal sees; null stands for any."""
 
 
 class FileStore:
@@ -78,14 +84,17 @@ class FileStore:
         self, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
     ) -> None:
         self._blobs = Blobs(home / "blobs", max_bytes)
-        self._table = Database(home / "files.db", SCHEMA, remedy=REMEDY)
+        self._table = Database(home / "files.db", SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self._clock = clock
-        self._tenant: str | None = None
+        self._principal: Principal | None = None
 
-    def of(self, tenant: str) -> Self:
-        """Return the files of one tenant: what it adds is its own, and no others exist for it."""
+    def of(self, principal: Principal) -> Self:
+        """Return the files of a principal: those that its user has uploaded, an admin's tenant's.
+
+        No others exist for it: a file holds the whole document, whoever may read which part.
+        """
         view = copy.copy(self)
-        view._tenant = tenant
+        view._principal = principal
         return view
 
     async def add(
@@ -104,7 +113,7 @@ class FileStore:
             filename: 1 to 255 characters.
             purpose: What it is for.
             expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
-            tenant: Whose it is; in the files of a tenant, always that one's.
+            tenant: Whose it is; in the files of a principal, always its own.
 
         Raises:
             TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
@@ -116,8 +125,9 @@ class FileStore:
         now = int(self._clock())
         expires = None if expires_after_seconds is None else now + expires_after_seconds
         file_id = f"file-{uuid4().hex[:24]}"
-        whose = tenant if self._tenant is None else self._tenant
-        file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, whose)
+        who = self._principal or Principal(tenant)
+        whose = (who.tenant, who.user)
+        file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, *whose)
         try:
             await self._table.write(lambda table: self._insert(table, file, upload))
         finally:
@@ -130,8 +140,8 @@ class FileStore:
         Raises:
             NotFound: There is none of that id, or it has expired.
         """
-        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ? AND ifnull(tenant = ?, 1)"  # noqa: S608
-        rows = await self._table.read(query, file_id, self._tenant)
+        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ? AND {_VISIBLE}"  # noqa: S608 - ours
+        rows = await self._table.read(query, file_id, *self._visible())
         file = StoredFile(*rows[0]) if rows else None
         if file is None or self._is_over(file):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
@@ -164,15 +174,13 @@ class FileStore:
             conditions["purpose = ?"] = purpose
         if tenant is not None:
             conditions["tenant = ?"] = tenant
-        if self._tenant is not None:
-            conditions["tenant IS ?"] = self._tenant
         if after is not None:
             conditions[f"number {'<' if newest_first else '>'} ?"] = await self._number(after)
         query = (
-            f"SELECT {_COLUMNS} FROM files WHERE {' AND '.join(conditions)}"  # noqa: S608 - ours
+            f"SELECT {_COLUMNS} FROM files WHERE {' AND '.join([*conditions, _VISIBLE])}"  # noqa: S608
             f" ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
         )
-        rows = await self._table.read(query, *conditions.values(), limit + 1)
+        rows = await self._table.read(query, *conditions.values(), *self._visible(), limit + 1)
         found = [StoredFile(*row) for row in rows]
         return found[:limit], len(found) > limit
 
@@ -204,6 +212,11 @@ class FileStore:
         await self._table.close()
 
     # --- inside ------------------------------------------------------------------------------
+
+    def _visible(self) -> tuple[str | None, str | None]:
+        """Return what `_VISIBLE` is bound to."""
+        who = self._principal
+        return (None, None) if who is None else (who.tenant, None if who.reads_all else who.user)
 
     def _insert(self, table: apsw.Connection, file: StoredFile, upload: Upload) -> None:
         """Name the blob within the transaction: who deletes blobs holds the same lock."""
@@ -247,8 +260,8 @@ class FileStore:
             await self._table.write(drop)
 
     async def _number(self, file_id: str) -> int:
-        query = "SELECT number FROM files WHERE file_id = ? AND ifnull(tenant = ?, 1)"
-        rows = await self._table.read(query, file_id, self._tenant)
+        query = f"SELECT number FROM files WHERE file_id = ? AND {_VISIBLE}"  # noqa: S608 - ours
+        rows = await self._table.read(query, file_id, *self._visible())
         if not rows:
             raise InvalidRequest(
                 f"There is no file {file_id!r} to go on after.",

@@ -14,6 +14,7 @@ from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.providers.vector_store_table import VectorStore
 from corral.providers.vector_stores import VectorStores, new_identifier
+from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.openai.attaching import attach, check_files, file_counts
 from corral.server.openai.objects import DeletedStore, FileCounts, VectorStoreObject
@@ -69,7 +70,7 @@ async def update(
     return await shown(await stores.update(vector_store_id, _changes(request)), stack)
 
 
-@router.delete("/{vector_store_id:id}", summary="Delete a vector store")
+@router.delete("/{vector_store_id:id}", summary="Delete a vector store", dependencies=[ADMIN])
 async def delete(vector_store_id: PathId, stores: StoresOf) -> DeletedStore:
     """Delete a vector store with its vector DB and all chunks; its files stay under /v1/files."""
     await stores.delete(vector_store_id)

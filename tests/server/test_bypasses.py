@@ -154,18 +154,21 @@ def foreign_file(world: World) -> str:
     async def content() -> AsyncIterator[bytes]:
         yield b"the plan of globex"
 
-    def files_of(tenant: str) -> FileStore:
-        files: FileStore = world.app.app.state.stack.for_principal(Principal(tenant)).files
+    def files_of(tenant: str, user: str, role: Role = Role.READER) -> FileStore:
+        who = Principal(tenant, user, role=role)
+        files: FileStore = world.app.app.state.stack.for_principal(who).files
         return files
 
     async def upload() -> str:
-        files = files_of("globex")
+        files = files_of("globex", "gil")
         return (await files.add(content(), filename="plan.txt", purpose="assistants")).file_id
 
     async def found(file_id: str) -> str:
-        with suppress(NotFound):
-            return str(await files_of("acme").get(file_id))
-        return str((await files_of("acme").page())[0]).replace("[]", "")
+        thieves = (files_of("acme", "gil", Role.ADMIN), files_of("globex", "bob", Role.WRITER))
+        for files in thieves:
+            with suppress(NotFound):
+                return str(await files.get(file_id))
+        return "".join([str((await files.page())[0]).replace("[]", "") for files in thieves])
 
     file_id, absent = world.app.run(upload), "file-" + "0" * 24
     body = {"vector_db_id": "docs", "file_ids": [file_id]}
