@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,8 +19,10 @@ from fastapi.routing import APIRoute
 
 from corral.api.errors import ConfigError, MissingDependency
 from corral.api.principal import Principal
+from corral.api.provider import Api
 from corral.api.spans import Watcher, watched_by
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
+from corral.providers.registry import find_spec
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
 from corral.providers.telemetry_config import TracingSettings
@@ -77,6 +81,9 @@ ROUTERS = (
 
 MAX_HEADER_BYTES = 32 * 1024
 """About the most that the headers of a request may take."""
+
+WORKER_VARIABLE = "CORRAL_SERVE"
+"""Environment variable by which `serve` tells its processes what they run on."""
 
 GRACE_SECONDS = 10
 """How long requests at work may take after the server was told to stop."""
@@ -185,23 +192,40 @@ def create_app(
     return app
 
 
-def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
+def serve(
+    config: RunConfig | None = None,
+    home: Path | None = None,
+    *,
+    workers: int = 1,
+    config_file: Path | None = None,
+) -> None:
     """Run the server on `config.server.host` and `port` until it is told to stop.
 
     The access log is ours: a line per request without query string, names or body.
 
+    Args:
+        config: The configuration; None reads `config_file`, or `run.yaml` in the data folder.
+        home: The data folder.
+        workers: Processes that share the port and the data folder.
+        config_file: What several processes read, each for itself.
+
     Raises:
-        UnknownProvider, ConfigError: The configuration cannot be read or cannot work, or the data
-            folder cannot be made.
+        UnknownProvider, ConfigError: The configuration cannot be read or cannot work, the data
+            folder cannot be made, or an engine works in one process only.
         SystemExit: The server cannot start, because the port is taken, say; the log says why.
     """
     folder = home or data_home()
-    settings = config or load_config(home=folder)
+    settings = config or load_config(config_file, folder)
     _make(folder)
     app = create_app(settings, folder)
     asyncio.run(_rehearse(app))
+    if workers > 1:
+        _check_engines(settings)
+        os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
     uvicorn.run(
-        app,
+        app if workers == 1 else f"{__name__}:worker_app",
+        factory=workers > 1,
+        workers=workers,
         host=settings.server.host,
         port=settings.server.port,
         access_log=False,
@@ -212,6 +236,35 @@ def serve(config: RunConfig | None = None, home: Path | None = None) -> None:
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def worker_app() -> FastAPI:
+    """Return the app of one of several processes of a server; `serve` has told what it needs."""
+    told = json.loads(os.environ[WORKER_VARIABLE])
+    folder, file = Path(told["home"]), told["config_file"]
+    settings = load_config(Path(file) if file else None, folder)
+    listening = {"host": told["host"], "port": told["port"]}
+    settings.server = settings.server.model_copy(update=listening)
+    return create_app(settings, folder)
+
+
+def _told(settings: RunConfig, folder: Path, config_file: Path | None) -> str:
+    """Return what the processes of a server have to know; no secret, which an environment shows."""
+    file = str(config_file.absolute()) if config_file else None
+    listening = {"host": settings.server.host, "port": settings.server.port}
+    return json.dumps({"home": str(folder.absolute()), "config_file": file, **listening})
+
+
+def _check_engines(settings: RunConfig) -> None:
+    """Refuse several processes where an engine works in one only."""
+    for entry in settings.providers.vector_io:
+        if not find_spec(Api.VECTOR_IO, entry.provider_type).capabilities.concurrent_processes:
+            raise ConfigError(
+                f"{entry.provider_id} ({entry.provider_type}) works in one process only.",
+                hint="Serve without --workers, or use providers with concurrent_processes "
+                "(`corral providers`).",
+                field="workers",
+            )
 
 
 async def _rehearse(app: FastAPI) -> None:

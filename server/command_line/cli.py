@@ -151,13 +151,20 @@ def main(
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. [default: 8321]"
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that share the port; each takes from the same queue of documents.",
+)
 @click.pass_obj
-def serve(target: Target, host: str | None, port: int | None) -> None:
+def serve(target: Target, host: str | None, port: int | None, workers: int) -> None:
     """Start the server."""
     target.local_only("serve")
     from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
 
-    commands.serve(target.config, target.home, host, port)
+    commands.serve(target.config, target.home, host, port, workers)
 
 
 @main.command()

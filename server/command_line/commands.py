@@ -19,7 +19,9 @@ NO_BUDGET = 1_000_000
 NAMES_SHOWN = 5
 
 
-def serve(config: Path | None, home: Path | None, host: str | None, port: int | None) -> None:
+def serve(
+    config: Path | None, home: Path | None, host: str | None, port: int | None, workers: int
+) -> None:
     """Serve until interrupted; host and port given here win over the configuration's."""
     from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
 
@@ -30,7 +32,7 @@ def serve(config: Path | None, home: Path | None, host: str | None, port: int | 
         update={name: value for name, value in given.items() if value is not None}
     )
     try:
-        serve_app(settings, folder)
+        serve_app(settings, folder, workers=workers, config_file=config)
     except SystemExit:  # the log says why
         raise CommandError(
             f"The server did not start on {settings.server.host}, port {settings.server.port}.",

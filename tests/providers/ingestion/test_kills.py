@@ -30,7 +30,7 @@ def kill(folder: Path, provider: str, *more: str) -> dict[str, object]:
         [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    told: dict[str, object] = json.loads(done.stdout)
+    told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return told
 
 

@@ -1,0 +1,188 @@
+"""Jobs over HTTP: submit, list, watch, cancel, retry; and several processes of one server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import httpx
+import yaml
+
+from .harness import InProcess, Json, message_of, run_config, wait_until
+
+
+def document(name: str, text: str, **more: Any) -> Json:
+    """Return a document as the wire has it."""
+    return {"document_id": name, "content": {"type": "text", "text": text}, **more}
+
+
+def finished(app: InProcess, batch_id: str) -> list[Json]:
+    """Wait until a batch is final and return its jobs, the oldest first."""
+    path = f"/v1/jobs?batch_id={batch_id}&order=asc&limit=1000"
+    states = {"queued", "running"}
+    wait_until(lambda: not states & {job["status"] for job in pause(app, path)["data"]})
+    jobs: list[Json] = app.ok("GET", path)["data"]
+    return jobs
+
+
+def pause(app: InProcess, path: str) -> Json:
+    """Let the app work for a moment, then ask it."""
+
+    async def moment() -> None:
+        await asyncio.sleep(0.05)
+
+    app.run(moment)
+    found: Json = app.ok("GET", path)
+    return found
+
+
+def test_documents_go_in_behind_the_request(app: InProcess) -> None:
+    """POST answers with jobs at once; they end as completed, and the texts are found.
+
+    If this fails: a client has to hold a request open for as long as a folder takes.
+    """
+    app.register()
+    body = {"vector_db_id": "db", "documents": [document("a", "hay"), document("b", "corn")]}
+    reply = app.ok("POST", "/v1/jobs", body)
+    assert [job["document_id"] for job in reply["jobs"]] == ["a", "b"]
+    jobs = finished(app, reply["batch_id"])
+    assert [job["status"] for job in jobs] == ["completed", "completed"]
+    assert jobs[0]["progress"]["embedded"] == 1
+    assert set(app.contents("hay corn")) == {"hay", "corn"}
+    again = app.ok("POST", "/v1/jobs", {**body, "skip_unchanged": True})
+    assert (again["jobs"], again["unchanged"]) == ([], ["a", "b"])
+
+
+def test_changes_are_streamed(app: InProcess) -> None:
+    """Server-sent events: a `job` for each change, `done` at the end."""
+    app.register()
+    body = {"vector_db_id": "db", "documents": [document("a", "hay")]}
+    batch_id = app.ok("POST", "/v1/jobs", body)["batch_id"]
+    stream = app.send("GET", f"/v1/jobs/events?batch_id={batch_id}")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    events = re.findall(r"event: (\w+)\ndata: (.*)\n\n", stream.text)
+    assert [name for name, _ in events][-1] == "done"
+    told = [json.loads(data) for name, data in events if name == "job"]
+    assert told[-1]["status"] == "completed"
+
+
+def test_bad_submissions_are_refused(app: InProcess) -> None:
+    """Nothing to do, unknown names, a document twice: a 4xx that says so, and nothing is queued."""
+    app.register()
+    one = document("a", "hay")
+    for body, status in (
+        ({"vector_db_id": "db"}, 400),
+        ({"vector_db_id": "nowhere", "documents": [one]}, 400),
+        ({"vector_db_id": "db", "documents": [one, one]}, 400),
+        ({"vector_db_id": "db", "file_ids": ["file-0"]}, 400),
+        ({"vector_db_id": "db", "documents": [one], "chunk_size_in_tokens": 0}, 400),
+        ({"vector_db_id": "db", "documents": [one], "more": 1}, 400),
+    ):
+        refused = app.send("POST", "/v1/jobs", body)
+        assert refused.status_code == status, refused.text
+        assert message_of(refused)
+    assert app.ok("GET", "/v1/jobs")["data"] == []
+    for path in ("/v1/jobs/job_0", "/v1/jobs/events", "/v1/jobs?after=job_0"):
+        assert app.send("GET", path).status_code == 400
+    assert app.send("POST", "/v1/jobs/job_0/cancel").status_code == 400
+    assert app.send("POST", "/v1/jobs/retry", {}).status_code == 400
+
+
+def test_a_failed_job_says_why_and_can_be_retried(app: InProcess) -> None:
+    """By its id, or all of a vector DB."""
+    app.register()
+    broken = {"document_id": "b", "content": {"uri": "data:application/pdf;base64,JVBERg=="}}
+    body = {"vector_db_id": "db", "documents": [broken]}
+    batch_id = app.ok("POST", "/v1/jobs", body)["batch_id"]
+    (job,) = finished(app, batch_id)
+    assert job["status"] == "failed"
+    assert job["error_code"] == "invalid_file"
+    assert job["error_message"]
+    retried = app.ok("POST", f"/v1/jobs/{job['job_id']}/retry")
+    assert retried["job_id"] == job["job_id"]
+    assert finished(app, batch_id)[0]["status"] == "failed"
+    assert app.ok("POST", "/v1/jobs/retry", {"vector_db_id": "db"}) == {"count": 1}
+    finished(app, batch_id)
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+
+@contextmanager
+def workers(home: Path, count: int) -> Iterator[str]:
+    """Run `corral serve --workers` and yield its address."""
+    (home / "run.yaml").write_text(yaml.safe_dump(run_config().model_dump(mode="json")))
+    log = home / "log"
+    words = ["--home", str(home), "serve", "--port", "0", "--workers", str(count)]
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "corral.server.command_line.cli", *words],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+    try:
+        wait_until(lambda: log.read_text().count("startup complete") == count, 60)
+        found = re.search(r"running on (http://127\.0\.0\.1:\d+)", log.read_text())
+        assert found is not None, log.read_text()
+        yield found[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def test_several_processes_do_each_job_once(tmp_path: Path) -> None:
+    """`corral serve --workers 2`: both take from the table, and no job is done twice.
+
+    If this fails: more processes embed everything more than once, or store over each other.
+    """
+    with workers(tmp_path, 2) as url, httpx.Client(base_url=url, timeout=60) as http:
+        registered = {"vector_db_id": "db", "embedding_model": "hashing"}
+        http.post("/v1/vector-dbs", json=registered).raise_for_status()
+        documents = [document(f"d{n}", f"hay {n}. " + "grass " * 50) for n in range(60)]
+        body = {"vector_db_id": "db", "documents": documents}
+        reply = http.post("/v1/jobs", json=body).raise_for_status().json()
+        table = apsw.Connection(str(tmp_path / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        owners: set[str] = set()
+        query = "SELECT owner FROM jobs WHERE owner NOT NULL"
+
+        def done() -> bool:
+            owners.update(str(owner) for (owner,) in table.execute(query))
+            asked = f"/v1/jobs?batch_id={reply['batch_id']}&limit=1000"
+            jobs = http.get(asked).raise_for_status().json()["data"]
+            states = Counter(job["status"] for job in jobs)
+            assert {job["attempts"] for job in jobs} <= {0, 1}
+            return states == {"completed": 60}
+
+        wait_until(done, 60)
+        table.close()
+        assert len(owners) == 2
+        listed = http.get("/v1/vector-dbs/db/documents?limit=100").json()["data"]
+        assert len(listed) == 60
+
+
+def test_an_engine_of_one_process_is_not_served_by_several(tmp_path: Path) -> None:
+    """--workers is refused where a configured engine works in one process only."""
+    config = "providers: {vector_io: [{provider_id: m, provider_type: 'inline::memory'}]}"
+    (tmp_path / "run.yaml").write_text(config)
+    words = ["--home", str(tmp_path), "serve", "--port", "0", "--workers", "2"]
+    done = subprocess.run(
+        [sys.executable, "-m", "corral.server.command_line.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "m (inline::memory) works in one process only." in done.stderr
