@@ -16,8 +16,10 @@ from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
 
 BINARY_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind in BINARY}
-TEXT_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind not in BINARY}
-"""MIME type by suffix. Binary formats travel as `data:` URIs, which the server parses."""
+TEXT_TYPES = {
+    suffix: kind for suffix, kind in SUFFIXES.items() if kind not in BINARY and suffix != ".log"
+}
+"""MIME type by suffix; logs only if asked for. Binary formats travel as `data:` URIs."""
 
 _TITLED = {".md", ".markdown", ".html", ".htm", ".xhtml", ".epub", ".eml"}
 """Formats with a title: the server takes it from there. Others get their file's name."""
