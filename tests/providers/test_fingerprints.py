@@ -15,7 +15,7 @@ from corral.api.errors import Conflict
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.copying import copy_vector_db
-from corral.providers.embedding.minilm.embedder import TRAITS
+from corral.providers.embedding.minilm.model import Model
 from corral.providers.embedding.minilm.weights import SHA256
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
@@ -142,5 +142,5 @@ async def test_a_copy_keeps_the_fingerprint_of_its_source(tmp_path: Path) -> Non
 
 def test_local_weights_are_part_of_the_fingerprint() -> None:
     """Another file of weights or words, under the same name, is another embedder."""
-    assert set(SHA256.values()) <= set(TRAITS.values())
-    assert TRAITS["pooling"] == "mean"
+    assert set(SHA256.values()) <= set(Model.traits.values())
+    assert Model.traits["pooling"] == "mean"

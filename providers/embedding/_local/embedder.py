@@ -27,7 +27,18 @@ TEXTS_PER_WINDOW = 512
 
 
 class LocalModel(TextTokenizer, Protocol):
-    """A loaded model. Its methods block, and may run in several threads at once."""
+    """A loaded model. Its methods block, and may run in several threads at once.
+
+    Attributes:
+        traits: As of `Embedder`.
+        query, passage: What is put before a question and before a document.
+        max_tokens: Tokens of a text that it reads, marks and prefix included.
+    """
+
+    traits: Mapping[str, str]
+    query: str
+    passage: str
+    max_tokens: int
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, marks included, cut at what the model reads."""
@@ -44,16 +55,11 @@ class Served:
         infos: Under each of its names.
         load: Loads it; slow. Raises MissingDependency or ConfigError.
         check: Raises what `load` would for a file that is not there; quick.
-        traits: As of `Embedder`.
-        query, passage: What is put before a question and before a document.
     """
 
     infos: Sequence[ModelInfo]
     load: Callable[[], LocalModel]
     check: Callable[[], object]
-    traits: Mapping[str, str]
-    query: str = ""
-    passage: str = ""
 
 
 class LocalProvider(EmbeddingProvider):
@@ -137,11 +143,10 @@ class LocalEmbedder(Embedder):
         documents: ThreadPoolExecutor,
         queries: ThreadPoolExecutor,
     ) -> None:
-        self.info = served.infos[0]
-        self.traits = served.traits
+        self.info = served.infos[0].model_copy(update={"max_tokens": model.max_tokens})
+        self.traits = model.traits
         self.tokenizer = model
-        self.marks = len(model.tokenize([served.passage])[0])
-        self._served = served
+        self.marks = len(model.tokenize([model.passage])[0])
         self._model = model
         self._documents = documents
         self._queries = queries
@@ -153,7 +158,7 @@ class LocalEmbedder(Embedder):
         """
         result = np.empty((len(texts), self.info.dimension), np.float32)
         for start in range(0, len(texts), TEXTS_PER_WINDOW):
-            window = [self._served.passage + text for text in texts[start:][:TEXTS_PER_WINDOW]]
+            window = [self._model.passage + text for text in texts[start:][:TEXTS_PER_WINDOW]]
             token_ids = await run_in(self._documents, self._model.tokenize, window)
             for batch in batches([len(ids) for ids in token_ids]):
                 rows = [token_ids[i] for i in batch]
@@ -163,7 +168,7 @@ class LocalEmbedder(Embedder):
 
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,)."""
-        return await run_in(self._queries, self._embed_one, self._served.query + text)
+        return await run_in(self._queries, self._embed_one, self._model.query + text)
 
     def _embed_one(self, text: str) -> NDArray[np.float32]:
         return self._model.embed(self._model.tokenize([text])).reshape(-1)

@@ -7,13 +7,10 @@ from pathlib import Path
 from corral.api.embedder import ModelInfo
 from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
 from corral.providers.embedding.e5.config import E5Config
-from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, SHA256, model_file
+from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, model_file
 
 MODEL = "multilingual-e5-small"
 ALIASES = (MODEL, f"intfloat/{MODEL}")
-
-QUERY, PASSAGE = "query: ", "passage: "
-TRAITS = {"weights": SHA256, "pooling": "mean", "query": QUERY, "passage": PASSAGE}
 
 UNRELATED_COSINE = 0.77
 """The model puts all texts close together; RFC 0017 has the measurement."""
@@ -37,5 +34,5 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         )
         for name in ALIASES
     ]
-    served = Served(infos, load, lambda: model_file(config.model_path), TRAITS, QUERY, PASSAGE)
+    served = Served(infos, load, lambda: model_file(config.model_path))
     return LocalProvider(provider_id, served)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,12 @@ class Model:
     Raises:
         ConfigError: The file is another one.
     """
+
+    query, passage = "query: ", "passage: "
+    traits: Mapping[str, str] = MappingProxyType(
+        {"weights": SHA256, "pooling": "mean", "query": query, "passage": passage}
+    )
+    max_tokens = MAX_TOKENS
 
     def __init__(self, path: Path, home: Path, threads: int) -> None:
         file = read_model(path)

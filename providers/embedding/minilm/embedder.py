@@ -14,15 +14,11 @@ from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.weights import (
     DIMENSION,
     MAX_TOKENS,
-    SHA256,
-    TOKENIZER_NAME,
-    WEIGHTS_NAME,
     model_folder,
 )
 
 MODEL = "all-MiniLM-L6-v2"
 ALIASES = (MODEL, f"sentence-transformers/{MODEL}")
-TRAITS = {"weights": SHA256[WEIGHTS_NAME], "tokenizer": SHA256[TOKENIZER_NAME], "pooling": "mean"}
 
 
 def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
@@ -35,5 +31,5 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
         return Model(model_folder(config.model_path), home, config.threads)
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
-    served = Served(infos, load, lambda: model_folder(config.model_path), TRAITS)
+    served = Served(infos, load, lambda: model_folder(config.model_path))
     return LocalProvider(provider_id, served)

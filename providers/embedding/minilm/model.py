@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,14 @@ from tokenizers import Tokenizer
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.minilm.onnx_graph import cached_graph
-from corral.providers.embedding.minilm.weights import MAX_TOKENS, read_tokenizer, read_weights
+from corral.providers.embedding.minilm.weights import (
+    MAX_TOKENS,
+    SHA256,
+    TOKENIZER_NAME,
+    WEIGHTS_NAME,
+    read_tokenizer,
+    read_weights,
+)
 
 
 class Model:
@@ -26,6 +34,12 @@ class Model:
     Raises:
         ConfigError: A file is not the official one.
     """
+
+    traits: Mapping[str, str] = MappingProxyType(
+        {"weights": SHA256[WEIGHTS_NAME], "tokenizer": SHA256[TOKENIZER_NAME], "pooling": "mean"}
+    )
+    query = passage = ""
+    max_tokens = MAX_TOKENS
 
     def __init__(self, folder: Path, home: Path, threads: int) -> None:
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))

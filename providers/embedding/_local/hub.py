@@ -1,0 +1,165 @@
+"""Files of a model hub: fetched once at a pinned revision, checked by sha256, offline afterwards.
+
+    hub_folder(home, HubFiles("BAAI/bge-small-en-v1.5", revision, ("onnx/model.onnx", ...)))
+
+The files are kept in `home/models/hub/<repository>/<revision>/`, with the sha256 of each in
+`sha256.json`. A file appears in one step, after its digest is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+from urllib.parse import quote
+
+import httpx
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from corral.api.errors import ConfigError, Unavailable
+
+HUB = "https://huggingface.co"
+"""Where files are fetched from unless the settings name a mirror."""
+CONNECT_SECONDS = 5.0
+"""Without a network somebody waits this long for the error."""
+READ_SECONDS = 60.0
+RECORD = "sha256.json"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFiles:
+    """What is wanted of a repository.
+
+    Attributes:
+        repository: As `owner/name`.
+        revision: The commit, 40 hexadecimal digits: what it names never changes.
+        names: Files that must be there.
+        optional: Files that are taken where they are there.
+        sha256: By name, the only digest that is accepted; others are recorded at the first fetch.
+        hub: Address of the hub or of a mirror.
+    """
+
+    repository: str
+    revision: str
+    names: Sequence[str]
+    optional: Sequence[str] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict)
+    hub: str = HUB
+
+
+def folder_of(home: Path, files: HubFiles) -> Path:
+    """Return where the files of a revision are kept."""
+    return home / "models" / "hub" / files.repository.replace("/", "--") / files.revision
+
+
+def hub_folder(home: Path, files: HubFiles) -> Path:
+    """Return the folder that holds the files, fetching what is not there yet. Blocking.
+
+    Raises:
+        Unavailable: The hub cannot be reached and a file is missing.
+        ConfigError: There is no such file, or its sha256 is another one.
+    """
+    folder = folder_of(home, files)
+    record = folder / RECORD
+    known: dict[str, str] = json.loads(record.read_text("utf-8")) if record.is_file() else {}
+    absent = [name for name in (*files.names, *files.optional) if name not in known]
+    if absent:
+        folder.mkdir(parents=True, exist_ok=True)
+        with httpx.Client(
+            follow_redirects=True, timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        ) as client:
+            for name in absent:
+                known[name] = _fetch(client, files, name, folder)
+        _write(record, json.dumps(known, indent=1, sort_keys=True).encode())
+    for name, digest in known.items():
+        if digest:
+            check_digest(folder / name, digest, files.repository)
+    return folder
+
+
+def check_digest(path: Path, expected: str, what: str) -> None:
+    """Refuse a file whose sha256 is another one.
+
+    Raises:
+        ConfigError: It is, or the file is gone; found and expected sha256 are named.
+    """
+    found = digest_of(path) if path.is_file() else "no file"
+    if found != expected:
+        raise ConfigError(
+            f"{what}: {path.name} has sha256 {found}, expected {expected}.",
+            hint=f"Delete the folder {path.parent} to fetch it again.",
+        )
+
+
+def digest_of(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> str:
+    """Fetch one file and return its sha256; "" for an optional one that is not there."""
+    address = f"{files.hub.rstrip('/')}/{files.repository}/resolve/{files.revision}/{quote(name)}"
+    try:
+        with client.stream("GET", address) as response:
+            if response.status_code == httpx.codes.NOT_FOUND and name in files.optional:
+                return ""
+            if response.is_error:
+                raise ConfigError(
+                    f"{files.repository} has no file {name!r} at revision {files.revision} "
+                    f"(the hub answered {response.status_code}).",
+                    hint="Compare repository, revision and file with the hub.",
+                )
+            return _keep(response, files, name, folder)
+    except httpx.HTTPError as error:
+        raise Unavailable(
+            f"{files.repository}: {name} cannot be fetched ({type(error).__name__}).",
+            hint=f"Put the files into {folder}, or name a folder as `path`; with them there "
+            "nothing is fetched.",
+        ) from error
+
+
+def _keep(response: httpx.Response, files: HubFiles, name: str, folder: Path) -> str:
+    digest = hashlib.sha256()
+    target = folder / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as file:
+        part = Path(file.name)
+        try:
+            _copy(response, file, digest, name)
+            found, wanted = digest.hexdigest(), files.sha256.get(name)
+            if wanted is not None and found != wanted:
+                raise ConfigError(
+                    f"{files.repository}: {name} has sha256 {found}, expected {wanted}.",
+                    hint="The hub or the network served another file; nothing was kept.",
+                )
+            file.close()
+            part.replace(target)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    return found
+
+
+def _copy(response: httpx.Response, file: IO[bytes], digest: hashlib._Hash, name: str) -> None:
+    total = int(response.headers.get("content-length", 0)) or None
+    columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
+    screen = Console(stderr=True)
+    with Progress(*columns, console=screen, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(name, total=total)
+        for block in response.iter_bytes(1 << 20):
+            digest.update(block)
+            file.write(block)
+            progress.advance(task, len(block))
+
+
+def _write(path: Path, data: bytes) -> None:
+    part = path.with_suffix(".part")
+    part.write_bytes(data)
+    part.replace(path)

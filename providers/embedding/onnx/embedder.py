@@ -1,0 +1,37 @@
+"""inline::onnx: the models of the settings, each loaded at its first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.embedder import ModelInfo
+from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
+from corral.providers.embedding.onnx.config import OnnxConfig, OnnxModel
+from corral.providers.embedding.onnx.files import check_folder, dimension_of, open_folder
+
+
+def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider:
+    """Return the provider; reads the dimensions, and loads nothing yet.
+
+    Raises:
+        ConfigError: The dimension of a model is unknown.
+    """
+    return LocalProvider(provider_id, *(_served(one, config, home) for one in config.models))
+
+
+def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served:
+    dimension = dimension_of(model)
+
+    def load() -> LocalModel:
+        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        from corral.providers.embedding.onnx.model import Model  # noqa: PLC0415 - it loads onnxruntime
+
+        return Model(model, open_folder(model, home), dimension, config.threads)
+
+    info = ModelInfo(
+        model=model.model,
+        dimension=dimension,
+        max_tokens=model.max_tokens,
+        unrelated_cosine=model.unrelated_cosine,
+    )
+    return Served([info], load, lambda: check_folder(model))

@@ -1,0 +1,151 @@
+"""A sentence model in ONNX form as a function: texts to token ids to embeddings. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.hub import digest_of
+from corral.providers.embedding._local.session import encodable, padded
+from corral.providers.embedding.onnx.config import OnnxModel
+from corral.providers.embedding.onnx.files import (
+    TOKENIZER,
+    graph_file,
+    max_tokens_of,
+    pooling_of,
+    prefixes_of,
+)
+
+SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
+"""Names of outputs that are embeddings already."""
+
+
+class Model:
+    """The loaded model. Its methods may run in several threads at once.
+
+    Args:
+        model: Its settings.
+        folder: Its files.
+        dimension: What its embeddings must have.
+        threads: Threads of one computation, the calling one included.
+
+    Raises:
+        ConfigError: A file is no tokenizer or graph, or the graph gives something else.
+    """
+
+    def __init__(self, model: OnnxModel, folder: Path, dimension: int, threads: int) -> None:
+        self.query, self.passage = prefixes_of(model, folder)
+        self.max_tokens = max_tokens_of(model, folder)
+        self._tokenizer, self._uncut = _tokenizer(folder), _tokenizer(folder)
+        self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(self.max_tokens)
+        self._uncut.no_padding()
+        self._uncut.no_truncation()
+        self._session = session_of(graph_file(model, folder), threads)
+        outputs = [output.name for output in self._session.get_outputs()]
+        self._output = next((name for name in SENTENCE if name in outputs), outputs[0])
+        [shape] = [o.shape for o in self._session.get_outputs() if o.name == self._output]
+        self._pooling = pooling_of(model, folder) if len(shape) == 3 else None
+        self.traits: Mapping[str, str] = {
+            "weights": digest_of(graph_file(model, folder)),
+            "tokenizer": digest_of(folder / TOKENIZER),
+            "pooling": self._pooling or "",
+            "query": self.query,
+            "passage": self.passage,
+        }
+        found = self.embed(self.tokenize(["a text"])).shape[-1]
+        if found != dimension:
+            raise ConfigError(
+                f"inline::onnx: {model.model!r} gives {found} dimensions, configured are "
+                f"{dimension}.",
+                hint="Correct dimension, or file.",
+                field="dimension",
+            )
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, marks included, cut at what the model reads."""
+        encodings = self._tokenizer.encode_batch_fast([encodable(text) for text in texts])
+        # Some models put no mark around a text: an empty one has no token then.
+        return [encoding.ids or [self._filler] for encoding in encodings]
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without marks."""
+        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, dimension), L2 norm 1."""
+        ids, mask = padded(token_ids, self._filler)
+        found = run(self._session, self._output, ids, mask)
+        rows = found if self._pooling is None else _pooled(found, mask, self._pooling)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        unit: NDArray[np.float32] = (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
+        return unit
+
+
+def session_of(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    """Return a session over a file.
+
+    Raises:
+        ConfigError: onnxruntime cannot run it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConfigError(
+            f"onnxruntime cannot run {path.name}: {str(error)[:300]}", field="file"
+        ) from error
+
+
+def run(
+    session: onnxruntime.InferenceSession,
+    output: str,
+    ids: NDArray[np.int32],
+    mask: NDArray[np.bool_],
+    types: NDArray[np.int32] | None = None,
+) -> NDArray[np.float32]:
+    """Return an output of a graph that takes some of the usual inputs, in int32 or int64."""
+    given = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": np.zeros_like(ids) if types is None else types,
+        "position_ids": np.broadcast_to(np.arange(ids.shape[1]), ids.shape),
+    }
+    feed = {}
+    for wanted in session.get_inputs():
+        kind = np.int32 if wanted.type == "tensor(int32)" else np.int64
+        if wanted.name not in given:
+            raise ConfigError(f"The graph asks for the input {wanted.name!r}.", field="file")
+        feed[wanted.name] = given[wanted.name].astype(kind)
+    found: NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
+    return found
+
+
+def _pooled(
+    states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: str
+) -> NDArray[np.float32]:
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "last":
+        last: NDArray[np.float32] = states[np.arange(len(states)), mask.sum(axis=1) - 1]
+        return last
+    weights = mask[..., None].astype(np.float32)
+    found: NDArray[np.float32] = (states * weights).sum(axis=1) / weights.sum(axis=1)
+    return found
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:
+        raise ConfigError(f"{folder / TOKENIZER} is no tokenizer: {str(error)[:300]}") from error
