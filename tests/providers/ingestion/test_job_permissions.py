@@ -98,3 +98,26 @@ async def test_a_file_of_another_tenant_is_as_one_that_is_missing(tmp_path: Path
                 await foreign.ingestion.submit([JobRequest("db", file_id=guess)])
             told.append(str(caught.value).replace(guess, "ID"))
         assert told[0] == told[1]
+
+
+async def test_a_file_is_its_senders_and_the_admins(tmp_path: Path) -> None:
+    """Another writer of the tenant neither lists, reads, deletes nor ingests it.
+
+    If this fails: a document that is hidden by its acl is read as the file that it was made of.
+    """
+    async with opened(tmp_path) as stack:
+        mine, theirs = stack.for_principal(ANN), stack.for_principal(BOB)
+        file_id = await upload(mine, "Hay.")
+        assert [file.file_id for file in (await mine.files.page())[0]] == [file_id]
+        assert await theirs.files.page() == ([], False)
+        for refused in (
+            theirs.files.get(file_id),
+            theirs.files.delete(file_id),
+            theirs.ingestion.submit([JobRequest("db", file_id=file_id)]),
+        ):
+            with pytest.raises(NotFound):
+                await refused
+        admin = stack.for_principal(Principal(role=Role.ADMIN))
+        assert (await admin.files.get(file_id)).owner == "ann"
+        jobs = await mine.ingestion.submit([JobRequest("db", file_id=file_id)])
+        assert (await finished(stack, jobs))[0].status is JobStatus.COMPLETED
