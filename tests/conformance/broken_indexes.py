@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from toy_index import Entries, Entry, ToyIndex
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
 from corral.api.errors import ProviderError
-from corral.api.filters import Filter, matches
+from corral.api.filters import Compound, Filter, matches
 from corral.api.hits import Candidate, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 
@@ -137,6 +138,7 @@ class IgnoredFilter(ToyIndex):
 
 @caught_by(
     "test_a_filter_is_applied_before_the_top_k",
+    "test_what_is_hidden_takes_no_place_among_the_best",
     "test_filtered_vector_search_equals_brute_force",
     "test_filtered_keyword_search_equals_the_definition",
 )
@@ -432,3 +434,72 @@ class OwnQuery(ToyIndex):
 class OtherSignature(ToyIndex):
     async def _delete_chunks(self, ids: Sequence[str]) -> None:
         await super()._delete_chunks(ids)
+
+
+# --- permissions ----------------------------------------------------------------------------------
+
+
+@caught_by("test_chunks_without_an_acl_have_the_default", "test_a_filter_never_widens_the_scope")
+class AbsentIsNeverUnequal(ToyIndex):
+    """`ne` as in SQL, where nothing is unequal to null."""
+
+    def _best(
+        self, raw: Mapping[str, float], k: int, entries: Entries, filters: Filter | None
+    ) -> list[Candidate]:
+        known = {i: n for i, n in raw.items() if self._passes(filters, entries[i].chunk)}
+        return super()._best(known, k, entries, None)
+
+    def _passes(self, filters: Filter | None, chunk: Chunk) -> bool:
+        if isinstance(filters, Compound):
+            combine = all if filters.type == "and" else any
+            return combine(self._passes(part, chunk) for part in filters.filters)
+        return filters is None or (
+            filters.key in chunk.metadata and matches(filters, chunk.metadata)
+        )
+
+
+@caught_by(
+    "test_each_finds_what_its_tokens_open",
+    "test_an_acl_comes_back_as_a_field_and_metadata_as_it_was",
+)
+class FirstOfAList(ToyIndex):
+    def _entry(self, chunk: Chunk, row: Row) -> Entry:
+        cut = {k: v[:1] if isinstance(v, list) else v for k, v in chunk.metadata.items()}
+        return super()._entry(chunk.model_copy(update={"metadata": cut}), row)
+
+
+@caught_by("test_what_is_hidden_is_as_what_is_missing")
+class CountsTheWhole(ToyIndex):
+    async def _count_passing(self, filters: Filter) -> int:
+        return await self._count()
+
+
+@caught_by("test_what_is_hidden_is_as_what_is_missing")
+class ListsTheWhole(ToyIndex):
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await self._chunk_ids(after, limit)
+
+
+@caught_by("test_a_document_is_seen_as_far_as_its_chunks_are")
+class DocumentsOfTheWhole(ToyIndex):
+    async def _documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        return await super()._documents_passing(after, limit, None)
+
+
+@caught_by("test_each_finds_what_its_tokens_open")
+class AnswersKept(ToyIndex):
+    """A cache of answers by the question alone."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._answers: dict[str, Sequence[Candidate]] = {}
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        if query_string not in self._answers:
+            found = await super()._query_keyword(query_string, k, filters)
+            self._answers[query_string] = found
+        return self._answers[query_string][:k]
