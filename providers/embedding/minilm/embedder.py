@@ -14,6 +14,7 @@ from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.weights import (
     DIMENSION,
     MAX_TOKENS,
+    available_folder,
     model_folder,
 )
 
@@ -28,7 +29,8 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
-        return Model(model_folder(config.model_path), home, config.threads)
+        folder = available_folder(config.model_path, home, config.hub)
+        return Model(folder, home, config.threads)
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
     served = Served(infos, load, lambda: model_folder(config.model_path))

