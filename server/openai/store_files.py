@@ -11,6 +11,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import READ_AT_ONCE
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
+from corral.server.access import audit
 from corral.server.errors import ERRORS
 from corral.server.openai.attaching import (
     attach,
@@ -146,6 +147,7 @@ async def texts(stack: Stack, job: Job) -> list[str]:
     chunks: list[Chunk] = []
     for start in range(0, len(ids), READ_AT_ONCE):
         chunks += await index.get_chunks(ids[start : start + READ_AT_ONCE])
+    audit.current().returns(job.vector_db_id, [chunk.chunk_id for chunk in chunks])
     return joining(sorted(chunks, key=_position))
 
 

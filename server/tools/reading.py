@@ -15,6 +15,7 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.documents import Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
+from corral.server.access import audit
 from corral.server.limits import check_count, check_max_chunks
 from corral.server.tools.places import Place, source_url, title_of
 from corral.server.tools.tool import Arguments, Desk
@@ -265,13 +266,17 @@ async def _read(
 ) -> tuple[Sequence[Chunk], dict[str, Any], int]:
     """Return chunks of a place, its metadata and the number of all its chunks."""
     index = await desk.stack.index(place.vector_db_id)
+    entry = audit.current()
+    entry.names(place.vector_db_id)
     if place.chunk_id:
         chunks = await index.get_chunks([place.chunk_id])
         if chunks and offset == 0:
+            entry.returns(place.vector_db_id, [chunks[0].chunk_id])
             return chunks, dict(chunks[0].metadata), 1
     else:
         found = await read_document(index, place.document_id, Page(offset, MAX_FETCHED_CHUNKS))
         if found is not None and found.chunks:
+            entry.returns(place.vector_db_id, [chunk.chunk_id for chunk in found.chunks])
             return found.chunks, dict(found.metadata), found.chunk_count
     raise NotFound(
         f"There is no document {str(place)!r}, or it has <= {offset} chunks.",

@@ -55,6 +55,37 @@ def test_a_line_says_who_did_what(app: InProcess, tmp_path: Path) -> None:
     assert "sheep" not in kept
 
 
+def test_every_door_is_written_down(app: InProcess, tmp_path: Path) -> None:
+    """OpenAI's search, a tool of MCP, and reading a document: each with the ids that it returned.
+
+    If this fails: a door that came later leaves no trace.
+    """
+    ann = holder(app, "ann", Role.WRITER, tenant="acme")
+    ann.register("notes")
+    documents = [{"document_id": "plan", "content": SECRET}]
+    ann.ok(
+        "POST",
+        "/v1/tool-runtime/rag-tool/insert",
+        {"vector_db_id": "notes", "documents": documents},
+    )
+    document = ann.ok("GET", "/v1/vector-dbs/notes/documents/plan")
+    ids = [chunk["chunk_id"] for chunk in document["chunks"]]
+    ann.ok("POST", "/v1/vector_stores/notes/search", {"query": SECRET})
+    accept = {"accept": "application/json, text/event-stream"}
+    for name, arguments in (
+        ("search", {"query": SECRET, "vector_db_ids": ["notes"]}),
+        ("rag_query", {"question": SECRET, "vector_db_ids": ["notes"]}),
+    ):
+        params = {"name": name, "arguments": arguments}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        assert SECRET in ann.send("POST", "/mcp", body, accept).text
+    written = lines(tmp_path / "audit")[2:]
+    assert len(written) == 4
+    assert [line["returned"] for line in written] == [{"notes": ids}] * 4
+    assert [line["vector_dbs"] for line in written] == [["notes"]] * 4
+    assert len({tuple(line["queries"]) for line in written[1:]}) == 1
+
+
 def test_refusals_are_written_too(app: InProcess, tmp_path: Path) -> None:
     """No key, a revoked one, too small a role, a foreign vector DB, a path that is none."""
     ann, gone = holder(app, "ann", tenant="acme"), holder(app, "gone")

@@ -99,6 +99,20 @@ def requests_about(vector_db_id: str) -> Iterator[tuple[str, str, Any]]:
     yield "POST", f"{path}/copy", copied
     yield "POST", f"{path}/copy/verify", copied
     yield "GET", f"/v1/jobs?vector_db_id={vector_db_id}", None
+    for start in ("/v1", "/v1/openai/v1"):
+        store = f"{start}/vector_stores/{vector_db_id}"
+        yield "GET", store, None
+        yield "POST", store, {"name": "ours"}
+        yield "POST", f"{store}/search", {"query": "plan"}
+        yield "GET", f"{store}/files", None
+        yield "GET", f"{store}/files/file-{'0' * 24}", None
+        yield "GET", f"{store}/files/file-{'0' * 24}/content", None
+        yield "DELETE", f"{store}/files/file-{'0' * 24}", None
+        yield "POST", f"{store}/files", {"file_id": f"file-{'0' * 24}"}
+        yield "POST", f"{store}/file_batches", {"file_ids": [f"file-{'0' * 24}"]}
+        yield "GET", f"{start}/vector_stores?after={vector_db_id}", None
+    yield "PATCH", f"{path}/documents/d", {"acl": ["tenant:*"]}
+    yield "POST", f"{path}/rebuild", {}
     document = {"document_id": "d", "content": "x"}
     if vector_db_id == ABSENT or vector_db_id not in ("docs",):
         yield "POST", "/v1/jobs", {"vector_db_id": vector_db_id, "documents": [document]}
@@ -121,6 +135,8 @@ def foreign_id_guessed(world: World) -> str:
 @attack
 def foreign_deleted(world: World) -> str:
     """Delete another tenant's vector DB."""
+    for path in ("/v1/vector_stores/globex", "/v1/openai/v1/vector_stores/globex"):
+        world.acme.send("DELETE", path)
     world.acme.send("DELETE", id_path("globex"))
     return "" if world.globex.status("GET", id_path("globex")) == 200 else "it is gone"
 
@@ -253,6 +269,9 @@ def above_the_role(world: World) -> str:
         (world.reader, "POST", "/v1/vector-dbs", {}),
         (world.reader, "POST", "/v1/jobs", {}),
         (world.writer, "DELETE", id_path("docs"), None),
+        (world.writer, "DELETE", "/v1/vector_stores/docs", None),
+        (world.writer, "DELETE", "/v1/openai/v1/vector_stores/docs", None),
+        (world.reader, "POST", "/v1/files", None),
         (world.acme, "GET", "/v1/orphans", None),
         (world.acme, "POST", "/v1/orphans/remove", orphan),
     ):
