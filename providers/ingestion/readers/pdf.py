@@ -7,7 +7,8 @@ else a line is a heading that is clearly larger than the lines most of the text 
 from __future__ import annotations
 
 import math
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ MAX_HEADING_SHARE = 0.25
 """If more of the text than this is large, the sizes say nothing."""
 
 MAX_BOOKMARKS = 10_000
+_NUMBER = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})+)\.?\s+(?=\S)")
+_LEADER = re.compile(r"(?:\.\s?){4}")
 _LEVELS = 6
 _WANTS_A_PASSWORD = 4
 
@@ -100,14 +103,23 @@ def _pages(raw: Any, document: Any, limits: DocumentLimits) -> Iterator[list[_Li
 
 
 def _lines(raw: Any, page: Any) -> Iterator[_Line]:
-    shown = page.get_text_bounded()
-    mapped = shown == page.get_text_range()  # else places in the text are not those of characters
+    """Yield the lines of a page with their sizes.
+
+    PDFium has two texts of a page: one in which lines are joined as a reader sees them, and one
+    whose places are those of letters. A line has the size that the same letters have there.
+    """
+    sizes: defaultdict[str, list[float]] = defaultdict(list)
     position = 0
-    for line in shown.split("\n"):
-        text = line.rstrip("\r")
-        size = _size(raw, page, position, text) if mapped else 0.0
-        yield _Line(text, size)
+    for line in page.get_text_range().split("\n"):
+        sizes[_letters(line)].append(_size(raw, page, position, line.rstrip("\r")))
         position += len(line) + 1
+    for line in page.get_text_bounded().split("\n"):
+        known = sizes[_letters(line)]
+        yield _Line(line.rstrip("\r"), known.pop(0) if known else 0.0)
+
+
+def _letters(line: str) -> str:
+    return "".join(filter(str.isalnum, line))
 
 
 def _size(raw: Any, page: Any, position: int, text: str) -> float:
@@ -147,7 +159,8 @@ def _mark_bookmarks(document: Any, pages: Sequence[list[_Line]]) -> bool:
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    """Return a line in the form in which lines and bookmarks compare: without its number."""
+    return _NUMBER.sub("", " ".join(text.split()), count=1).casefold()
 
 
 def _mark_large_lines(pages: Sequence[list[_Line]]) -> None:
@@ -179,7 +192,9 @@ def _mark_large_lines(pages: Sequence[list[_Line]]) -> None:
 def _is_short(text: str) -> bool:
     line = text.strip()
     is_sentence = line.endswith((".", ",", ";")) and len(line) > MAX_HEADING_LENGTH // 2
-    return len(line) <= MAX_HEADING_LENGTH and any(map(str.isalpha, line)) and not is_sentence
+    is_entry = _LEADER.search(line)  # of a table of contents
+    is_short = len(line) <= MAX_HEADING_LENGTH and any(map(str.isalpha, line))
+    return is_short and not is_sentence and not is_entry
 
 
 def _running(pages: Sequence[list[_Line]]) -> set[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import os
 import random
 import time
 import zipfile
@@ -222,3 +224,27 @@ async def test_the_wrong_kind_is_told_from_the_broken(
     error = await refusal(reader, what, tmp_path / "blob")
     assert error
     assert error.field == field
+
+
+MUTATIONS = int(os.environ.get("CORRAL_TEST_MUTATIONS", "3"))
+"""Damaged copies of a file of each format."""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+async def test_wrong_bytes_are_refused_or_read(form: str, reader: Reader, tmp_path: Path) -> None:
+    """A file with some bytes changed, or cut off, is an InvalidRequest or a text, nothing else.
+
+    If this fails: an error of a package gets out as a defect of the server. More of them:
+    CORRAL_TEST_MUTATIONS=100.
+    """
+    name, make = FORMATS[form]
+    whole = make(random.Random(5)).data
+    for seed in range(MUTATIONS):
+        rng = random.Random(seed)
+        data = bytearray(whole)
+        for _ in range(rng.choice([1, 5, 50])):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        path = tmp_path / "blob"
+        path.write_bytes(data[: rng.randrange(len(data))] if rng.random() < 0.3 else data)
+        with contextlib.suppress(InvalidRequest):
+            assert (await reader.read_file(path, name)).text.strip()
