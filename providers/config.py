@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.provider import Api
@@ -143,6 +143,26 @@ class ToolSettings(Section):
     )
 
 
+class LibreChatSettings(Section):
+    """LibreChat's files, at /librechat."""
+
+    vector_db_id: str = Field(
+        default="librechat", min_length=1, max_length=255, description="Where its files are."
+    )
+    jwt_secret: SecretStr | None = Field(
+        default=None, description="LibreChat's JWT_SECRET: each user finds only their own files."
+    )
+    api_key: SecretStr | None = Field(
+        default=None, description="Corral's API key that a token of LibreChat stands for."
+    )
+
+    @model_validator(mode="after")
+    def _key_needs_tokens(self) -> LibreChatSettings:
+        if self.api_key is not None and self.jwt_secret is None:
+            raise ValueError("api_key needs jwt_secret, or anybody could use the key")
+        return self
+
+
 class ServerSettings(Section):
     """Where the server listens and what it accepts."""
 
@@ -166,6 +186,7 @@ class ServerSettings(Section):
     )
     audit: AuditSettings = AuditSettings()
     tools: ToolSettings = ToolSettings()
+    librechat: LibreChatSettings = LibreChatSettings()
 
 
 class DocumentLimits(Section):

@@ -29,6 +29,10 @@ from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
+from corral.server.access.callers import Callers
+from corral.server.access.gate import Gate
+from corral.server.applications import dify, functions, librechat, qdrant, rerank
+from corral.server.applications.forms import ApplicationForms
 from corral.server.corral import copies, documents, jobs, limits, orphans, rebuilds
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
@@ -75,6 +79,12 @@ ROUTERS = (
     limits.router,
     mcp.router,
     telemetry.router,
+    functions.router,
+    rerank.router,
+    qdrant.router,
+    dify.router,
+    librechat.uploads,
+    librechat.router,
     page.router,
 )
 """All routes, in the order of the documentation."""
@@ -110,6 +120,10 @@ TAGS = [
     {"name": "Embeddings", "description": "The configured models, by OpenAI's API."},
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Jobs", "description": "Documents that go in behind the request, and survive it."},
+    {"name": "Models", "description": "The re-rankers as a service."},
+    {"name": "Qdrant", "description": "Vector DBs in Qdrant's shape, for chat UIs."},
+    {"name": "Dify", "description": "Vector DBs as Dify's external knowledge."},
+    {"name": "LibreChat", "description": "LibreChat's file service."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]
 
@@ -182,6 +196,7 @@ def create_app(
     app.add_middleware(BodyLimit, settings=settings)
     routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
     app.add_middleware(Gate, routes=routes)
+    app.add_middleware(ApplicationForms, settings=settings.server.librechat)
     app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(
         Envelope, routes=routes, watchers=watchers

@@ -16,7 +16,7 @@ from .harness import InProcess, Json, ServerProcess, run_config
 SECRET = "classified"
 
 
-def requests() -> list[tuple[str, str, Json | None]]:
+def requests() -> list[tuple[str, str, Any]]:
     """Return requests for every route, good and bad, with a secret in all that is a user's."""
     db = f"{SECRET}-db"
     chunk: Json = {"content": f"{SECRET} fox", "metadata": {"document_id": SECRET, SECRET: SECRET}}
@@ -29,6 +29,7 @@ def requests() -> list[tuple[str, str, Json | None]]:
     search = {"name": "search", "arguments": {"query": f"{SECRET}?"}}
     lost = {"name": "fetch", "arguments": {"id": f"{db}/{SECRET}", SECRET: SECRET}}
     rpc = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    called = {"name": "search", "arguments": f'{{"query": "{SECRET}"}}'}
     rag_insert, rag_query = "/v1/tool-runtime/rag-tool/insert", "/v1/tool-runtime/rag-tool/query"
     return [
         ("POST", "/v1/vector-dbs", register),
@@ -121,6 +122,25 @@ def requests() -> list[tuple[str, str, Json | None]]:
         ("GET", f"/v1/files/{SECRET}/content", None),
         ("DELETE", f"/v1/files/{SECRET}", None),
         ("POST", "/v1/embeddings", {"model": "hashing", "input": SECRET}),
+        ("GET", "/v1/tools/openai", None),
+        ("POST", "/v1/tools/openai/call", {"id": SECRET, "function": called}),
+        ("POST", "/v1/tools/openai/call", {"id": SECRET, "function": {**called, "name": SECRET}}),
+        ("POST", "/v1/rerank", {"model": "bm25", "query": SECRET, "documents": [SECRET]}),
+        ("POST", "/v2/rerank", {"model": SECRET, "query": SECRET, "documents": [SECRET]}),
+        ("POST", "/rerank", {"query": SECRET, "texts": [SECRET]}),
+        ("GET", "/qdrant", None),
+        ("GET", "/qdrant/collections", None),
+        ("GET", f"/qdrant/collections/{db}", None),
+        ("POST", f"/qdrant/collections/{db}/points/query", {"query": [1.0], "using": SECRET}),
+        ("POST", "/v1/dify/retrieval", {"knowledge_id": db, "query": SECRET}),
+        ("POST", "/v1/dify/retrieval", {"knowledge_id": SECRET, "query": SECRET}),
+        ("GET", "/librechat/health", None),
+        ("GET", "/librechat/ids", None),
+        ("GET", f"/librechat/documents?ids={SECRET}", None),
+        ("DELETE", "/librechat/documents", [SECRET]),
+        ("POST", "/librechat/embed", {"file_id": SECRET}),
+        ("POST", "/librechat/query", {"query": SECRET, "file_id": SECRET}),
+        ("POST", "/librechat/query_multiple", {"query": SECRET, "file_ids": [SECRET]}),
         ("GET", f"/{SECRET}?q={SECRET}", None),
         ("PUT", f"/v1/vector-dbs/{SECRET}", None),
         ("DELETE", f"/v1/vector-dbs/{db}", None),

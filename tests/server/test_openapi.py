@@ -60,6 +60,22 @@ ROUTES = {
     "/v1/embeddings": {"post"},
     "/v1/models": {"get"},
     "/v1/models/{model_id}": {"get"},
+    "/v1/tools/openai": {"get"},
+    "/v1/tools/openai/call": {"post"},
+    "/v1/rerank": {"post"},
+    "/v2/rerank": {"post"},
+    "/rerank": {"post"},
+    "/qdrant": {"get"},
+    "/qdrant/collections": {"get"},
+    "/qdrant/collections/{collection}": {"get"},
+    "/qdrant/collections/{collection}/points/query": {"post"},
+    "/v1/dify/retrieval": {"post"},
+    "/librechat/health": {"get"},
+    "/librechat/ids": {"get"},
+    "/librechat/documents": {"get", "delete"},
+    "/librechat/embed": {"post"},
+    "/librechat/query": {"post"},
+    "/librechat/query_multiple": {"post"},
 }
 
 

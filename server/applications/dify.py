@@ -1,0 +1,93 @@
+"""Dify's external knowledge API: its knowledge is a vector DB."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from corral.api.chunks import Identifier
+from corral.server.access.roles import READER
+from corral.server.applications.conditions import Conditions, as_filter
+from corral.server.errors import ERRORS
+from corral.server.limits import check_max_chunks
+from corral.server.routing import ContractRoute, LimitsOf, RetrievalOf, StackOf
+from corral.server.tools.places import title_of
+
+
+class DifyRoute(ContractRoute):
+    """A route whose clients expect 404 for unknown knowledge."""
+
+    not_found_status = 404
+
+
+router = APIRouter(tags=["Dify"], route_class=DifyRoute, responses=ERRORS, dependencies=[READER])
+
+
+class RetrievalSetting(BaseModel):
+    """How much is wanted."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    top_k: int = Field(default=5, ge=1, description="At most `server.limits.max_k`.")
+    score_threshold: float | None = Field(
+        default=None, ge=0, le=1, description="Least score, as Corral's searches return it."
+    )
+
+
+class DifyRequest(BaseModel):
+    """A question to a vector DB, as Dify asks it."""
+
+    # Unknown fields pass: newer versions send more than they document.
+    model_config = ConfigDict(extra="ignore")
+
+    knowledge_id: Identifier = Field(description="A vector DB.")
+    query: str = Field(min_length=1)
+    retrieval_setting: RetrievalSetting = RetrievalSetting()
+    metadata_condition: Conditions | None = None
+
+
+class Record(BaseModel):
+    """A chunk."""
+
+    content: str
+    score: float
+    title: str
+    metadata: dict[str, Any] = Field(description="Never null: Dify fails on that.")
+
+
+class DifyReply(BaseModel):
+    """The best chunks, best first."""
+
+    records: list[Record]
+
+
+@router.post("/v1/dify/retrieval", summary="Retrieve (Dify)")
+@router.post("/retrieval", include_in_schema=False)
+async def retrieval(
+    request: DifyRequest, stack: StackOf, search: RetrievalOf, limits: LimitsOf
+) -> DifyReply:
+    """Return the best chunks for a question, searched as the vector DB was registered."""
+    asked = request.retrieval_setting
+    check_max_chunks(asked.top_k, limits, field="retrieval_setting.top_k")
+    index = await stack.index(request.knowledge_id)
+    filters = await as_filter(request.metadata_condition, index)
+    found = await search.search(
+        request.knowledge_id,
+        request.query,
+        k=asked.top_k,
+        filters=filters,
+        score_threshold=asked.score_threshold or 0.0,
+    )
+    return DifyReply(
+        records=[
+            Record(
+                content=hit.chunk.content,
+                score=hit.score,
+                title=title_of(hit.chunk),
+                metadata={"chunk_id": hit.chunk.chunk_id, **hit.chunk.metadata},
+            )
+            for hit in found.hits
+        ]
+    )

@@ -1,0 +1,141 @@
+"""How applications send their key, and how they read a refusal.
+
+Both hold for whatever refuses a request: the gate, a limit, a route that does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.api.errors import Unauthenticated
+from corral.providers.config import LibreChatSettings
+from corral.server.applications.tokens import with_user
+from corral.server.errors import response_of
+from corral.server.limits import refuse
+
+Refusal = Callable[[int, str, str], dict[str, Any]]
+"""Makes an application's body of (status, code, message)."""
+
+_MALFORMED = "Authorization header"
+
+
+def dify_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return Dify's body: its users read `error_msg`."""
+    number = status
+    if status == 401:
+        number = 1001 if _MALFORMED in message.partition(". ")[0] else 1002
+    elif status == 403:
+        number = 1002
+    elif code == "not_found":
+        number = 2001
+    return {"error_code": number, "error_msg": message}
+
+
+def qdrant_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return Qdrant's body."""
+    return {"result": None, "status": {"error": message}, "time": 0.0}
+
+
+def cohere_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return Cohere's body."""
+    return {"message": message}
+
+
+def librechat_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return the body of LibreChat's service."""
+    return {"detail": message}
+
+
+FORMS: Mapping[str, Refusal] = {
+    "/v1/dify": dify_refusal,
+    "/retrieval": dify_refusal,
+    "/qdrant": qdrant_refusal,
+    "/collections": qdrant_refusal,
+    "/v2/rerank": cohere_refusal,
+    "/librechat": librechat_refusal,
+}
+"""By path or its beginning, the form of a refusal."""
+
+_KEY_HEADER = b"api-key"
+"""Qdrant's clients send their key here."""
+
+
+class ApplicationForms:
+    """ASGI middleware around the gate, for the paths of `FORMS`."""
+
+    def __init__(self, app: ASGIApp, settings: LibreChatSettings) -> None:
+        self._app = app
+        self._librechat = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        form = form_of(scope["path"]) if scope["type"] == "http" else None
+        if form is None:
+            await self._app(scope, receive, send)
+            return
+        sending = _Rewriter(send, form)
+        try:
+            asked = self._with_key(scope)
+        except Unauthenticated as error:
+            await refuse(response_of(error), receive, sending)
+            return
+        await self._app(asked, receive, sending)
+
+    def _with_key(self, scope: Scope) -> Scope:
+        """Return a request whose key is where the gate looks for it."""
+        if scope["path"].startswith("/librechat/") and scope["path"] != "/librechat/health":
+            return with_user(scope, self._librechat)
+        return _with_bearer(scope)
+
+
+def form_of(path: str) -> Refusal | None:
+    """Return the form of refusals at a path, None for the common one."""
+    found = (name for name in FORMS if path == name or path.startswith(f"{name}/"))
+    return next((FORMS[name] for name in found), None)
+
+
+def _with_bearer(scope: Scope) -> Scope:
+    given = Headers(scope=scope)
+    key = given.get(_KEY_HEADER.decode())
+    if key is None or "authorization" in given:
+        return scope
+    headers = [*scope["headers"], (b"authorization", b"Bearer " + key.encode("latin-1"))]
+    return {**scope, "headers": headers}
+
+
+class _Rewriter:
+    """Sends a response on; a refusal in the common form becomes one in the application's."""
+
+    def __init__(self, send: Send, form: Refusal) -> None:
+        self._send, self._form = send, form
+        self._start: Message | None = None
+        self._body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= 400:
+            self._start = message
+        elif self._start is None:
+            await self._send(message)
+        else:
+            self._body += message.get("body", b"")
+            if not message.get("more_body"):
+                await self._finish(self._start)
+
+    async def _finish(self, start: Message) -> None:
+        body = self._rewritten(start["status"])
+        MutableHeaders(raw=start["headers"])["content-length"] = str(len(body))
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _rewritten(self, status: int) -> bytes:
+        try:
+            error = json.loads(self._body)["error"]
+            made = self._form(status, error["code"] or "", error["message"])
+        except (ValueError, KeyError, TypeError):
+            return self._body
+        return json.dumps(made, ensure_ascii=False).encode("utf-8", "replace")

@@ -1,0 +1,109 @@
+"""The tools as functions of OpenAI's APIs: what to offer to a model, and what its calls return."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from corral.api.errors import CorralError, InvalidRequest
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS, status_of
+from corral.server.routing import ContractRoute, StackOf
+from corral.server.tools.catalog import find_tool, offered
+from corral.server.tools.routing import DeskOf
+from corral.server.tools.schemas import Schema, arguments_schema, strict_schema
+from corral.server.tools.tool import Tool
+
+router = APIRouter(prefix="/v1/tools", tags=["Agents"], route_class=ContractRoute, responses=ERRORS)
+
+
+class Function(BaseModel):
+    """A function that a model may call."""
+
+    name: str
+    description: str
+    parameters: Schema = Field(description="JSON schema, in the subset of strict calls.")
+    strict: bool = True
+
+
+class FunctionTool(BaseModel):
+    """A tool, as `tools` of /v1/chat/completions takes it."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class FunctionTools(BaseModel):
+    """The tools that a model may be offered."""
+
+    data: list[FunctionTool]
+
+
+class Called(BaseModel):
+    """What a model calls."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    arguments: str = Field(description="JSON, as the model wrote it.")
+
+
+class ToolCall(BaseModel):
+    """One of the `tool_calls` of a model's message."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: str
+    type: Literal["function"] = "function"
+    function: Called
+
+
+class ToolMessage(BaseModel):
+    """What goes into the messages of the next request, as it is."""
+
+    role: Literal["tool"] = "tool"
+    tool_call_id: str
+    content: str = Field(description="The answer as JSON, or what is wrong with the call.")
+
+
+@router.get("/openai", summary="List the tools as OpenAI's functions")
+async def functions(stack: StackOf) -> FunctionTools:
+    """Return the tools as function schemas, strict: pass `data` as `tools`."""
+    settings = stack.config.server.tools
+    return FunctionTools(data=[_function(tool) for tool in offered(settings)])
+
+
+@router.post("/openai/call", summary="Answer a function call", dependencies=[READER])
+async def call(request: ToolCall, desk: DeskOf) -> ToolMessage:
+    """Run a tool call of a model and return the message that answers it.
+
+    A call that cannot be served is answered, too: the model reads what is wrong and calls again.
+    """
+    try:
+        tool = find_tool(request.function.name, desk.settings)
+        answer = await tool.call(desk, _arguments(request.function.arguments))
+    except CorralError as error:
+        if status_of(error)[0] >= 500:
+            raise
+        return ToolMessage(tool_call_id=request.id, content=json.dumps({"error": str(error)}))
+    return ToolMessage(tool_call_id=request.id, content=answer.model_dump_json())
+
+
+def _arguments(given: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidRequest("arguments must be a JSON object.", field="function.arguments")
+    return arguments
+
+
+def _function(tool: Tool[Any]) -> FunctionTool:
+    parameters = strict_schema(arguments_schema(tool.arguments))
+    return FunctionTool(
+        function=Function(name=tool.name, description=tool.description, parameters=parameters)
+    )

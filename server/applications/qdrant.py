@@ -1,0 +1,216 @@
+"""The part of Qdrant's API that chat UIs ask of an external vector database: reading, by vector.
+
+Collections are vector DBs. A point's score is the cosine that Qdrant would give, 2 * score - 1 of
+ours, since its clients turn it into [0, 1] themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, BeforeValidator, Field
+
+from corral.api.chunks import Chunk, Strict
+from corral.api.errors import InvalidRequest
+from corral.api.hits import Hit
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import SearchMode
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS
+from corral.server.limits import check_max_chunks
+from corral.server.routing import ContractRoute, LimitsOf, PathId, StackOf
+
+VERSION = "1.20.0"
+"""The version of Qdrant whose answers these are; its client compares it with its own."""
+
+_DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
+
+
+class QdrantRoute(ContractRoute):
+    """A route whose clients expect 404 for an unknown collection."""
+
+    not_found_status = 404
+
+
+router = APIRouter(tags=["Qdrant"], route_class=QdrantRoute, responses=ERRORS)
+
+
+def _nearest(query: Any) -> Any:
+    return query["nearest"] if isinstance(query, dict) and set(query) == {"nearest"} else query
+
+
+def _nothing(value: Any) -> None:
+    if value not in (None, [], {}):
+        raise ValueError("is not served here; search the vector DB by Corral's own API")
+
+
+Unserved = Annotated[None, BeforeValidator(_nothing)]
+
+
+class PointsQuery(Strict):
+    """A query by vector; what Corral does not serve in this form is refused unless it is null."""
+
+    query: Annotated[list[float], BeforeValidator(_nearest)] = Field(
+        description="The question's embedding, or `{nearest: embedding}`."
+    )
+    using: str | None = Field(default=None, description="Passed over: there is one vector.")
+    limit: int = Field(default=10, ge=1, description="At most `server.limits.max_k`.")
+    offset: int = Field(default=0, ge=0, description="Best points to pass over.")
+    score_threshold: float | None = Field(default=None, description="Least cosine.")
+    with_payload: bool | list[str] | dict[str, Any] | None = Field(
+        default=None, description="false: no payload; anything else: all of it."
+    )
+    with_vector: bool | list[str] | None = None
+    params: dict[str, Any] | None = Field(
+        default=None, description="Passed over: of Qdrant's index."
+    )
+    filter: Unserved = None
+    prefetch: Unserved = None
+    lookup_from: Unserved = None
+    shard_key: Unserved = None
+
+
+class Point(BaseModel):
+    """A chunk."""
+
+    id: str
+    version: int = 0
+    score: float = Field(description="The cosine to the query, in [-1, 1].")
+    payload: dict[str, Any] | None = Field(
+        description="text, page_content (the same) and metadata."
+    )
+    vector: list[float] | None = None
+
+
+class Points(BaseModel):
+    """The best points."""
+
+    points: list[Point]
+
+
+class PointsReply(BaseModel):
+    """The best points, in Qdrant's envelope."""
+
+    result: Points
+    status: str = "ok"
+    time: float
+
+
+class Envelope(BaseModel):
+    """An answer in Qdrant's envelope."""
+
+    result: dict[str, Any]
+    status: str = "ok"
+    time: float
+
+
+class About(BaseModel):
+    """What a Qdrant client asks first."""
+
+    title: str = "qdrant - vector search engine"
+    version: str = VERSION
+
+
+@router.get("/qdrant", summary="The version of Qdrant's API")
+@router.get("/qdrant/", include_in_schema=False)
+async def about(_: StackOf) -> About:
+    """Return the version of the API."""
+    return About()
+
+
+@router.get("/qdrant/collections", summary="List the vector DBs (Qdrant)")
+@router.get("/collections", include_in_schema=False)
+async def collections(stack: StackOf) -> Envelope:
+    """Return the vector DBs as collections."""
+    started = time.perf_counter()
+    names = [{"name": vector_db.identifier} for vector_db in await stack.vector_dbs()]
+    return Envelope(result={"collections": names}, time=time.perf_counter() - started)
+
+
+@router.get("/qdrant/collections/{collection:id}", summary="Show a vector DB (Qdrant)")
+@router.get("/collections/{collection:id}", include_in_schema=False)
+async def collection(collection: PathId, stack: StackOf) -> Envelope:
+    """Return a vector DB as a collection."""
+    started = time.perf_counter()
+    index = await stack.index(collection)
+    known = index.vector_db
+    vectors = {"size": known.embedding_dimension, "distance": _DISTANCES[known.metric]}
+    count = await index.count()
+    result = {
+        "status": "green",
+        "optimizer_status": "ok",
+        "points_count": count,
+        "indexed_vectors_count": count,
+        "segments_count": 1,
+        "payload_schema": {},
+        "config": {
+            "params": {"vectors": vectors, "on_disk_payload": True},
+            "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10_000},
+            "optimizer_config": {
+                "deleted_threshold": 0.2,
+                "vacuum_min_vector_number": 1000,
+                "default_segment_number": 0,
+                "flush_interval_sec": 5,
+            },
+        },
+    }
+    return Envelope(result=result, time=time.perf_counter() - started)
+
+
+@router.post(
+    "/qdrant/collections/{collection:id}/points/query",
+    summary="Query a vector DB by vector (Qdrant)",
+    dependencies=[READER],
+)
+@router.post(
+    "/collections/{collection:id}/points/query", include_in_schema=False, dependencies=[READER]
+)
+async def query(
+    collection: PathId, request: PointsQuery, stack: StackOf, limits: LimitsOf
+) -> PointsReply:
+    """Return the points nearest to a vector. Open WebUI's external knowledge asks so."""
+    started = time.perf_counter()
+    wanted = request.limit + request.offset
+    check_max_chunks(wanted, limits, field="limit")
+    index = await stack.index(collection)
+    found = await index.query(
+        request.query,
+        k=wanted,
+        score_threshold=_threshold(request.score_threshold),
+        mode=SearchMode.VECTOR,
+        include_embeddings=bool(request.with_vector),
+    )
+    points = [_point(hit, request.with_payload is not False) for hit in found.hits]
+    return PointsReply(
+        result=Points(points=points[request.offset :]), time=time.perf_counter() - started
+    )
+
+
+def _threshold(cosine: float | None) -> float:
+    if cosine is None:
+        return 0.0
+    if not -1 <= cosine <= 1:
+        raise InvalidRequest(
+            f"score_threshold must be a cosine in [-1, 1] (got {cosine}).", field="score_threshold"
+        )
+    return (1 + cosine) / 2
+
+
+def _point(hit: Hit, with_payload: bool) -> Point:
+    chunk = hit.chunk
+    return Point(
+        id=chunk.chunk_id,
+        score=2 * hit.score - 1,
+        payload=payload(chunk) if with_payload else None,
+        vector=chunk.embedding,
+    )
+
+
+def payload(chunk: Chunk) -> dict[str, Any]:
+    """Return what the clients of vector databases look for in a point."""
+    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
+    named = recorded or chunk.document_id or chunk.chunk_id
+    metadata = {"source": named, "name": named, **chunk.metadata}
+    return {"text": chunk.content, "page_content": chunk.content, "metadata": metadata}

@@ -1,0 +1,98 @@
+"""Open WebUI's external knowledge: the unmodified qdrant-client asks Corral."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from qdrant_client import QdrantClient
+from qdrant_client.http.exceptions import UnexpectedResponse
+
+from corral.api.principal import Role
+from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.keys import KeyStore
+
+from ..harness import InProcess, live_server, run_config
+
+TEXTS = ["A fence keeps the cattle in.", "Hay is stored in the barn."]
+
+
+def filled(home: Path) -> None:
+    """Register `notes`, with two chunks."""
+    with InProcess(home) as app:
+        app.register("notes")
+        chunks = [
+            {"content": text, "chunk_id": f"c{n}", "metadata": {"document_id": f"d{n}"}}
+            for n, text in enumerate(TEXTS)
+        ]
+        app.insert(*chunks, db="notes")
+
+
+def embedded(text: str) -> list[float]:
+    """Return the question as the chat UI embeds it, with the model of the vector DB."""
+    row: list[float] = asyncio.run(HashingEmbedder(256).embed_query(text)).tolist()
+    return row
+
+
+@pytest.mark.parametrize("prefix", ["/qdrant", ""])
+def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
+    """One dense query, as Open WebUI sends it, gets text and metadata; a score is a cosine."""
+    filled(tmp_path)
+    question = embedded(TEXTS[0])
+    with live_server(run_config(), tmp_path) as url:
+        check = prefix != ""  # at the root the version is Corral's own
+        client = QdrantClient(url=url + prefix, check_compatibility=check, timeout=60)
+        assert [each.name for each in client.get_collections().collections] == ["notes"]
+        shown = client.get_collection("notes")
+        assert (shown.points_count, shown.config.params.vectors.size) == (2, 256)  # type: ignore[union-attr]
+        points = client.query_points("notes", query=question, limit=2, with_vectors=True).points
+        assert points[0].id == "c0"
+        assert points[0].score == pytest.approx(1.0, abs=1e-5)
+        assert points[0].payload is not None
+        assert points[0].payload["text"] == TEXTS[0]
+        assert points[0].payload["metadata"]["document_id"] == "d0"
+        assert len(points[0].vector) == 256  # type: ignore[arg-type]
+        assert client.query_points("notes", query=question, score_threshold=0.99).points == [
+            points[0].model_copy(update={"vector": None})
+        ]
+        client.close()
+
+
+def test_refusals_are_qdrants(tmp_path: Path) -> None:
+    """Unknown collections are 404, wrong dimensions and filters 400, in Qdrant's envelope."""
+    filled(tmp_path)
+    with live_server(run_config(), tmp_path) as url:
+        client = QdrantClient(url=f"{url}/qdrant", timeout=60)
+        with pytest.raises(UnexpectedResponse) as raised:
+            client.query_points("nobody", query=[0.0] * 256)
+        assert raised.value.status_code == 404
+        assert "nobody" in raised.value.structured()["status"]["error"]
+        with pytest.raises(UnexpectedResponse) as raised:
+            client.query_points("notes", query=[1.0, 2.0])
+        assert raised.value.status_code == 400
+        client.close()
+    with InProcess(tmp_path) as app:
+        body = {"query": [1.0] * 256, "filter": {"must": [{"key": "a", "match": {"value": 1}}]}}
+        refused = app.send("POST", "/qdrant/collections/notes/points/query", body)
+        assert refused.status_code == 400
+        assert "not served here" in refused.json()["status"]["error"]
+
+
+def test_a_key_is_sent_as_qdrants_clients_do(tmp_path: Path) -> None:
+    """The `api-key` header opens the door; without it, or with a wrong one, it is 401."""
+    filled(tmp_path)
+
+    async def create() -> str:
+        keys = KeyStore(tmp_path)
+        secret = (await keys.create("webui", role=Role.READER))[1]
+        await keys.close()
+        return secret
+
+    key = asyncio.run(create())
+    with InProcess(tmp_path) as app:
+        path = "/qdrant/collections"
+        for headers, status in (({"api-key": key}, 200), ({"api-key": "corral_x"}, 401), ({}, 401)):
+            answer = app.send("GET", path, headers=headers)
+            assert answer.status_code == status, headers
+            assert set(answer.json()) == {"result", "status", "time"}
