@@ -33,7 +33,7 @@ from corral.server.access.callers import Callers
 from corral.server.access.gate import Gate
 from corral.server.applications import dify, functions, librechat, qdrant, rerank
 from corral.server.applications.forms import ApplicationForms
-from corral.server.corral import copies, documents, jobs, limits, orphans, rebuilds
+from corral.server.corral import chunks, copies, documents, jobs, limits, orphans, rebuilds
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -63,6 +63,7 @@ ROUTERS = (
     orphans.router,
     vector_io.inserts,
     vector_io.router,
+    chunks.router,
     tool_runtime.inserts,
     tool_runtime.router,
     jobs.router,

@@ -105,7 +105,7 @@ def test_no_body_of_the_schema_makes_the_server_fail(tmp_path: Path) -> None:
         document = app.app.openapi()
         defs = document["components"]["schemas"]
         bodies = {
-            re.sub(r"{(vector_db_id|vector_store_id|collection)}", "db", path): from_schema(schema, defs)
+            re.sub(r"{(vector_(db|store)_id|collection)}", "db", path): from_schema(schema, defs)
             for path, schema in json_bodies(document)
         }
         assert len(bodies) >= 13

@@ -1,0 +1,93 @@
+"""Chunks by id: read, list, delete. (Llama Stack's wire inserts and queries them.)"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from corral.api.chunks import Chunk, Identifier, Strict
+from corral.api.filters import WireFilter, matches
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS
+from corral.server.routing import ContractRoute, StackOf
+
+MAX_CHUNKS = 1000
+
+router = APIRouter(
+    prefix="/v1/vector-io", tags=["Chunks"], route_class=ContractRoute, responses=ERRORS
+)
+
+
+class ChunkNames(Strict):
+    """Chunks of a vector DB."""
+
+    vector_db_id: Identifier
+    chunk_ids: list[Identifier] = Field(max_length=MAX_CHUNKS)
+
+
+class WantedChunks(ChunkNames):
+    """Chunks to return."""
+
+    include_embeddings: bool = False
+
+
+class ChunkPage(Strict):
+    """Which chunks of a vector DB to list."""
+
+    vector_db_id: Identifier
+    after: str = Field(default="", description="`last_id` of the page before; empty: begin.")
+    limit: int = Field(default=100, ge=1, le=MAX_CHUNKS, description="Most chunks looked at.")
+    filters: WireFilter | None = Field(
+        default=None, description="Leaves out chunks; a page may then be short, or empty."
+    )
+    include_embeddings: bool = False
+
+
+class Chunks(BaseModel):
+    """Chunks, in the order of the ids; those that do not exist are absent."""
+
+    data: list[Chunk]
+
+
+class ListedChunks(Chunks):
+    """A page of chunks, by id."""
+
+    has_more: bool = Field(description="Whether there is another page.")
+    last_id: str = Field(description="`after` of the next page.")
+
+
+class DeletedChunks(BaseModel):
+    """What is gone."""
+
+    deleted: int = Field(description="Chunks that there were.")
+
+
+@router.post("/get", summary="Get chunks", dependencies=[READER])
+async def get(request: WantedChunks, stack: StackOf) -> Chunks:
+    """Return the chunks of these ids that exist, in the order of the ids."""
+    index = await stack.index(request.vector_db_id)
+    embeddings = request.include_embeddings
+    return Chunks(data=await index.get_chunks(request.chunk_ids, include_embeddings=embeddings))
+
+
+@router.post("/list", summary="List chunks", dependencies=[READER])
+async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
+    """Return the chunks by id, a page at a time."""
+    index = await stack.index(request.vector_db_id)
+    ids = await index.chunk_ids(request.after, request.limit + 1)
+    page = ids[: request.limit]
+    found = await index.get_chunks(page, include_embeddings=request.include_embeddings)
+    return ListedChunks(
+        data=[chunk for chunk in found if matches(request.filters, chunk.metadata)],
+        has_more=len(ids) > len(page),
+        last_id=page[-1] if page else "",
+    )
+
+
+@router.post("/delete", summary="Delete chunks")
+async def delete(request: ChunkNames, stack: StackOf) -> DeletedChunks:
+    """Delete the chunks of these ids, all or none; unknown ids are passed over."""
+    index = await stack.index(request.vector_db_id)
+    there = len(await index.get_chunks(request.chunk_ids))
+    await index.delete_chunks(request.chunk_ids)
+    return DeletedChunks(deleted=there)
