@@ -108,5 +108,18 @@ $(VENV)/.clients: $(wildcard tests/clients/*.txt) | $(VENV)/.dev
 	done
 	@touch $@
 
+# The frameworks whose adapters are tested: an environment of their own, because their suites bring
+# plugins of pytest and versions that differ from ours.
+ADAPTERS := corral-client langchain-corral llama-index-corral haystack-corral dspy-corral
+FRAMEWORKS := $(VENV)/frameworks/bin/python
+$(VENV)/.frameworks: integrations/requirements.txt integrations/constraints.txt pyproject.toml | $(VENV)/.dev
+	@echo "Installing the frameworks that the adapters are tested with (once, about a minute)"
+	@[ -x $(FRAMEWORKS) ] || $(BIN)/python -m venv $(VENV)/frameworks
+	@PIP_CONSTRAINT=integrations/constraints.txt $(FRAMEWORKS) -m pip install --quiet --disable-pip-version-check \
+		--requirement integrations/requirements.txt --editable .
+	@PIP_CONSTRAINT=integrations/constraints.txt $(FRAMEWORKS) -m pip install --quiet --disable-pip-version-check \
+		--no-deps $(foreach adapter,$(ADAPTERS),--editable integrations/$(adapter))
+	@touch $@
+
 clean:
 	rm -rf $(VENV) .typecheck build *.egg-info

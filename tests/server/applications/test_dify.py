@@ -59,7 +59,7 @@ def test_the_recorded_request(farm: InProcess) -> None:
         assert "The hen" in [r["title"] for r in records]
 
 
-CASES: list[tuple[str, Any, Any, set[str]]] = [
+CASES: list[tuple[Any, str, Any, set[str]]] = [
     ("kind", "contains", "bird", {"hen", "duck"}),
     ("kind", "not contains", "bird", {"cow", "snail"}),
     ("tags", "contains", "mil", {"cow"}),

@@ -1,0 +1,55 @@
+"""Corral in DSPy: a retriever.
+
+dspy.configure(rm=CorralRM(CorralClient(), ["handbook"], k=5))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dspy
+from corral_client import CorralClient, FoundChunk
+
+
+class CorralRM(dspy.Retrieve):
+    """Retrieves passages from vector DBs of Corral.
+
+    Called with a question, or several, it returns a prediction whose `passages` are texts, best
+    first; `chunk_ids` and `scores` are parallel to them.
+
+    Args:
+        client: Where Corral is.
+        vector_db_ids: Which vector DBs; the best of each are merged by score.
+        k: Most passages.
+        options: Other fields of Corral's query, such as mode, filters or rerank.
+    """
+
+    def __init__(
+        self, client: CorralClient, vector_db_ids: Sequence[str], k: int = 3, **options: Any
+    ) -> None:
+        super().__init__(k=k)
+        self._client, self._vector_db_ids = client, list(vector_db_ids)
+        self._options = options
+
+    def forward(
+        self, query: str | Sequence[str], k: int | None = None, **options: Any
+    ) -> dspy.Prediction:
+        """Return the passages of a question, or of several."""
+        questions = [query] if isinstance(query, str) else [each for each in query if each]
+        wanted = self.k if k is None else k
+        found: dict[str, FoundChunk] = {}
+        for question in questions:
+            for name in self._vector_db_ids:
+                asked = {**self._options, **options}
+                for each in self._client.query(name, question, k=wanted, **asked):
+                    known = found.get(each.chunk_id)
+                    if known is None or (each.score or 0) > (known.score or 0):
+                        found[each.chunk_id] = each
+        best = sorted(found.values(), key=lambda each: (-(each.score or 0), each.chunk_id))
+        kept = best[:wanted]
+        return dspy.Prediction(
+            passages=[each.content for each in kept],
+            chunk_ids=[each.chunk_id for each in kept],
+            scores=[each.score for each in kept],
+        )
