@@ -29,8 +29,6 @@ from corral.providers.telemetry_config import TracingSettings
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
-from corral.server.access.callers import Callers
-from corral.server.access.gate import Gate
 from corral.server.applications import dify, functions, librechat, qdrant, rerank
 from corral.server.applications.forms import ApplicationForms
 from corral.server.corral import chunks, copies, documents, jobs, limits, orphans, rebuilds
