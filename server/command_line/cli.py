@@ -234,6 +234,12 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
     "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
 )
 @click.option("--exclude", multiple=True, metavar="GLOB", help="Without files matching it.")
+@click.option(
+    "--acl",
+    multiple=True,
+    metavar="TOKEN",
+    help="Who may read it, such as group:sales; repeatable.",
+)
 @click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
@@ -250,6 +256,7 @@ def ingest(
     encoding: str | None,
     include: tuple[str, ...],
     exclude: tuple[str, ...],
+    acl: tuple[str, ...],
     hidden: bool,
     no_ignore: bool,
     yes: bool,
@@ -274,7 +281,7 @@ def ingest(
     if chosen["sync"] and not yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")
     selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
-    options = ReadOptions(as_text, encoding_of(encoding), selection=selection)
+    options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
     target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)
 
 

@@ -62,6 +62,7 @@ class ReadOptions:
         max_characters: Of one document, as the server says; None where it does not.
         max_body_mib: Of one request, as the server says; None where it does not.
         selection: Which files of a folder go in.
+        acl: Tokens that open the documents; none for the vector DB's default.
     """
 
     as_text: tuple[str, ...] = ()
@@ -69,6 +70,7 @@ class ReadOptions:
     max_characters: int | None = None
     max_body_mib: float | None = None
     selection: Selection = DEFAULT_SELECTION
+    acl: tuple[str, ...] = ()
 
     def mime_type(self, path: Path) -> str | None:
         """Return the type of a file by its name; None where it is not taken."""
@@ -191,6 +193,7 @@ def read_document(
         "mime_type": mime_type,
         "metadata": metadata,
         "origin": file.origin,
+        **({"acl": [*options.acl]} if options.acl else {}),
     }
 
 

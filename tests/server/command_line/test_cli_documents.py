@@ -220,3 +220,13 @@ def test_who_reads_a_document_is_changed(filled: Corral) -> None:
     assert read(filled("documents", "acl", *gate, "--default", "--json"))["acl"] is None
     for wrong in ((), ("--default", "--nobody"), ("user:ann", "--nobody"), ("ann",)):
         assert filled("documents", "acl", *gate, *wrong).exit_code == 2
+
+
+def test_a_folder_is_ingested_for_a_group(corral: Corral, documents: Path) -> None:
+    """Every document gets the tokens; run again with others it is stored again."""
+    for tokens in (["group:farm"], ["group:farm", "user:ann"]):
+        options = [part for token in tokens for part in ("--acl", token)]
+        assert corral("ingest", "farm", documents, "--create", *options).exit_code == 0
+        shown = read(corral("documents", "show", "farm", "notes/gate.txt", "--json"))
+        assert [chunk["acl"] for chunk in shown["chunks"]] == [tokens]
+    assert corral("ingest", "farm", documents, "--acl", "farm").exit_code != 0
