@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -24,9 +24,11 @@ from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.headings import Heading, Outline
 from corral.providers.ingestion.parsing import ParsedDocument
-from corral.providers.ingestion.splitting import Piece, Window, split
+from corral.providers.ingestion.splitting import Piece, Window, pieces_of
 from corral.providers.ingestion.stored import document_hash
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
+
+T = TypeVar("T")
 
 
 def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
@@ -72,7 +74,12 @@ def unread(chunks: Sequence[Chunk], window: Window, model: str) -> list[str]:
     ]
 
 
-def chunks_of(
+def chunks_of(*arguments: Any) -> list[Chunk]:
+    """Return the chunks of a document; see `each_chunk`."""
+    return list(each_chunk(*arguments))
+
+
+def each_chunk(
     document: RAGDocument,
     parsed: ParsedDocument,
     chunking: ChunkingConfig,
@@ -80,17 +87,17 @@ def chunks_of(
     metadata_cost: Callable[[Mapping[str, Any]], int],
     window: Window | None = None,
     most: int | None = None,
-) -> list[Chunk]:
-    """Split a document and return its chunks in order; equal input gives equal ids.
+) -> Iterator[Chunk]:
+    """Split a document and yield its chunks in order, as they are made; equal input, equal ids.
 
     The metadata of each is the document's with `document_id`, `token_count` and
     `metadata_token_count`, and the document's title where it has one. Its record
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
     into the `window` with its headings, if one is given. If there are more than `most`, splitting
-    ends there and one more is returned. `metadata_cost` returns the tokens of metadata as a context
+    ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
     prints it.
     """
-    pieces = split(
+    pieces = pieces_of(
         parsed.text,
         chunk_size=chunking.chunk_size_in_tokens,
         overlap=chunking.overlap_in_tokens,
@@ -106,16 +113,14 @@ def chunks_of(
     cost = metadata_cost(metadata)
     hashed = document_hash(document, chunking, vector_db, window)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
-    return [
-        Chunk(
+    for piece, place in _places(document.document_id, parsed, pieces):
+        yield Chunk(
             chunk_id=place["chunk_id"],
             content=piece.text,
             metadata={**metadata, "token_count": piece.tokens, "metadata_token_count": cost},
             chunk_metadata=origin.model_copy(update=place),
             acl=document.acl,
         )
-        for piece, place in zip(pieces, _places(document.document_id, parsed, pieces), strict=True)
-    ]
 
 
 def _beside_headings(window: Window | None, headings: Sequence[Heading]) -> Window | None:
@@ -145,31 +150,45 @@ def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> C
 
 
 def _places(
-    document_id: str, parsed: ParsedDocument, pieces: Sequence[Piece]
-) -> list[dict[str, Any]]:
-    """Return what the record of each piece says of its place in the document."""
-    ids = [derive_chunk_id(document_id, piece.text, n) for n, piece in enumerate(pieces)]
-    ends = [0, *(piece.end for piece in pieces)]
+    document_id: str, parsed: ParsedDocument, pieces: Iterable[Piece]
+) -> Iterator[tuple[Piece, dict[str, Any]]]:
+    """Yield each piece, and what its record says of its place in the document."""
     outline, lines = Outline(parsed.headings), _Lines(parsed.text)
-    return [
-        {
-            "chunk_id": chunk_id,
-            "chunk_window": f"{piece.first_token}-{piece.end_token}",
-            "content_token_count": piece.tokens,
-            "position": n,
-            "char_start": piece.start,
-            "char_end": piece.end,
-            "repeated_characters": piece.repeated or None,
-            **_pages(parsed, piece),
-            **(lines.span(piece) if parsed.has_lines else {}),
-            # What it repeats of the chunk before is under that one's headings.
-            "heading_path": outline.path(max(piece.start, ends[n]), piece.end, parsed.text) or None,
-            "previous_chunk_id": ids[n - 1] if n else None,
-            "next_chunk_id": ids[n + 1] if n + 1 < len(ids) else None,
-            "gap_before": _gap(parsed.text[ends[n] : piece.start]) if n else None,
-        }
-        for n, (chunk_id, piece) in enumerate(zip(ids, pieces, strict=True))
-    ]
+    numbered = enumerate(pieces)
+    named = ((n, each, derive_chunk_id(document_id, each.text, n)) for n, each in numbered)
+    before, end = None, 0
+    for (n, piece, chunk_id), following in _with_following(named):
+        yield (
+            piece,
+            {
+                "chunk_id": chunk_id,
+                "chunk_window": f"{piece.first_token}-{piece.end_token}",
+                "content_token_count": piece.tokens,
+                "position": n,
+                "char_start": piece.start,
+                "char_end": piece.end,
+                "repeated_characters": piece.repeated or None,
+                **_pages(parsed, piece),
+                **(lines.span(piece) if parsed.has_lines else {}),
+                # What it repeats of the chunk before is under that one's headings.
+                "heading_path": outline.path(max(piece.start, end), piece.end, parsed.text) or None,
+                "previous_chunk_id": before,
+                "next_chunk_id": following and following[2],
+                "gap_before": _gap(parsed.text[end : piece.start]) if n else None,
+            },
+        )
+        before, end = chunk_id, piece.end
+
+
+def _with_following(items: Iterable[T]) -> Iterator[tuple[T, T | None]]:
+    """Yield each item with the one that follows it, None with the last."""
+    held: list[T] = []
+    for item in items:
+        if held:
+            yield held.pop(), item
+        held.append(item)
+    if held:
+        yield held[0], None
 
 
 class _Lines:

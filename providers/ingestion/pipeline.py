@@ -20,7 +20,7 @@ from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
 from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.providers.config import RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
-from corral.providers.ingestion.chunking import chunks_of, sizes, unread, window_of
+from corral.providers.ingestion.chunking import each_chunk, sizes, unread, window_of
 from corral.providers.ingestion.fetching import Fetcher
 from corral.providers.ingestion.mime_types import chosen_type, served_type
 from corral.providers.ingestion.parsing import ParsedDocument
@@ -162,11 +162,19 @@ class Pipeline:
         how: Splitting,
         most: int | None = None,
     ) -> list[Chunk]:
-        """Return the chunks of a document, without embeddings; see `chunks_of`."""
-        return await self.reader.run(
-            chunks_of, document, parsed, how.chunking, how.vector_db, _metadata_cost, how.bound,
-            most,
-        )  # fmt: skip
+        """Return the chunks of a document, without embeddings; see `each_chunk`."""
+        return await self.reader.run(list, self.chunks(document, parsed, how, most))
+
+    def chunks(
+        self,
+        document: RAGDocument,
+        parsed: ParsedDocument,
+        how: Splitting,
+        most: int | None = None,
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of a document as they are made; see `each_chunk`. Blocks."""
+        chosen = how.chunking, how.vector_db, _metadata_cost, how.bound, most
+        return each_chunk(document, parsed, *chosen)
 
     async def embed(self, chunks: Iterator[Chunk], how: Splitting) -> Chunks:
         """Yield chunks with their embeddings, some at a time; the next are made meanwhile.

@@ -75,7 +75,12 @@ class Piece:
     repeated: int = 0
 
 
-def split(
+def split(text: str, **how: Any) -> list[Piece]:
+    """Return the chunks of a text; see `pieces_of`."""
+    return list(pieces_of(text, **how))
+
+
+def pieces_of(
     text: str,
     *,
     chunk_size: int,
@@ -85,8 +90,8 @@ def split(
     window: Window | None = None,
     most: int | None = None,
     sections: Sequence[Heading] = (),
-) -> list[Piece]:
-    """Return the chunks of a text, in its order; none for a blank text.
+) -> Iterator[Piece]:
+    """Yield the chunks of a text, in its order; none for a blank text.
 
     Everything but white space between chunks is in some chunk. A Markdown table that does not fit
     into one is cut between rows, and each further chunk repeats its header; a row that does not fit
@@ -103,7 +108,7 @@ def split(
         counter: Counts the tokens; cl100k where absent.
         window: What a chunk has to fit into, too; None: nothing more.
         most: How many chunks are wanted: the work ends with the first one beyond, which is
-            returned too. None: all.
+            yielded too. None: all.
         sections: Of source code, where its classes and functions begin. A chunk is cut between
             them, without overlap; the lines of one are chunks of text where it does not fit.
     """
@@ -113,8 +118,7 @@ def split(
     spans = _Walk(text, kind, size, chunk_size, overlap).spans()
     if sections:
         spans = _sections(text, sections, size, chunk_size, overlap)
-    pieces: list[Piece] = []
-    reached = first_token = covered = 0
+    made = reached = first_token = covered = 0
     for start, end, header in spans:
         part = text[start:end]
         if not part.strip() or end <= covered:  # a window can begin within the overlap
@@ -123,10 +127,10 @@ def split(
         reached, covered = start, end
         # Not stripped: without its first space a text can cost one token more.
         tokens, end_token = counting.count(header + part), first_token + counting.count(part)
-        pieces.append(Piece(header + part, start, end, tokens, first_token, end_token, len(header)))
-        if most is not None and len(pieces) > most:
+        yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
+        made += 1
+        if most is not None and made > most:
             break
-    return pieces
 
 
 def _size(counter: Tokenizer, chunk_size: int, window: Window | None) -> Callable[[str], int]:

@@ -89,8 +89,8 @@ class Work:
         document, parsed = await self._read(job, shelves)
         how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(job))
         state = _Embedding(job.progress.started_at or self._clock(), parsed)
-        chunks = await self._pipeline.split(document, parsed, how)
-        async with aclosing(self._pipeline.embed(iter(chunks), how)) as coming:
+        chunks = self._pipeline.chunks(document, parsed, how)
+        async with aclosing(self._pipeline.embed(chunks, how)) as coming:
             async for some in coming:
                 state.add(some)
                 await self._report(job, state)

@@ -7,7 +7,7 @@ import base64
 import gc
 import json
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, TypeVar
 
 import pytest
@@ -17,7 +17,7 @@ from corral.api.errors import InvalidRequest, MissingDependency
 from corral.api.rag import URL, RAGDocument
 from corral.providers.config import DocumentLimits, Limits, RagSettings
 from corral.providers.ingestion import reading
-from corral.providers.ingestion.chunking import chunks_of
+from corral.providers.ingestion.chunking import each_chunk
 from corral.providers.ingestion.detecting import DOCX, HTML, PDF
 from corral.providers.ingestion.parsing import parse
 from corral.providers.ingestion.reading import Reader
@@ -203,21 +203,21 @@ async def test_few_chunks_are_made_before_there_are_too_many(
 
     If this fails: chunk_size_in_tokens 1 makes 262,144 chunks of 1 MB before it is refused.
     """
-    counted: list[int] = []
+    counted: list[str] = []
 
-    def counting(*arguments: Any) -> list[Chunk]:
-        found = chunks_of(*arguments)
-        counted.append(len(found))
-        return found
+    def counting(*arguments: Any) -> Iterator[Chunk]:
+        for chunk in each_chunk(*arguments):
+            counted.append(chunk.chunk_id)
+            yield chunk
 
-    monkeypatch.setattr("corral.providers.ingestion.pipeline.chunks_of", counting)
+    monkeypatch.setattr("corral.providers.ingestion.pipeline.each_chunk", counting)
     tool = RagTool(FakeLibrary(), limits=Limits(max_chunks_per_insert=100))
     given = [RAGDocument(document_id=name, content="grass " * 30) for name in "abcdef"]
     given[4] = RAGDocument(document_id="e", content="grass " * 50_000)
     with pytest.raises(InvalidRequest, match="more than 100 chunks") as caught:
         await tool.insert(given, "db", 1, 0)
     assert "server.limits.max_chunks_per_insert" in caught.value.hint
-    assert sum(counted) == 101
+    assert len(counted) == 101
 
 
 async def test_documents_do_not_take_the_threads_of_others() -> None:
