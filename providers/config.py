@@ -196,7 +196,7 @@ class DocumentLimits(Section):
     max_paragraphs: int = Field(
         default=100_000, ge=1, description="Paragraphs and table cells of a Word file."
     )
-    max_characters: int = Field(default=8_000_000, ge=1, description="Characters of the text.")
+    max_characters: int = Field(default=32_000_000, ge=1, description="Characters of the text.")
     max_seconds: float = Field(default=30, gt=0, description="Time to read it.")
     max_memory_mib: int = Field(
         default=1024,
