@@ -103,7 +103,7 @@ class InsertedChunk(Chunk):
 
 
 class OnVectorDB(Strict):
-    """A request about one vector DB, which Llama Stack's clients from 0.3 call a vector store."""
+    """A request about one vector DB, which Llama Stack's newer clients call a vector store."""
 
     vector_db_id: Identifier = Field(description="Also `vector_store_id`.")
 

@@ -1,7 +1,7 @@
 """The same routes once more, under `/v1/openai/v1`: OpenAI's API in Llama Stack's dialect.
 
-Llama Stack's clients before 0.2.24 look for OpenAI's routes there, and know them as Llama Stack
-0.2 answered. Where that differs, the routes of this module answer; all else is shared:
+Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
+Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
 
 * A file is read when the answer comes (within `WAIT_SECONDS`): these clients have no way to wait.
 * A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -55,8 +55,3 @@ async def _vector_stores(stack: StackOf) -> VectorStores:
 
 
 StoresOf = Annotated[VectorStores, Depends(_vector_stores)]
-
-
-def is_alias(request: Request) -> bool:
-    """Return True if a request came in under the alias."""
-    return request.url.path.startswith(ALIAS)

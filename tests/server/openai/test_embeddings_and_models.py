@@ -6,7 +6,6 @@ import base64
 from typing import Any
 
 import numpy as np
-import pytest
 from openai.types import CreateEmbeddingResponse, Model
 from rs_bpe.bpe import openai as vocabularies
 
@@ -61,10 +60,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "param"), BAD)
-def test_bad_inputs_are_refused(app: ClockedApp, body: dict[str, Any], param: str) -> None:
+def test_bad_inputs_are_refused(app: ClockedApp) -> None:
     """Each is a 400 that names the field; no token reaches the table that it is not in."""
-    assert app.refused(400, "POST", PATH, body)["param"] == param
+    for body, param in BAD:
+        assert app.refused(400, "POST", PATH, body)["param"] == param
 
 
 def test_an_unknown_model_is_a_404(app: ClockedApp) -> None:

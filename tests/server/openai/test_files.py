@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from openai.types import FileDeleted, FileObject
 
 from ..harness import run_config
@@ -56,11 +55,11 @@ BAD: list[tuple[dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), BAD)
-def test_bad_uploads_are_refused(app: ClockedApp, fields: dict[str, str], param: str) -> None:
+def test_bad_uploads_are_refused(app: ClockedApp) -> None:
     """Each is a 400 that names the field, and nothing is stored."""
-    response = app.send_file(b"text", **fields)
-    assert (response.status_code, response.json()["error"]["param"]) == (400, param)
+    for fields, param in BAD:
+        response = app.send_file(b"text", **fields)
+        assert (response.status_code, response.json()["error"]["param"]) == (400, param)
     assert app.ok("GET", PATH)["data"] == []
 
 
