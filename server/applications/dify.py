@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from corral.api.chunks import Identifier
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
-from corral.server.errors import ERRORS
+from corral.server.applications.forms import DifyError, refusals
 from corral.server.limits import check_max_chunks
 from corral.server.routing import ContractRoute, LimitsOf, RetrievalOf, StackOf
 from corral.server.tools.places import title_of
@@ -22,7 +22,9 @@ class DifyRoute(ContractRoute):
     not_found_status = 404
 
 
-router = APIRouter(tags=["Dify"], route_class=DifyRoute, responses=ERRORS, dependencies=[READER])
+router = APIRouter(
+    tags=["Dify"], route_class=DifyRoute, responses=refusals(DifyError), dependencies=[READER]
+)
 
 
 class RetrievalSetting(BaseModel):

@@ -9,13 +9,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import Unauthenticated
 from corral.providers.config import LibreChatSettings
 from corral.server.applications.tokens import with_user
-from corral.server.errors import response_of
+from corral.server.errors import ERRORS, response_of
 from corral.server.limits import refuse
 
 Refusal = Callable[[int, str, str], dict[str, Any]]
@@ -60,6 +61,48 @@ FORMS: Mapping[str, Refusal] = {
     "/librechat": librechat_refusal,
 }
 """By path or its beginning, the form of a refusal."""
+
+
+class CohereError(BaseModel):
+    """A refusal in Cohere's form."""
+
+    message: str
+
+
+class DifyError(BaseModel):
+    """A refusal in Dify's form."""
+
+    error_code: int = Field(
+        description="1001: malformed Authorization header; 1002: wrong key; 2001: unknown "
+        "knowledge; else the HTTP status."
+    )
+    error_msg: str
+
+
+class LibreChatError(BaseModel):
+    """A refusal in the form of LibreChat's service."""
+
+    detail: str
+
+
+class QdrantStatus(BaseModel):
+    """What is wrong."""
+
+    error: str
+
+
+class QdrantError(BaseModel):
+    """A refusal in Qdrant's form."""
+
+    result: None = None
+    status: QdrantStatus
+    time: float
+
+
+def refusals(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of routes whose refusals have this form."""
+    return {name: {**each, "model": model} for name, each in ERRORS.items()}
+
 
 _KEY_HEADER = b"api-key"
 """Qdrant's clients send their key here."""

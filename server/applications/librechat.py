@@ -23,8 +23,8 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.documents import Page, delete_document, list_documents, read_document
 from corral.providers.stack import Stack
 from corral.server.access.roles import PUBLIC, READER, WRITER
+from corral.server.applications.forms import LibreChatError, refusals
 from corral.server.applications.tokens import USER
-from corral.server.errors import ERRORS
 from corral.server.limits import check_max_chunks
 from corral.server.routing import (
     ContractRoute,
@@ -67,10 +67,16 @@ class UploadRoute(LibreChatRoute):
 
 
 router = APIRouter(
-    prefix="/librechat", tags=["LibreChat"], route_class=LibreChatRoute, responses=ERRORS
+    prefix="/librechat",
+    tags=["LibreChat"],
+    route_class=LibreChatRoute,
+    responses=refusals(LibreChatError),
 )
 uploads = APIRouter(
-    prefix="/librechat", tags=["LibreChat"], route_class=UploadRoute, responses=ERRORS
+    prefix="/librechat",
+    tags=["LibreChat"],
+    route_class=UploadRoute,
+    responses=refusals(LibreChatError),
 )
 
 

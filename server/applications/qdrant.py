@@ -18,7 +18,7 @@ from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.server.access.roles import READER
-from corral.server.errors import ERRORS
+from corral.server.applications.forms import QdrantError, refusals
 from corral.server.limits import check_max_chunks
 from corral.server.routing import ContractRoute, LimitsOf, PathId, StackOf
 
@@ -34,7 +34,7 @@ class QdrantRoute(ContractRoute):
     not_found_status = 404
 
 
-router = APIRouter(tags=["Qdrant"], route_class=QdrantRoute, responses=ERRORS)
+router = APIRouter(tags=["Qdrant"], route_class=QdrantRoute, responses=refusals(QdrantError))
 
 
 def _nearest(query: Any) -> Any:

@@ -27,6 +27,7 @@ from corral.providers.rag.tokens import tokenizer
 from corral.providers.rerank import reranker_for
 from corral.providers.stack import Stack
 from corral.server.access.roles import READER
+from corral.server.applications.forms import CohereError, refusals
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
@@ -157,7 +158,9 @@ async def rerank(request: JinaRequest, stack: StackOf, limits: LimitsOf) -> Jina
     )
 
 
-@router.post("/v2/rerank", summary="Order texts by a query (Cohere)")
+@router.post(
+    "/v2/rerank", summary="Order texts by a query (Cohere)", responses=refusals(CohereError)
+)
 async def rerank_v2(request: CohereRequest, stack: StackOf, limits: LimitsOf) -> CohereReply:
     """Return the texts by how well they answer a query."""
     texts = request.documents
