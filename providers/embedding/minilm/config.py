@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from corral.api.provider import ProviderConfig
-from corral.providers.embedding._local.hub import HUB
+from corral.providers.hub import HUB
 
 
 class MiniLMConfig(ProviderConfig):

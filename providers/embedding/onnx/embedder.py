@@ -7,7 +7,8 @@ from pathlib import Path
 from corral.api.embedder import ModelInfo
 from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
 from corral.providers.embedding.onnx.config import OnnxConfig, OnnxModel
-from corral.providers.embedding.onnx.files import check_folder, dimension_of, open_folder
+from corral.providers.embedding.onnx.files import OPTIONAL, dimension_of
+from corral.providers.onnx_models import check_folder, open_folder
 
 
 def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider:
@@ -26,7 +27,7 @@ def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.onnx.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
-        return Model(model, open_folder(model, home), dimension, config.threads)
+        return Model(model, open_folder(model, home, OPTIONAL), dimension, config.threads)
 
     info = ModelInfo(
         model=model.model,

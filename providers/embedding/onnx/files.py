@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.hub import HubFiles, check_digest, hub_folder
 from corral.providers.embedding.onnx.config import OnnxModel, Pooling
+from corral.providers.onnx_models import CONFIG, read_json
 
-TOKENIZER = "tokenizer.json"
-CONFIG = "config.json"
 POOLING = "1_Pooling/config.json"
 PROMPTS = "config_sentence_transformers.json"
 LENGTH = "sentence_bert_config.json"
-DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
+OPTIONAL = (POOLING, PROMPTS, LENGTH)
 
 _POOLINGS: dict[str, Pooling] = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_lasttoken": "last",
 }
-
-
-def open_folder(model: OnnxModel, home: Path) -> Path:
-    """Return the folder that holds a model's files, fetched from a hub where that is named.
-
-    Raises:
-        ConfigError: A file is missing, or its sha256 is another one.
-        Unavailable: The hub cannot be reached.
-    """
-    if model.path is None:
-        names = (TOKENIZER, CONFIG, model.file or DEFAULT_FILES[0])
-        wanted = HubFiles(
-            str(model.repository),
-            str(model.revision),
-            names,
-            (POOLING, PROMPTS, LENGTH),
-            model.sha256,
-            model.hub,
-        )
-        return hub_folder(home, wanted)
-    check_folder(model)
-    for name, digest in model.sha256.items():
-        check_digest(model.path / name, digest, model.model)
-    return model.path
-
-
-def check_folder(model: OnnxModel) -> None:
-    """Refuse a configured folder that lacks a file; what a hub has is seen when it is fetched.
-
-    Raises:
-        ConfigError: One is missing.
-    """
-    if model.path is None:
-        return
-    for name in (TOKENIZER, CONFIG):
-        if not (model.path / name).is_file():
-            raise _missing(model, name)
-    graph_file(model, model.path)
-
-
-def graph_file(model: OnnxModel, folder: Path) -> Path:
-    """Return the ONNX file.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    names = (model.file,) if model.file else DEFAULT_FILES
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise _missing(model, names[0])
 
 
 def dimension_of(model: OnnxModel) -> int:
@@ -126,29 +71,4 @@ def prefixes_of(model: OnnxModel, folder: Path) -> tuple[str, str]:
     return (
         str(query) if model.query_prefix is None else model.query_prefix,
         str(passage) if model.passage_prefix is None else model.passage_prefix,
-    )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; {} where there is no such file.
-
-    Raises:
-        ConfigError: It is something else.
-    """
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text("utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError("no object")
-    except ValueError as error:
-        raise ConfigError(f"inline::onnx: {path} is no JSON object ({error}).") from error
-    return found
-
-
-def _missing(model: OnnxModel, name: str) -> ConfigError:
-    return ConfigError(
-        f"inline::onnx: the folder of {model.model!r} has no file {name!r}.",
-        hint="It needs tokenizer.json, config.json and the ONNX file (setting file).",
-        field="path",
     )

@@ -6,21 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.hub import digest_of
 from corral.providers.embedding._local.session import encodable, padded
 from corral.providers.embedding.onnx.config import OnnxModel
-from corral.providers.embedding.onnx.files import (
-    TOKENIZER,
-    graph_file,
-    max_tokens_of,
-    pooling_of,
-    prefixes_of,
-)
+from corral.providers.embedding.onnx.files import max_tokens_of, pooling_of, prefixes_of
+from corral.providers.hub import digest_of
+from corral.providers.onnx_models import TOKENIZER, graph_file, run, session_of, tokenizer_of
 
 SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
 """Names of outputs that are embeddings already."""
@@ -42,7 +35,7 @@ class Model:
     def __init__(self, model: OnnxModel, folder: Path, dimension: int, threads: int) -> None:
         self.query, self.passage = prefixes_of(model, folder)
         self.max_tokens = max_tokens_of(model, folder)
-        self._tokenizer, self._uncut = _tokenizer(folder), _tokenizer(folder)
+        self._tokenizer, self._uncut = tokenizer_of(folder), tokenizer_of(folder)
         self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_tokens)
@@ -90,47 +83,6 @@ class Model:
         return unit
 
 
-def session_of(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """Return a session over a file.
-
-    Raises:
-        ConfigError: onnxruntime cannot run it.
-    """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise ConfigError(
-            f"onnxruntime cannot run {path.name}: {str(error)[:300]}", field="file"
-        ) from error
-
-
-def run(
-    session: onnxruntime.InferenceSession,
-    output: str,
-    ids: NDArray[np.int32],
-    mask: NDArray[np.bool_],
-    types: NDArray[np.int32] | None = None,
-) -> NDArray[np.float32]:
-    """Return an output of a graph that takes some of the usual inputs, in int32 or int64."""
-    given = {
-        "input_ids": ids,
-        "attention_mask": mask,
-        "token_type_ids": np.zeros_like(ids) if types is None else types,
-        "position_ids": np.broadcast_to(np.arange(ids.shape[1]), ids.shape),
-    }
-    feed = {}
-    for wanted in session.get_inputs():
-        kind = np.int32 if wanted.type == "tensor(int32)" else np.int64
-        if wanted.name not in given:
-            raise ConfigError(f"The graph asks for the input {wanted.name!r}.", field="file")
-        feed[wanted.name] = given[wanted.name].astype(kind)
-    found: NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
-    return found
-
-
 def _pooled(
     states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: str
 ) -> NDArray[np.float32]:
@@ -142,10 +94,3 @@ def _pooled(
     weights = mask[..., None].astype(np.float32)
     found: NDArray[np.float32] = (states * weights).sum(axis=1) / weights.sum(axis=1)
     return found
-
-
-def _tokenizer(folder: Path) -> Tokenizer:
-    try:
-        return Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:
-        raise ConfigError(f"{folder / TOKENIZER} is no tokenizer: {str(error)[:300]}") from error

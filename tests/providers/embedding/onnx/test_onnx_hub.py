@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corral.api.errors import ConfigError, Unavailable
-from corral.providers.embedding._local import hub as hub_module
+from corral.providers import hub as hub_module
 from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.onnx.config import OnnxConfig
 from corral.providers.embedding.onnx.embedder import create

@@ -1,0 +1,198 @@
+"""Models in ONNX form, from a folder or a hub: settings, files, tokenizers and sessions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from corral.api.chunks import Strict
+from corral.api.errors import ConfigError
+from corral.providers.hub import HUB, HubFiles, check_digest, hub_folder
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+TOKENIZER = "tokenizer.json"
+CONFIG = "config.json"
+DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
+
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class OnnxSource(Strict):
+    """Where a model's files are.
+
+    Attributes:
+        model: Its name.
+        path: Folder with `tokenizer.json`, `config.json` and the ONNX file.
+        repository: Or where a hub has them, as `owner/name`; needs `revision`.
+        revision: The commit, 40 hexadecimal digits.
+        hub: Address of the hub or of a mirror.
+        file: The ONNX file in the folder. Default: `onnx/model.onnx`, or `model.onnx` if that is
+            not there.
+        sha256: By file name, the only digest that is accepted.
+        max_tokens: Tokens that are read, marks included. Default: as the model's files say.
+    """
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+    model: str = Field(min_length=1, max_length=255)
+    path: Path | None = None
+    repository: Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w-][\w.-]*$")] | None = (
+        None
+    )
+    revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = None
+    hub: str = HUB
+    file: str | None = None
+    sha256: dict[str, Digest] = Field(default_factory=dict)
+    max_tokens: int | None = Field(default=None, ge=2, le=100_000)
+
+    @model_validator(mode="after")
+    def _from_one_place(self) -> OnnxSource:
+        if (self.path is None) == (self.repository is None):
+            raise ValueError("give either path or repository")
+        if self.repository is not None and self.revision is None:
+            raise ValueError("repository needs revision, a commit of 40 hexadecimal digits")
+        if self.path is not None and not self.path.is_absolute():
+            raise ValueError("path must be absolute")
+        return self
+
+
+def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> Path:
+    """Return the folder that holds a model's files, fetched from a hub where that is named.
+
+    Raises:
+        ConfigError: A file is missing, or its sha256 is another one.
+        Unavailable: The hub cannot be reached.
+    """
+    if model.path is None:
+        names = (TOKENIZER, CONFIG, model.file or DEFAULT_FILES[0])
+        wanted = HubFiles(
+            str(model.repository),
+            str(model.revision),
+            names,
+            optional,
+            model.sha256,
+            model.hub,
+        )
+        return hub_folder(home, wanted)
+    check_folder(model)
+    for name, digest in model.sha256.items():
+        check_digest(model.path / name, digest, model.model)
+    return model.path
+
+
+def check_folder(model: OnnxSource) -> None:
+    """Refuse a configured folder that lacks a file; what a hub has is seen when it is fetched.
+
+    Raises:
+        ConfigError: One is missing.
+    """
+    if model.path is None:
+        return
+    for name in (TOKENIZER, CONFIG):
+        if not (model.path / name).is_file():
+            raise _missing(model, name)
+    graph_file(model, model.path)
+
+
+def graph_file(model: OnnxSource, folder: Path) -> Path:
+    """Return the ONNX file.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    names = (model.file,) if model.file else DEFAULT_FILES
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise _missing(model, names[0])
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object; {} where there is no such file.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+    except ValueError as error:
+        raise ConfigError(f"{path} is no JSON object ({error}).") from error
+    return found
+
+
+def _missing(model: OnnxSource, name: str) -> ConfigError:
+    return ConfigError(
+        f"The folder of {model.model!r} has no file {name!r}.",
+        hint="It needs tokenizer.json, config.json and the ONNX file (setting file).",
+        field="path",
+    )
+
+
+def session_of(path: Path, threads: int) -> onnxruntime.InferenceSession:
+    """Return a session over a file.
+
+    Raises:
+        ConfigError: onnxruntime cannot run it.
+    """
+    import onnxruntime  # noqa: PLC0415 - it takes 0.1 s that nobody waits for at the start
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ConfigError(
+            f"onnxruntime cannot run {path.name}: {str(error)[:300]}", field="file"
+        ) from error
+
+
+def run(
+    session: onnxruntime.InferenceSession,
+    output: str,
+    ids: NDArray[np.int32],
+    mask: NDArray[np.bool_],
+    types: NDArray[np.int32] | None = None,
+) -> NDArray[np.float32]:
+    """Return an output of a graph that takes some of the usual inputs, in int32 or int64."""
+    given = {
+        "input_ids": ids,
+        "attention_mask": mask,
+        "token_type_ids": np.zeros_like(ids) if types is None else types,
+        "position_ids": np.broadcast_to(np.arange(ids.shape[1]), ids.shape),
+    }
+    feed = {}
+    for wanted in session.get_inputs():
+        kind = np.int32 if wanted.type == "tensor(int32)" else np.int64
+        if wanted.name not in given:
+            raise ConfigError(f"The graph asks for the input {wanted.name!r}.", field="file")
+        feed[wanted.name] = given[wanted.name].astype(kind)
+    found: NDArray[np.float32] = np.asarray(session.run([output], feed)[0], np.float32)
+    return found
+
+
+def tokenizer_of(folder: Path) -> Tokenizer:
+    """Return the tokenizer of a folder.
+
+    Raises:
+        ConfigError: The file is none.
+    """
+    from tokenizers import Tokenizer  # noqa: PLC0415 - as above
+
+    try:
+        return Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:
+        raise ConfigError(f"{folder / TOKENIZER} is no tokenizer: {str(error)[:300]}") from error

@@ -1,0 +1,44 @@
+"""Settings of inline::onnx-rerank."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from corral.api.provider import ProviderConfig
+from corral.providers.onnx_models import OnnxSource
+
+
+class CrossEncoder(OnnxSource):
+    """One model: where its files are (`OnnxSource`), and how its scores are to be read.
+
+    Attributes:
+        score: What the graph gives. `sigmoid`: a logit, mapped by 1 / (1 + exp(-s)), as nearly all
+            cross-encoders do. `as_is`: a number in [0, 1].
+    """
+
+    score: Literal["sigmoid", "as_is"] = "sigmoid"
+
+
+class OnnxRerankConfig(ProviderConfig):
+    """Which models, and how many threads may compute.
+
+    Attributes:
+        models: At least one.
+        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
+        batch_size: Texts of one computation, 1 to 1000; default 16.
+    """
+
+    models: list[CrossEncoder] = Field(min_length=1)
+    threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
+    batch_size: int = Field(default=16, ge=1, le=1000)
+
+    @model_validator(mode="after")
+    def _unique(self) -> OnnxRerankConfig:
+        names = [each.model for each in self.models]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"models: {twice[0]!r} appears twice")
+        return self

@@ -1,0 +1,68 @@
+"""A cross-encoder in ONNX form as a function: a question and texts to one number each. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.session import encodable, padded
+from corral.providers.onnx_models import (
+    CONFIG,
+    graph_file,
+    read_json,
+    run,
+    session_of,
+    tokenizer_of,
+)
+from corral.providers.rerank.onnx.config import CrossEncoder
+
+
+class Model:
+    """The loaded model. Its methods may run in several threads at once.
+
+    Args:
+        model: Its settings.
+        folder: Its files.
+        threads: Threads of one computation, the calling one included.
+
+    Raises:
+        ConfigError: A file is no tokenizer or graph, or the graph gives no single number a text.
+    """
+
+    def __init__(self, model: CrossEncoder, folder: Path, threads: int) -> None:
+        self._name = model.model
+        self._tokenizer, self._uncut = tokenizer_of(folder), tokenizer_of(folder)
+        self._uncut.no_truncation()
+        self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
+        self._tokenizer.no_padding()
+        limit = read_json(folder / CONFIG).get("max_position_embeddings")
+        longest = model.max_tokens or (limit if type(limit) is int and limit > 1 else 512)
+        # The question is read whole, and of the text what is left.
+        self._tokenizer.enable_truncation(longest, strategy="only_second")
+        self._longest = longest
+        self._session = session_of(graph_file(model, folder), threads)
+        self._output = self._session.get_outputs()[0].name
+        self.scores("a question", ["a text"])
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return what the model says of each text, shape (n,); higher fits better."""
+        asked, most = encodable(query), self._longest // 2
+        question = self._uncut.encode(asked, add_special_tokens=False)
+        if len(question.ids) > most:  # a question may take half of what is read
+            asked = asked[: question.offsets[most - 1][1]]
+        pairs = [(asked, encodable(text)) for text in texts]
+        encodings = self._tokenizer.encode_batch(pairs)
+        ids, mask = padded([encoding.ids for encoding in encodings], self._filler)
+        types, _ = padded([encoding.type_ids for encoding in encodings])
+        found = run(self._session, self._output, ids, mask, types).reshape(len(texts), -1)
+        if found.shape[1] != 1:
+            raise ConfigError(
+                f"inline::onnx-rerank: {self._name!r} gives {found.shape[1]} numbers for a text; a "
+                "cross-encoder for ranking gives one.",
+                field="file",
+            )
+        return found[:, 0]
