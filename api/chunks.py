@@ -211,7 +211,7 @@ class ChunkMetadata(Strict):
         description="The headings that it is under, the outermost first; of code, the class and "
         "function. It is embedded with the content, and keyword search reads it with the title.",
     )
-    filename: Storable | None = Field(default=None, max_length=255)
+    filename: Storable | None = Field(default=None, max_length=MAX_ID_LENGTH)
     previous_chunk_id: Identifier | None = None
     next_chunk_id: Identifier | None = None
     gap_before: Storable | None = Field(

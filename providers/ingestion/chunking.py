@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from corral.api.chunks import (
     MAX_EMBEDDED_HEADINGS,
     MAX_GAP,
+    MAX_ID_LENGTH,
     Chunk,
     ChunkMetadata,
     derive_chunk_id,
@@ -144,7 +145,7 @@ def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> C
         chunk_embedding_model=vector_db.embedding_model,
         chunk_embedding_dimension=vector_db.embedding_dimension,
         metadata_token_count=metadata_cost,
-        filename=filename if isinstance(filename, str) else None,
+        filename=filename if isinstance(filename, str) and len(filename) <= MAX_ID_LENGTH else None,
         document_origin=document.origin,
     )
 

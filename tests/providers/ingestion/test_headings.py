@@ -106,6 +106,20 @@ def test_a_chunk_knows_its_lines_and_headings(overlap: int) -> None:
         assert wool.chunk_metadata.heading_path == ["The herd", "Sheep"]
 
 
+@pytest.mark.parametrize("name", [7, ["a.md"], "x" * 256])
+def test_a_file_name_that_is_none_is_left_to_the_metadata(name: object) -> None:
+    """Metadata is the sender's: what is no name of a file there breaks no insert."""
+    vector_db = VectorDB(
+        identifier="db", provider_id="p", provider_resource_id="db",
+        embedding_model="m", embedding_dimension=3,
+    )  # fmt: skip
+    document = RAGDocument(document_id="d", content="Hay.", metadata={"filename": name})
+    (made,) = chunks_of(document, parse("Hay."), ChunkingConfig(), vector_db, lambda _: 0)
+    assert made.chunk_metadata is not None
+    assert made.chunk_metadata.filename is None
+    assert made.metadata["filename"] == name
+
+
 def chunk(path: list[str] | None, content: str = "Wool is warm.", **metadata: object) -> Chunk:
     """Return a chunk under some headings."""
     return Chunk(
