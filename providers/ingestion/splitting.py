@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 from corral.providers.ingestion.headings import Heading
-from corral.providers.ingestion.lists import find_lists
 from corral.providers.ingestion.sections import Sections
 from corral.providers.ingestion.tables import Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
@@ -195,8 +194,6 @@ class _Walk:
         self._joins = kind is MarkdownSplitter
         self._tables = find_tables(text) if self._joins else []
         self._table_ends = [table.end for table in self._tables]
-        self._lists = find_lists(text) if self._joins else []
-        self._list_ends = [end for _, end in self._lists]
 
     def spans(self) -> Iterator[Cut]:
         """Yield the chunks."""
@@ -242,7 +239,7 @@ class _Walk:
             head = first if reached is None and more and self._is_head(text[first:end]) else None
             if head is not None:
                 continue
-            stop, following, header = self._whole_list(first, end) or self._whole_rows(first, end)
+            stop, following, header = self._whole_rows(first, end)
             yield first, stop, header
             if reached is not None or stop != end:
                 return reached if stop == end else following
@@ -269,19 +266,6 @@ class _Walk:
                 return stop, begin + parts[1][0] if len(parts) > 1 else end
             room -= excess
         return None
-
-    def _whole_list(self, first: int, end: int) -> Cut | None:
-        """Return the chunk that ends before a list which is cut at `end` and fits whole; or None.
-
-        Returns:
-            Where the chunk ends, where the next begins, and no header.
-        """
-        number = bisect_right(self._list_ends, end)
-        start, stop = self._lists[number] if number < len(self._lists) else (end, end)
-        head = self._text[first:start]
-        if not first < start < end or self._is_head(head) or not self._fits("", start, stop):
-            return None
-        return first + len(head.rstrip()), start, ""
 
     # --- tables ------------------------------------------------------------------------------
 
