@@ -48,6 +48,7 @@ from corral.server.openai import (
     store_files,
     vector_stores,
 )
+from corral.server.page import reports
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.logs import log_config
@@ -84,6 +85,7 @@ ROUTERS = (
     dify.router,
     librechat.uploads,
     librechat.router,
+    reports.router,
     page.router,
 )
 """All routes, in the order of the documentation."""

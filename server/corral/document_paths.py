@@ -74,7 +74,7 @@ class RegisteredIds:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Look up the ids and pass the request on."""
-        if scope["type"] == "http" and MARKER in scope["path"]:
+        if scope["type"] == "http" and PREFIX in scope["path"] and MARKER in scope["path"]:
             scope[REGISTERED] = await self._registered(scope)
         await self._app(scope, receive, send)
 

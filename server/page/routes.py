@@ -1,4 +1,4 @@
-"""Pages for people: what this server is, and its documentation. They ask no other host."""
+"""Pages for people: the playground and the documentation. They ask no other host."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import metadata, resources
 
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 
 from corral.api.errors import NotFound
 from corral.server import DISTRIBUTION
@@ -33,21 +33,18 @@ _POLICY = (
 )
 _HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
 
-_PAGE = """\
-<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>Corral</title>
-<link rel="icon" href="docs/assets/favicon-32x32.png">
-<style>body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 40em; margin: 3em auto; }}</style>
-<h1>Corral {version}</h1>
-<p>One fence around every vector database: vector, keyword and hybrid retrieval over HTTP.</p>
-<ul>
-{places}
-</ul>
-</html>
-"""
+STATIC = resources.files("corral.server.page") / "static"
+# The playground has no script in its page and asks for nothing but this server.
+_STRICT = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PLAYGROUND = {
+    "content-security-policy": _STRICT,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
 
 
 class PageRoute(ContractRoute):
@@ -61,13 +58,25 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    """Return what this is and where things are: HTML for a browser, JSON for everyone else."""
-    version = metadata.version(DISTRIBUTION)
+    """Return the playground to a browser; to everyone else, what this is and where things are."""
     if "text/html" not in request.headers.get("accept", ""):
+        version = metadata.version(DISTRIBUTION)
         return JSONResponse({"name": "Corral", "version": version, **PLACES})
-    places = [f'<li><a href="{path[1:]}">{path}</a></li>' for path in PLACES.values()]
-    page = _PAGE.format(version=version, places="\n".join(places))
-    return HTMLResponse(page, headers=_HEADERS)
+    return _static("index.html")
+
+
+@router.get("/page/{name}")
+async def part(name: str) -> Response:
+    """Return a file of the playground."""
+    return _static(name)
+
+
+def _static(name: str) -> Response:
+    names = {file.name for file in STATIC.iterdir()}
+    if name not in names:
+        raise NotFound("No such file.", hint=f"Files: {', '.join(sorted(names))}.")
+    with resources.as_file(STATIC / name) as path:
+        return FileResponse(path, headers=_PLAYGROUND)
 
 
 @router.get("/openapi.json")

@@ -88,6 +88,8 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", "/v1/health", None),
         ("GET", "/v1/ready", None),
         ("GET", "/metrics", None),
+        ("GET", "/reports", None),
+        ("GET", f"/reports/{SECRET}", None),
         ("GET", "/v1/limits", None),
         ("GET", "/v1/orphans", None),
         ("POST", "/v1/orphans/remove", {"orphans": [{"provider_id": SECRET, "name": SECRET}]}),

@@ -44,6 +44,8 @@ ROUTES = {
     "/v1/health": {"get"},
     "/v1/ready": {"get"},
     "/metrics": {"get"},
+    "/reports": {"get"},
+    "/reports/{name}": {"get"},
     "/v1/limits": {"get"},
     "/v1/version": {"get"},
     "/v1/providers": {"get"},

@@ -128,6 +128,12 @@ class Browser:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
+    def choose(self, selector: str, *files: Path) -> None:
+        """Choose files in a file input, as a person would in its dialog."""
+        script = f"document.querySelector({json.dumps(selector)})"
+        found = self._call("Runtime.evaluate", expression=script)["result"]["objectId"]
+        self._call("DOM.setFileInputFiles", objectId=found, files=[str(f) for f in files])
+
     def press(self, key: str) -> None:
         """Press and release a key, such as Tab or Enter."""
         codes = {"Tab": 9, "Enter": 13}

@@ -1,0 +1,71 @@
+"""The benchmark's reports in the data folder, for the page that lists them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, Field
+
+from corral.api.errors import NotFound
+from corral.api.principal import Role
+from corral.server.access.roles import Needs
+from corral.server.errors import ERRORS
+from corral.server.page.routes import PageRoute
+from corral.server.routing import StackOf
+
+FOLDER = "reports"
+"""In the data folder: `corral bench quality --out ~/.corral/reports/NAME` puts one there."""
+REPORT = "report.html"
+
+# A report is one file with its style in it, and runs nothing.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+
+router = APIRouter(
+    prefix="/reports",
+    tags=["Inspect"],
+    route_class=PageRoute,
+    responses=ERRORS,
+    dependencies=[Depends(Needs(Role.READER, operator=True))],
+)
+
+
+class ReportInfo(BaseModel):
+    """A report."""
+
+    name: str = Field(description="Of its folder.")
+    created: str = Field(description="When it was written, ISO 8601.")
+
+
+class ReportList(BaseModel):
+    """The reports, the newest first."""
+
+    data: list[ReportInfo]
+
+
+@router.get("", summary="List the benchmark's reports")
+async def list_reports(stack: StackOf) -> ReportList:
+    """Return the reports in the data folder's `reports`, the newest first."""
+    found = sorted(_reports(stack.home), key=lambda path: -path.stat().st_mtime)
+    return ReportList(data=[ReportInfo(name=p.parent.name, created=_time(p)) for p in found])
+
+
+@router.get("/{name}", summary="Show a report", response_class=Response)
+async def show(name: str, stack: StackOf) -> Response:
+    """Return a report's page."""
+    for path in _reports(stack.home):
+        if path.parent.name == name:
+            headers = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
+            return FileResponse(path, media_type="text/html", headers=headers)
+    raise NotFound(f"There is no report {name!r}.", hint="GET /reports lists them.", field="name")
+
+
+def _reports(home: Path) -> list[Path]:
+    return list((home / FOLDER).glob(f"*/{REPORT}"))
+
+
+def _time(path: Path) -> str:
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return changed.isoformat(timespec="seconds")

@@ -1,0 +1,117 @@
+// A question in all three modes side by side, and the context that a model would get.
+
+import { post } from "./api.js";
+import { element, fill, find, marked, say } from "./elements.js";
+import { judge, verdict } from "./judge.js";
+import { current } from "./registry.js";
+
+const MODES = ["vector", "keyword", "hybrid"];
+const RAG = "v1/tool-runtime/rag-tool/query";
+let asked = "";
+let latest = 0;
+
+const number = (id) => Number(find(id).value);
+
+// The settings on the page, as a registration and a request take them.
+export function settings() {
+  const ranker = { type: "weighted", alpha: number("alpha"), normalization: "z_score" };
+  const rerank = find("mmr").checked ? { type: "mmr", lambda: number("lambda") } : { type: "none" };
+  return { ranker, rerank };
+}
+
+export function ragRequest() {
+  const config = { ...settings(), mode: "hybrid", max_chunks: number("k"), score_threshold: number("threshold"), max_tokens_in_context: number("tokens") };
+  return { content: asked, vector_db_ids: [current.identifier], query_config: config };
+}
+
+export async function ask(question) {
+  if (!current) {
+    say("Register a vector DB first.", true);
+    return;
+  }
+  asked = question;
+  await again();
+}
+
+// Ask the same question once more, after a setting has changed. Late answers are dropped.
+export async function again() {
+  if (!asked || !current) return;
+  const turn = ++latest;
+  const context = ragRequest();
+  context.query_config.explain = true;
+  const [answer, ...found] = await Promise.all([post(RAG, context), ...MODES.map((mode) => post("v1/vector-io/query", request(mode)))]);
+  if (turn !== latest) return;
+  MODES.forEach((mode, n) => fill(find(mode), hits(found[n], mode)));
+  find("results").hidden = false;
+  showConfidence(found[MODES.indexOf("hybrid")]);
+  showContext(answer);
+  say(`${found.map((one, n) => `${MODES[n]} ${one.chunks.length}`).join(", ")} hits.`);
+}
+
+function request(mode) {
+  const params = { mode, max_chunks: number("k"), score_threshold: number("threshold"), explain: true, ...settings() };
+  if (mode !== "hybrid") delete params.ranker;
+  return { vector_db_id: current.identifier, query: asked, params };
+}
+
+function hits(answer, mode) {
+  if (answer.chunks.length === 0) return [element("li", {}, "Nothing found.")];
+  return answer.chunks.map((chunk, n) => hit(chunk, answer.scores[n], answer.explanations[n], n + 1, mode));
+}
+
+function hit(chunk, score, why, rank, mode) {
+  const legs = Object.entries(why.legs).map(([leg, part]) => {
+    const share = why.contributions?.[leg];
+    const adds = mode === "hybrid" && share !== undefined ? `, adds ${share.toFixed(3)}` : "";
+    return `${leg}: rank ${part.rank}, score ${part.score.toFixed(3)}${adds}`;
+  });
+  const text = element("div", { class: "text", tabindex: "0", dir: "auto", role: "group", "aria-label": `Text of hit ${rank}, ${mode}` }, ...marked(chunk.content, why.matched_terms ?? []));
+  return element("li", {},
+    element("strong", {}, `${rank}. ${score.toFixed(3)}`), " ",
+    element("span", { class: "place" }, place(chunk)),
+    element("div", { class: "legs" }, legs.join("; ")),
+    text,
+    element("p", { class: "buttons" }, mark(chunk, "right", rank, mode), mark(chunk, "wrong", rank, mode)));
+}
+
+function mark(chunk, said, rank, mode) {
+  const pressed = verdict(asked, chunk.chunk_id) === said;
+  const press = () => {
+    judge(asked, chunk.chunk_id, said);
+    for (const button of document.querySelectorAll(`button[data-chunk="${CSS.escape(chunk.chunk_id)}"]`)) {
+      button.setAttribute("aria-pressed", verdict(asked, chunk.chunk_id) === button.dataset.said);
+    }
+  };
+  const name = said === "right" ? "Right" : "Wrong";
+  return element("button", { type: "button", "data-chunk": chunk.chunk_id, "data-said": said, "aria-pressed": String(pressed), "aria-label": `${name}: hit ${rank}, ${mode}`, onclick: press }, name);
+}
+
+function place(chunk) {
+  const about = chunk.chunk_metadata ?? {};
+  const page = about.page ? `page ${about.page}` : about.line_start ? `lines ${about.line_start}-${about.line_end}` : "";
+  const name = about.filename ?? chunk.metadata.filename ?? chunk.metadata.document_id ?? chunk.chunk_id;
+  return [name, ...(about.heading_path ?? []), page].filter(Boolean).join(" › ");
+}
+
+function showConfidence(answer) {
+  find("confidence").hidden = answer.confidence === undefined || answer.confidence === null;
+  find("confidence").textContent = `Confidence that something here answers the question: ${answer.confidence?.toFixed(2)}`;
+}
+
+function showContext(answer) {
+  const { token_count: spent = 0, max_tokens: most = number("tokens"), dropped_by_reason: reasons = {} } = answer.metadata;
+  find("context-section").hidden = false;
+  find("budget").max = most;
+  find("budget").value = spent;
+  find("spent").textContent = `${spent} of ${most} tokens`;
+  fill(find("dropped"), Object.entries(reasons).map(([reason, count]) => cut(reason, count, answer.metadata.dropped_chunks)));
+  const items = Array.isArray(answer.content) ? answer.content : [];
+  find("context").textContent = items.map((item) => item.text).join("") || "(empty: nothing relevant was found)";
+}
+
+// Why chunks were cut, and from which documents.
+function cut(reason, count, chunks) {
+  const names = new Set(chunks.filter((one) => one.reason === reason).map((one) => one.document_id ?? one.chunk_id));
+  const few = [...names].slice(0, 5).join(", ");
+  return element("li", {}, `Cut, ${reason}: ${count} chunk${count === 1 ? "" : "s"} of ${few}${names.size > 5 ? ", ..." : ""}`);
+}

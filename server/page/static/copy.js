@@ -1,0 +1,24 @@
+// The query as something to run elsewhere. A key is named by a variable, never written out.
+
+import { hasKey } from "./api.js";
+import { ragRequest } from "./ask.js";
+
+const url = () => new URL("v1/tool-runtime/rag-tool/query", document.baseURI).href;
+
+export function written(form) {
+  const body = ragRequest();
+  if (form === "json") return JSON.stringify(body, null, 2);
+  return form === "curl" ? curl(body) : python(body);
+}
+
+function curl(body) {
+  const quoted = JSON.stringify(body).replaceAll("'", "'\\''");
+  const key = hasKey() ? ' \\\n  -H "Authorization: Bearer $CORRAL_API_KEY"' : "";
+  return `curl -sS '${url()}' \\\n  -H 'content-type: application/json'${key} \\\n  -d '${quoted}'`;
+}
+
+function python(body) {
+  const key = hasKey();
+  const headers = key ? ',\n    headers={"Authorization": f"Bearer {os.environ[\'CORRAL_API_KEY\']}"}' : "";
+  return `import json\n${key ? "import os\n" : ""}\nimport httpx\n\nbody = json.loads(r"""${JSON.stringify(body).replaceAll('"""', '\\u0022\\u0022\\u0022')}""")\nanswer = httpx.post("${url()}", json=body${headers})\nprint("".join(item["text"] for item in answer.json()["content"] or []))\n`;
+}

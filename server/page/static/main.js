@@ -1,0 +1,98 @@
+// Wires the page: events in, requests out.
+
+import { get, hasKey, useKey } from "./api.js";
+import { again, ask, settings } from "./ask.js";
+import { written } from "./copy.js";
+import { upload, watch } from "./documents.js";
+import { element, fill, find, say } from "./elements.js";
+import { choose, load, register } from "./registry.js";
+
+const SLOW_MS = 120;
+let pending = null;
+
+// Run something; say what was refused, and ask for a key where one is needed.
+async function run(work) {
+  try {
+    await work();
+  } catch (error) {
+    find("key-form").hidden = error.status !== 401;
+    if (error.status === 401) find("key").focus();
+    say(error.message, true);
+  }
+}
+
+async function begin() {
+  await load();
+  await Promise.all([watch(), reports()]);
+}
+
+async function reports() {
+  const { data } = await get("reports").catch((error) => {
+    if (error.status === 403) return { data: [] }; // they are the operator's
+    throw error;
+  });
+  find("no-reports").hidden = data.length > 0;
+  fill(find("reports"), data.map((report) => element("li", {}, element("a", link(report), report.name), ` ${report.created}`)));
+}
+
+// A browser sends no key with a link: with one, reports are downloaded instead.
+function link(report) {
+  const path = `reports/${encodeURIComponent(report.name)}`;
+  if (!hasKey()) return { href: path, target: "_blank", rel: "noopener" };
+  const fetched = async () => {
+    const blob = new Blob([await get(path)], { type: "text/html" });
+    element("a", { href: URL.createObjectURL(blob), download: `${report.name}.html` }).click();
+  };
+  return { href: "#reports-title", onclick: () => run(fetched) };
+}
+
+function shown(input) {
+  const output = input.parentElement.querySelector("output");
+  if (output) output.textContent = input.value;
+}
+
+for (const input of find("settings").querySelectorAll("input")) {
+  shown(input);
+  input.addEventListener("input", () => {
+    shown(input);
+    clearTimeout(pending);
+    pending = setTimeout(() => run(again), SLOW_MS);
+  });
+}
+
+const submits = (id, work) => find(id).addEventListener("submit", (event) => {
+  event.preventDefault();
+  run(work);
+});
+submits("ask-form", () => ask(find("ask").value));
+submits("register-form", () => register(settings()));
+submits("key-form", async () => {
+  useKey(find("key").value.trim());
+  find("key").value = "";
+  await begin();
+  find("key-form").hidden = true;
+  say("");
+});
+find("db").addEventListener("change", () => run(async () => {
+  await choose(find("db").value);
+  await watch();
+  await again();
+}));
+find("files").addEventListener("change", () => run(async () => {
+  await upload([...find("files").files]);
+  find("files").value = "";
+}));
+for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+  find("drop").addEventListener(name, (event) => {
+    event.preventDefault();
+    find("drop").classList.toggle("over", over);
+    if (name === "drop") run(() => upload([...event.dataTransfer.files]));
+  });
+}
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", () => run(async () => {
+    await navigator.clipboard.writeText(written(button.dataset.copy));
+    say(`Copied as ${button.dataset.copy}.`);
+  }));
+}
+run(begin);

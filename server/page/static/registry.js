@@ -1,0 +1,49 @@
+// Vector DBs: which there are, what one is registered with, and how to register another.
+
+import { get, post } from "./api.js";
+import { element, fill, find, say } from "./elements.js";
+
+const SHOWN = ["provider_id", "embedding_model", "embedding_dimension", "search_mode", "ranker", "rerank", "language", "metric", "field_weights", "chunking", "min_confidence", "expand", "cutoff"];
+
+export let current = null;
+
+export async function load(chosen) {
+  const [listed, providers, models] = await Promise.all([get("v1/vector-dbs"), get("v1/providers"), get("v1/models")]);
+  const dbs = listed.data;
+  fill(find("db"), dbs.map((db) => element("option", { value: db.identifier }, db.identifier)));
+  const vector = providers.data.filter((provider) => provider.kind === "vector_io");
+  fill(choice("provider_id"), vector.map((provider) => element("option", { value: provider.provider_id }, `${provider.provider_id} (${provider.provider_type})`)));
+  fill(choice("embedding_model"), models.data.map((model) => option(model)));
+  find("db-none").hidden = dbs.length > 0;
+  find("register").open = dbs.length === 0;
+  const wanted = dbs.find((db) => db.identifier === chosen) ?? dbs[0] ?? null;
+  if (wanted) find("db").value = wanted.identifier;
+  show(wanted);
+}
+
+function option(model) {
+  const id = model.identifier ?? model.id;
+  return element("option", { value: id, selected: model.metadata?.default ?? false }, id);
+}
+
+const choice = (name) => find("register-form").elements[name];
+
+function show(db) {
+  current = db;
+  find("db-details").hidden = db === null;
+  if (db === null) return;
+  const said = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
+  fill(find("db-settings"), SHOWN.filter((name) => name in db).flatMap((name) => [element("dt", {}, name), element("dd", {}, said(db[name]))]));
+}
+
+export async function choose(id) {
+  show(await get(`v1/vector-dbs/${encodeURIComponent(id)}`));
+}
+
+export async function register(found) {
+  const fields = find("register-form").elements;
+  const body = Object.fromEntries(["vector_db_id", "provider_id", "embedding_model", "language"].map((name) => [name, fields[name].value]));
+  const made = await post("v1/vector-dbs", fields.found.checked ? { ...body, ...found } : body);
+  say(`${made.identifier} is registered.`);
+  await load(made.identifier);
+}
