@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError
 from corral.api.principal import Role
 from corral.providers.config import RunConfig, ServerSettings
-from corral.server.app import serve
+from corral.server.app import MAX_HEADER_BYTES, serve
 
-from .harness import InProcess, message_of, run_config
+from .harness import InProcess, ServerProcess, message_of, run_config
 from .secured import Holder, holder, keys_of, nobody
 
 PUBLIC = ["/", "/docs", "/docs/assets/swagger-ui.css", "/openapi.json", "/v1/health"]
@@ -193,6 +196,28 @@ def test_an_open_app_under_another_server_answers_loopback_only(app: InProcess) 
     """An app that is not started by `corral serve` still refuses what arrives from elsewhere."""
     assert app.send("GET", "http://10.1.2.3:8321/v1/vector-dbs").status_code == 403
     assert app.send("GET", "http://127.0.0.1:8321/v1/vector-dbs").status_code == 200
+
+
+def test_headers_are_bounded(tmp_path: Path) -> None:
+    """A served process refuses headers beyond its bound, while they arrive, and goes on.
+
+    If this fails: one connection, before any key is asked for, takes all the memory.
+    """
+    server = ServerProcess(tmp_path)
+    try:
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"GET /v1/health HTTP/1.1\r\nhost: localhost\r\n")
+            with suppress(ConnectionError):
+                for number in range(8 * MAX_HEADER_BYTES // 1024):
+                    connection.sendall(b"x-%d: %s\r\n" % (number, b"a" * 1024))
+            answer = b""
+            with suppress(ConnectionError):
+                answer = connection.recv(1024)
+        assert not answer or answer.startswith(b"HTTP/1.1 4")
+        assert httpx.get(f"{server.url}/v1/health").status_code == 200
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize(
