@@ -65,6 +65,20 @@ async def attached(server: Server, *, dimension: int = 3, **settings: Any) -> At
 
 
 @pytest.mark.usefixtures("table")
+async def test_a_tenant_gets_no_table_by_its_name(server: Server) -> None:
+    """A vector DB of a tenant that is called like an attached table has tables of its own.
+
+    If this fails: a tenant reads the operator's table by guessing its name.
+    """
+    for tenant in ("", "acme"):
+        db = vector_db(3).model_copy(update={"tenant": tenant})
+        index = await provider(server, attach={db.identifier: SETTINGS}).open_index(db, create=True)
+        assert isinstance(index, AttachedIndex) is (tenant == "")
+        assert await index.count() == (0 if tenant else 5)
+        await index.close()
+
+
+@pytest.mark.usefixtures("table")
 async def test_all_modes_search_the_table(server: Server) -> None:
     """Vector by cosine although nothing is normalized, keyword by full text, hybrid of both."""
 
