@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.chunks import Chunk, Identifier, Strict
 from corral.api.filters import WireFilter, matches
+from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, StackOf
@@ -67,7 +68,9 @@ async def get(request: WantedChunks, stack: StackOf) -> Chunks:
     """Return the chunks of these ids that exist, in the order of the ids."""
     index = await stack.index(request.vector_db_id)
     embeddings = request.include_embeddings
-    return Chunks(data=await index.get_chunks(request.chunk_ids, include_embeddings=embeddings))
+    found = await index.get_chunks(request.chunk_ids, include_embeddings=embeddings)
+    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in found])
+    return Chunks(data=found)
 
 
 @router.post("/list", summary="List chunks", dependencies=[READER])
@@ -77,6 +80,7 @@ async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
     ids = await index.chunk_ids(request.after, request.limit + 1)
     page = ids[: request.limit]
     found = await index.get_chunks(page, include_embeddings=request.include_embeddings)
+    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in found])
     return ListedChunks(
         data=[chunk for chunk in found if matches(request.filters, chunk.metadata)],
         has_more=len(ids) > len(page),

@@ -111,6 +111,18 @@ def requests_about(vector_db_id: str) -> Iterator[tuple[str, str, Any]]:
         yield "POST", f"{store}/files", {"file_id": f"file-{'0' * 24}"}
         yield "POST", f"{store}/file_batches", {"file_ids": [f"file-{'0' * 24}"]}
         yield "GET", f"{start}/vector_stores?after={vector_db_id}", None
+    tool = {"vector_db_ids": [vector_db_id], "query": "plan"}
+    call = {
+        "id": "1",
+        "type": "function",
+        "function": {"name": "search", "arguments": json.dumps(tool)},
+    }
+    yield "POST", "/v1/tools/openai/call", call
+    yield "POST", "/v1/dify/retrieval", {"knowledge_id": vector_db_id, "query": "plan"}
+    yield "GET", f"/collections/{vector_db_id}", None
+    yield "POST", f"/qdrant/collections/{vector_db_id}/points/query", {"query": [0.1] * 256}
+    yield "POST", "/v1/vector-io/get", {"vector_db_id": vector_db_id, "chunk_ids": ["x"]}
+    yield "POST", "/v1/vector-io/list", {"vector_db_id": vector_db_id}
     yield "PATCH", f"{path}/documents/d", {"acl": ["tenant:*"]}
     yield "POST", f"{path}/rebuild", {}
     document = {"document_id": "d", "content": "x"}
