@@ -92,11 +92,6 @@ def document(app: InProcess) -> Json:
     return served
 
 
-def operations(document: Json) -> list[Json]:
-    """Return every operation of the document."""
-    return [operation for methods in document["paths"].values() for operation in methods.values()]
-
-
 def test_the_routes_are_those_of_the_wire(document: Json) -> None:
     """Nothing is missing and nothing is there by chance."""
     assert {path: set(methods) for path, methods in document["paths"].items()} == ROUTES
