@@ -132,7 +132,8 @@ class Deleted(BaseModel):
     message: str
 
 
-Found = list[tuple[LibreChatDocument, float]]
+Found = list[list[LibreChatDocument | float]]
+"""Pairs of a chunk and its distance."""
 FileIds = Annotated[list[Identifier], Query(min_length=1, max_length=1000)]
 
 
@@ -230,8 +231,8 @@ async def _search(
     return [_found(hit) for hit in hits]
 
 
-def _found(hit: Hit) -> tuple[LibreChatDocument, float]:
-    return _document(hit.chunk), 1.0 - hit.score
+def _found(hit: Hit) -> list[LibreChatDocument | float]:
+    return [_document(hit.chunk), 1.0 - hit.score]
 
 
 def _document(chunk: Chunk) -> LibreChatDocument:
