@@ -162,7 +162,8 @@ class Intents:
 class NotedIndex(EmbeddingIndex):
     """An index whose writes are noted first, once it was told where.
 
-    An engine implements `_put` and `_take` in the place of `_add` and `_delete_chunks`.
+    An engine implements `_put`, `_take` and `_discard` in the place of `_add`, `_delete_chunks` and
+    `_drop`.
     """
 
     intents: Intents | None = None
@@ -225,9 +226,8 @@ class NotedIndex(EmbeddingIndex):
         else:
             await self._take(intent.deleted)
 
-    async def delete(self) -> None:
-        """Drop the index, and the note of a write to it; see the contract."""
-        await super().delete()
+    async def _drop(self) -> None:
+        await self._discard()
         if self.intents is not None:
             await asyncio.to_thread(self.intents.forget)
 
@@ -245,3 +245,7 @@ class NotedIndex(EmbeddingIndex):
     @abstractmethod
     async def _take(self, chunk_ids: Sequence[str]) -> None:
         """Delete these chunks; may be repeated. See `_delete_chunks`."""
+
+    @abstractmethod
+    async def _discard(self) -> None:
+        """Delete the index itself and release what it holds. See `_drop`."""

@@ -136,7 +136,7 @@ class ChromaIndex(NotedIndex):
         found = await self._threads.run(self._mirror.read, self._mirror.passing, filters)
         return sorted(chunk_id for chunk_id in found if chunk_id > after)[:limit]
 
-    async def _drop(self) -> None:
+    async def _discard(self) -> None:
         await self._threads.run(self._drop_everything)
         await self._close()
 

@@ -122,7 +122,7 @@ class MilvusIndex(NotedIndex):
         expression = await self._threads.run(self._expression, filters)
         return await self._threads.run(self._collection.count, expression)
 
-    async def _drop(self) -> None:
+    async def _discard(self) -> None:
         await self._threads.run(self._drop_collection)
 
     async def _close(self) -> None:

@@ -133,7 +133,7 @@ class QdrantIndex(NotedIndex):
             return await super()._count_passing(filters)
         return await self._collection.count_passing(native.translate(filters))
 
-    async def _drop(self) -> None:
+    async def _discard(self) -> None:
         await self._collection.drop()
 
     async def _close(self) -> None:

@@ -151,7 +151,7 @@ class WeaviateIndex(NotedIndex):
             return await super()._count_passing(filters)
         return await self._collection.count(native.translate(filters))
 
-    async def _drop(self) -> None:
+    async def _discard(self) -> None:
         await self._collection.drop()
         await self._collection.leave()
 
