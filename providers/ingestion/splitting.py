@@ -19,7 +19,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.sections import Sections
-from corral.providers.ingestion.tables import Table, bars, find_tables
+from corral.providers.ingestion.tables import FENCE, Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
 WINDOW_CHARACTERS_PER_TOKEN = 16
@@ -193,6 +193,7 @@ class _Walk:
         self._splitter = kind.from_callback(size, chunk_size, overlap)
         self._joins = kind is MarkdownSplitter
         self._tables = find_tables(text) if self._joins else []
+        self._fences = list(FENCE.finditer(text)) if self._joins else []
         self._table_ends = [table.end for table in self._tables]
 
     def spans(self) -> Iterator[Cut]:
@@ -201,18 +202,31 @@ class _Walk:
         window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._chunk_size)
         start, length = 0, window
         while start < len(text):
-            found = self._splitter.chunk_indices(text[start : start + length])
+            found = list(self._found(start, start + length))
             is_last = start + length >= len(text)
             if len(found) < 2 and not is_last:  # one chunk fills it: it must see where that ends
                 length *= 2
                 continue
-            ends = [(start + offset, start + offset + len(part)) for offset, part in found]
-            reached = yield from self._joined(ends if is_last else ends[:-1], is_last=is_last)
+            reached = yield from self._joined(found if is_last else found[:-1], is_last=is_last)
             if is_last and reached is None:
                 return
-            begin = ends[-1][0] if reached is None else reached
+            begin = found[-1][0] if reached is None else reached
             length = window if begin > start else length * 2
             start = begin
+
+    def _found(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield begin and end of each chunk of a window as the splitter makes it.
+
+        A window that begins in a block of code is read below the fence that opens the block: its
+        end would be taken for the beginning of one.
+        """
+        number = bisect_left(self._fences, start, key=lambda fence: fence.start())
+        fence = self._fences[number - 1] if number % 2 else None
+        lead = f"{fence[0].strip()}\n" if fence and fence.end() <= start else ""
+        for offset, part in self._splitter.chunk_indices(lead + self._text[start:stop]):
+            begin, end = (start + place - len(lead) for place in (offset, offset + len(part)))
+            if end > start:
+                yield max(begin, start), end
 
     def _joined(
         self, ends: Sequence[tuple[int, int]], *, is_last: bool

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 _SEPARATOR = re.compile(r"^ {0,3}[|:-][|:\- \t]*+$", re.MULTILINE)
-_FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
+"""Where a block of code begins or ends."""
 _BAR = re.compile(r"(?<!\\)\|")
 
 
@@ -54,7 +55,7 @@ def find_tables(text: str) -> list[Table]:
     separators = list(_SEPARATOR.finditer(text))
     if not separators:
         return []
-    fences = [match.start() for match in _FENCE.finditer(text)]
+    fences = [match.start() for match in FENCE.finditer(text)]
     tables: list[Table] = []
     for match in separators:
         in_code = bisect_right(fences, match.start()) % 2
