@@ -21,7 +21,7 @@ class OnnxModel(OnnxSource):
             needs it.
         pooling: How states of tokens become one embedding. Default: as `1_Pooling/config.json`
             says; a file that gives sentence embeddings needs none.
-        query_prefix, passage_prefix: What goes before a question and a document. Default: as
+        query_prefix, passage_prefix: What precedes a question and a document. Default: as
             `config_sentence_transformers.json` says, or nothing.
         unrelated_cosine: What texts that have nothing to do with each other have; confidence counts
             from it. Default 0.
