@@ -34,7 +34,7 @@ from corral.providers.stack import Stack
 SIZES = ChunkingConfig(chunk_size_in_tokens=32, overlap_in_tokens=4)
 CHUNKS_BY_HAND = 300
 LONGEST_LIFE = 1.5
-"""Seconds from the first write of a process to its end at most."""
+"""Seconds from the first write of a process to its end at most, unless --longest says otherwise."""
 
 
 def text_of(number: int, version: int) -> str:
@@ -139,7 +139,13 @@ def killed(command: Sequence[str], moment: float) -> bool:
 
 
 def run(
-    config_file: Path, home: Path, provider: str, kills: int, documents: int, seed: int
+    config_file: Path,
+    home: Path,
+    provider: str,
+    kills: int,
+    documents: int,
+    seed: int,
+    longest: float = LONGEST_LIFE,
 ) -> dict[str, object]:
     """Kill so many times, let it end, check everything, and return what was seen.
 
@@ -150,6 +156,7 @@ def run(
         kills: How many kills.
         documents: How many documents; 0 writes chunks by hand.
         seed: Of the moments.
+        longest: Seconds that a process lives at most.
     """
     config, chance = load_config(config_file), random.Random(seed)
     version, done, started = 1, 0, time.monotonic()
@@ -160,7 +167,7 @@ def run(
         return [sys.executable, __file__, *words, *rest]
 
     while done < kills:
-        if killed(command(), chance.uniform(0.01, LONGEST_LIFE)):
+        if killed(command(), chance.uniform(0.01, longest)):
             version += 1
         else:
             done += 1
@@ -235,6 +242,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--by-hand", action="store_true")
+    parser.add_argument("--longest", type=float, default=LONGEST_LIFE)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--version", type=int, default=1)
     parser.add_argument("--child", action="store_true")
@@ -246,7 +254,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         home = asked.home or Path(folder)
-        told = run(asked.config, home, asked.provider, asked.kills, documents, asked.seed)
+        chosen = asked.provider, asked.kills, documents, asked.seed, asked.longest
+        told = run(asked.config, home, *chosen)
         print(json.dumps(told))
 
 
