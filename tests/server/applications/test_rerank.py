@@ -33,6 +33,16 @@ def test_coheres_client_orders_documents(tmp_path: Path) -> None:
         assert "bm25" in raised.value.body["message"]
 
 
+def test_coheres_first_api_is_answered_too(tmp_path: Path) -> None:
+    """The client of Cohere's API v1 asks /v1/rerank; Jina's form is one that it reads."""
+    with live_server(run_config(), tmp_path) as url, httpx.Client() as http:
+        client = cohere.Client(api_key="unused", base_url=url, httpx_client=http)
+        reply = client.rerank(model="bm25", query=QUESTION, documents=DOCUMENTS, top_n=1)
+        assert [each.index for each in reply.results] == [1]
+        assert reply.results[0].document is not None
+        assert reply.results[0].document.text == FENCE
+
+
 def test_jinas_form_repeats_the_texts(app: InProcess) -> None:
     """Results carry their text unless told not to; all documents come back, ties in their order."""
     body = {"model": "bm25", "query": QUESTION, "documents": [{"text": t} for t in DOCUMENTS]}
