@@ -490,11 +490,13 @@ class Cases:
         self._compare("the refusal", refusal.__name__ if refusal else None, name)
         return refusal is None
 
-    async def _check_state(self, world: World, ids: Collection[str]) -> None:
+    async def _check_state(
+        self, world: World, ids: Collection[str], known: Collection[str] | None = None
+    ) -> None:
         """Note it if the chunks of some ids are not stored as the oracle says, or the number."""
         index = await self._index(world, ADMIN)
         found = {c.chunk_id: _stored(c) for c in await index.get_chunks(sorted(ids))}
-        wanted = {i: _stored(world.chunks[i]) for i in ids if i in world.chunks}
+        wanted = {i: _stored(world.chunks[i], known) for i in ids if i in world.chunks}
         self._compare("what is stored", found, wanted)
         self._compare("the number stored", await index.count(), len(world.chunks))
 
@@ -593,7 +595,7 @@ class Cases:
         ):
             await copy_vector_db(stack, world.name, target, provider_id="memory")
             copied = World("memory", target, world.default_acl, world.fuzzy, dict(mine))
-            await self._check_state(copied, copied.chunks)
+            await self._check_state(copied, copied.chunks, self._known(world, who))
             await self._stack.for_principal(ADMIN).unregister(target)
 
 
