@@ -120,7 +120,7 @@ def test_a_defect_is_named_with_its_rule(tmp_path: Path, home: Path) -> None:
     groups = report["groups"]
     assert report["conforms"] is False
     assert {name for name, one in groups.items() if one["outcome"] == "failed"} == {
-        "filter", "hybrid", "differential"
+        "filter", "hybrid", "differential", "acl", "confidence"
     }  # fmt: skip
     assert groups["persistence"]["outcome"] == "not applicable"
     assert groups["filter"]["failed"] <= len(groups["filter"]["failures"])
