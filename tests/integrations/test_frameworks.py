@@ -15,7 +15,7 @@ FOLDER = ROOT / "integrations"
 PYTHON = Path(sys.prefix) / "frameworks" / "bin" / "python"
 ADAPTERS = {
     "corral-client": 6,
-    "langchain-corral": 100,
+    "langchain-corral": 60,
     "llama-index-corral": 16,
     "haystack-corral": 80,
     "dspy-corral": 4,
