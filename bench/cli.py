@@ -155,12 +155,12 @@ def fidelity(target: Target, /, **options: Any) -> None:
 @click.option("--server-count", default=5_000, show_default=True, help="Chunks behind the server.")
 @click.option(
     "--only",
-    type=click.Choice(["index", "server", "options", "scope"]),
+    type=click.Choice(["index", "server", "options", "scope", "ingest"]),
     help="Measure one part only.",
 )
 @click.pass_obj
 def bounds(target: Target, /, count: int, server_count: int, only: str | None) -> None:
-    """Hold speed against the bounds in docs/benchmarks.md: SQLite, the server, permissions.
+    """Hold speed against the bounds in docs/benchmarks.md: SQLite, the server, permissions, ingest.
 
     The exit code is 1 where one of them is missed.
     """
