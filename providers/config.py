@@ -90,6 +90,9 @@ class Limits(Section):
     """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
 
     max_body_mib: float = Field(default=64, gt=0, description="Request body.")
+    max_snapshot_mib: float = Field(
+        default=16_384, gt=0, description="Snapshot to import; it goes to the disk as it arrives."
+    )
     max_k: int = Field(
         default=1000,
         ge=5,

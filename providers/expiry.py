@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
 from corral.providers.stack import Stack
 
@@ -30,14 +31,19 @@ async def store_expiring(
     if ttl_seconds is not None:
         expires_at = math.ceil(stack.stores.clock() + ttl_seconds)
         chunks = [_expiring(chunk, expires_at) for chunk in chunks]
+    await schedule(stack, await stack.vector_db(vector_db_id), chunks)
+    await store(stack, vector_db_id, chunks)
+
+
+async def schedule(stack: Stack, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
+    """Note when chunks that are about to be stored expire, for the sweep."""
     due = {
         chunk.chunk_id: chunk.chunk_metadata.expires_at
         for chunk in chunks
         if chunk.chunk_metadata and chunk.chunk_metadata.expires_at is not None
     }
     if due:
-        await stack.stores.schedule(await stack.vector_db(vector_db_id), due)
-    await store(stack, vector_db_id, chunks)
+        await stack.stores.schedule(vector_db, due)
 
 
 def _expiring(chunk: Chunk, expires_at: int) -> Chunk:

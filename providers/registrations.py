@@ -125,15 +125,21 @@ def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
     stored, now = vector_db.fingerprint, embedder.fingerprint
     if stored is None or stored == now:
         return
-    then, today = json.loads(stored), json.loads(now)
-    parts = [name for name in sorted({*then, *today}) if then.get(name) != today.get(name)]
-    said = [f"{name} was {_short(then.get(name))}, is {_short(today.get(name))}" for name in parts]
     raise Conflict(
         f"The embedding model {vector_db.embedding_model!r} is not the one that made the "
-        f"embeddings of vector DB {vector_db.identifier!r}: {'; '.join(said)}.",
+        f"embeddings of vector DB {vector_db.identifier!r}: {fingerprints_differ(stored, now)}.",
         hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or configure the model as "
         "it was. Keyword search works meanwhile.",
         field="embedding_model",
+    )
+
+
+def fingerprints_differ(stored: str, now: str) -> str:
+    """Return in what two fingerprints differ, for a message."""
+    then, today = json.loads(stored), json.loads(now)
+    parts = [name for name in sorted({*then, *today}) if then.get(name) != today.get(name)]
+    return "; ".join(
+        f"{name} was {_short(then.get(name))}, is {_short(today.get(name))}" for name in parts
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
@@ -39,6 +39,8 @@ from corral.providers.registrations import (
 )
 from corral.providers.vector_dbs import VectorDBStore
 from corral.providers.vector_store_table import VectorStoreTable
+
+Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
 
 class Stack(ConfiguredProviders):
@@ -117,7 +119,11 @@ class Stack(ConfiguredProviders):
         return await self._vector_dbs.known(self.principal.tenant, vector_db_ids)
 
     async def register(
-        self, registration: VectorDBRegistration, *, fingerprint: str | None = None
+        self,
+        registration: VectorDBRegistration,
+        *,
+        fingerprint: str | None = None,
+        fill: Fill | None = None,
     ) -> VectorDB:
         """Register a vector DB, make its index, and return what was stored.
 
@@ -128,6 +134,8 @@ class Stack(ConfiguredProviders):
             registration: What to register.
             fingerprint: Of the embedder that made the embeddings that it is going to hold; None
                 for the embedder as it is now.
+            fill: Puts chunks into the new index before anybody sees it. If it fails, nothing is
+                registered. Refused for an id that exists.
 
         Raises:
             UnknownProvider: No such provider; the message names the nearest.
@@ -144,7 +152,13 @@ class Stack(ConfiguredProviders):
                 embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
                 with self._making(vector_db):
-                    stored = await self._make(vector_db)
+                    stored = await self._make(vector_db, fill)
+            elif fill is not None:
+                raise Conflict(
+                    f"Vector DB {vector_db.identifier!r} exists.",
+                    hint="Choose another id, or delete that vector DB first.",
+                    field="vector_db_id",
+                )
             if stored is not vector_db:
                 same_registration(stored, vector_db)
                 await self._open.usable(stored)
@@ -288,14 +302,16 @@ class Stack(ConfiguredProviders):
     def _key(self, vector_db_id: str) -> Key:
         return self.principal.tenant, vector_db_id
 
-    async def _make(self, vector_db: VectorDB) -> VectorDB:
+    async def _make(self, vector_db: VectorDB, fill: Fill | None) -> VectorDB:
         """Make the index of a new vector DB, register it, and return what is registered now."""
         index = await self.vector_io(vector_db.provider_id).open_index(vector_db, create=True)
         try:
+            if fill is not None:
+                await fill(index)
             await self._vector_dbs.add(vector_db)
         except BaseException as error:
             await index.delete()  # our own, which nobody has seen
-            if isinstance(error, Conflict):  # another process was faster
+            if isinstance(error, Conflict) and fill is None:  # another process was faster
                 return await self._vector_dbs.get(*vector_db.key)
             raise
         await self._open.note_writes(index)

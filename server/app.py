@@ -31,7 +31,16 @@ from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
 from corral.server.applications import dify, functions, librechat, qdrant, rerank
 from corral.server.applications.forms import ApplicationForms
-from corral.server.corral import chunks, copies, documents, jobs, limits, orphans, rebuilds
+from corral.server.corral import (
+    chunks,
+    copies,
+    documents,
+    jobs,
+    limits,
+    orphans,
+    rebuilds,
+    snapshots,
+)
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -59,6 +68,7 @@ ROUTERS = (
     vector_dbs.router,
     copies.router,
     rebuilds.router,
+    snapshots.router,
     orphans.router,
     vector_io.inserts,
     vector_io.router,

@@ -24,6 +24,9 @@ UPLOAD_PATHS = ("/v1/files", "/v1/openai/v1/files")
 FORM_BYTES = 64 * 1024
 """What the form around an uploaded file may add."""
 
+SNAPSHOTS = "/v1/snapshots"
+"""The route whose body is a whole vector DB, and goes to the disk as it arrives."""
+
 LINGER_SECONDS = 2.0
 """How long to read and discard a refused body. Many clients read the answer only after they have
 sent everything, and lose it if the connection closes at once."""
@@ -36,15 +39,20 @@ class _BodyTooLarge(Exception):
 class BodyLimit:
     """ASGI middleware that answers 413 to a body over its limit, without waiting for its end.
 
-    That is `server.limits.max_body_mib`, and `files.max_mib` for an uploaded file. Checks a
-    declared length before the first byte and a chunked body while it arrives. Keeps nothing of it
-    and closes the connection soon after the answer.
+    That is `server.limits.max_body_mib`, `files.max_mib` for an uploaded file, and
+    `server.limits.max_snapshot_mib` for a snapshot. Checks a declared length before the first byte
+    and a chunked body while it arrives. Keeps nothing of it and closes the connection soon after
+    the answer.
     """
 
     def __init__(self, app: ASGIApp, settings: RunConfig) -> None:
         self.app = app
         self._bodies = (settings.server.limits.max_body_mib, "server.limits.max_body_mib")
         self._files = (settings.files.max_mib, "files.max_mib")
+        self._snapshots = (
+            settings.server.limits.max_snapshot_mib,
+            "server.limits.max_snapshot_mib",
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -52,7 +60,9 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         is_file = scope["method"] == "POST" and scope["path"] in UPLOAD_PATHS
-        most_mib, setting = self._files if is_file else self._bodies
+        is_snapshot = scope["path"] == SNAPSHOTS
+        bodies = self._snapshots if is_snapshot else self._bodies
+        most_mib, setting = self._files if is_file else bodies
         most = int(most_mib * MIB) + (FORM_BYTES if is_file else 0)
         declared = Headers(scope=scope).get("content-length", "")
         read = int(declared[:20]) if declared.isascii() and declared.isdigit() else 0

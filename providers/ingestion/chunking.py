@@ -112,7 +112,7 @@ def each_chunk(
         metadata["title"] = parsed.title
     metadata["document_id"] = document.document_id
     cost = metadata_cost(metadata)
-    hashed = document_hash(document, chunking, vector_db, window)
+    hashed = document_hash(document, chunking, window)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
     for piece, place in _places(document.document_id, parsed, pieces):
         yield Chunk(

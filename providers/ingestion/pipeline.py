@@ -63,7 +63,7 @@ class Splitting:
 
     def hash(self, document: RAGDocument) -> str | None:
         """Return a hash of all that decides on a document's chunks; see `document_hash`."""
-        return document_hash(document, self.chunking, self.vector_db, self.bound)
+        return document_hash(document, self.chunking, self.bound)
 
 
 @dataclass(frozen=True, slots=True)

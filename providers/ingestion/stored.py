@@ -20,7 +20,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
-from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDB
+from corral.api.vector_dbs import ChunkingConfig, SearchMode
 from corral.providers.ingestion.splitting import Window
 
 _READ_AT_ONCE = 500
@@ -44,12 +44,12 @@ class Known:
 def document_hash(
     document: RAGDocument,
     chunking: ChunkingConfig,
-    vector_db: VectorDB,
     window: Window | None = None,
 ) -> str | None:
     """Return a hash of all that decides on a document's chunks; None where a URL answers with it.
 
-    The version of Corral is part of it, since it may read and split documents in another way.
+    The version of Corral is part of it, since it may read and split documents in another way. The
+    model is not: who changes it embeds the chunks again, as they are (`corral reembed`).
     """
     content = document.content.uri if isinstance(document.content, URL) else document.content
     if isinstance(document.content, URL) and content[:5].lower() != "data:":
@@ -57,7 +57,7 @@ def document_hash(
     rest = [
         _version(), isinstance(document.content, URL), document.document_id, document.mime_type,
         document.metadata, document.origin, chunking.model_dump(mode="json"),
-        vector_db.embedding_model, vector_db.embedding_dimension, window and window.size,
+        window and window.size,
     ]  # fmt: skip
     rest += [] if document.acl is None else [document.acl]
     made = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())

@@ -38,6 +38,7 @@ from corral.server.command_line.options import (
     number_or_auto,
     typed,
 )
+from corral.server.command_line.snapshots import export_db, import_db
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 CUTOFFS = click.Choice(["none", "gap"])
@@ -460,6 +461,8 @@ main.add_command(dbs)
 main.add_command(documents)
 main.add_command(jobs)
 main.add_command(keys)
+main.add_command(export_db)
+main.add_command(import_db)
 
 
 if __name__ == "__main__":

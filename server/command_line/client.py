@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -22,6 +22,7 @@ from corral.server.command_line.options import Target
 
 if TYPE_CHECKING:
     from corral.providers.config import RunConfig
+    from corral.providers.stack import Stack
 
 JSON = dict[str, Any]
 
@@ -62,10 +63,13 @@ class Client:
 
     Args:
         http: An open client whose base URL is the server's.
+        stack: That of the app in this process, for what is too large for a body in memory; None
+            where a server does the work.
     """
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx.AsyncClient, stack: Stack | None = None) -> None:
         self._http = http
+        self._stack = stack
 
     async def vector_dbs(self, *, counts: bool = False) -> list[JSON]:
         """Return the registered vector DBs, as the server lists them, on request with counts."""
@@ -138,6 +142,75 @@ class Client:
     async def abandon_rebuild(self, vector_db_id: str) -> None:
         """Give a rebuild up."""
         await self._call("POST", f"{_vector_db_path(vector_db_id)}/rebuild/abandon")
+
+    async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
+        """Yield a snapshot of a vector DB, piece by piece."""
+        if self._stack is not None:
+            from corral.providers.moving import export  # noqa: PLC0415 - start-up time
+
+            async for piece in export(self._stack, vector_db_id):
+                yield piece
+            return
+        path = f"/v1/snapshots/{_quoted(vector_db_id)}"
+        with self._transport_errors():
+            async with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise _refusal(response)
+                async for piece in response.aiter_bytes(1 << 20):
+                    yield piece
+
+    async def restore(
+        self,
+        file: BinaryIO,
+        vector_db_id: str | None,
+        provider_id: str | None,
+        advance: Callable[[int, int], object],
+    ) -> JSON:
+        """Make a vector DB of a snapshot and return it, with its notes.
+
+        Args:
+            file: The snapshot.
+            vector_db_id: What to call it; None: as it was called.
+            provider_id: Where its chunks go; None as the server decides.
+            advance: Called with 0 and the bytes that were sent or stored, after each piece.
+        """
+        if self._stack is not None:
+            from corral.providers.moving import restore  # noqa: PLC0415 - start-up time
+
+            size, told = os.fstat(file.fileno()).st_size, 0
+
+            def stored(chunks: int, total: int) -> None:
+                nonlocal told
+                advance(0, size * chunks // total - told)
+                told = size * chunks // total
+
+            done = await restore(
+                self._stack,
+                file,
+                vector_db_id=vector_db_id,
+                provider_id=provider_id,
+                progress=stored,
+            )
+            shown = done.vector_db.model_dump(mode="json")
+            return {"vector_db": shown, "chunks": done.chunks, "notes": list(done.notes)}
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := await asyncio.to_thread(file.read, 1 << 20):
+                yield piece
+                advance(0, len(piece))
+
+        asked = {"vector_db_id": vector_db_id, "provider_id": provider_id}
+        with self._transport_errors():
+            response = await self._http.post(
+                "/v1/snapshots",
+                params={name: value for name, value in asked.items() if value is not None},
+                content=pieces(),
+                headers={"content-type": "application/zip"},
+            )
+        if not response.is_success:
+            raise _refusal(response)
+        return _object(response.json())
 
     async def documents(self, vector_db_id: str, after: str, limit: int) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
@@ -251,17 +324,10 @@ class Client:
         """Send a request and return the parsed reply."""
         # ASCII escapes carry even a lone surrogate of a strange file name, for the server to judge.
         content = None if body is None else json.dumps(body).encode("ascii")
-        try:
+        with self._transport_errors():
             response = await self._http.request(
                 method, path, content=content, headers={"content-type": "application/json"}
             )
-        except httpx.TimeoutException:
-            raise CommandError(f"{self._url} did not answer in time.") from None
-        except httpx.TransportError as error:
-            raise CommandError(
-                f"Cannot reach a server at {self._url}: {str(error) or type(error).__name__}.",
-                hint="Start one with `corral serve`, or leave --url out to work in process.",
-            ) from None
         if not response.is_success:
             raise _refusal(response)
         try:
@@ -270,6 +336,18 @@ class Client:
             raise CommandError(
                 f"{self._url} answered {path} with something that is not JSON.",
                 hint="Is a Corral server listening there?",
+            ) from None
+
+    @contextmanager
+    def _transport_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TimeoutException:
+            raise CommandError(f"{self._url} did not answer in time.") from None
+        except httpx.TransportError as error:
+            raise CommandError(
+                f"Cannot reach a server at {self._url}: {str(error) or type(error).__name__}.",
+                hint="Start one with `corral serve`, or leave --url out to work in process.",
             ) from None
 
     @property
@@ -328,13 +406,14 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
     from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
     _check_home(home)
-    app = create_app(config, home, operator=replace(UNRESTRICTED, tenant=tenant))
+    operator = replace(UNRESTRICTED, tenant=tenant)
+    app = create_app(config, home, operator=operator)
     transport = httpx.ASGITransport(app=app)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
     ):
-        yield Client(http)
+        yield Client(http, app.state.stack.for_principal(operator))
 
 
 def _server_url(url: str) -> httpx.URL:

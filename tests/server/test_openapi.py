@@ -21,6 +21,8 @@ ROUTES = {
     "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete", "patch"},
     "/v1/vector-dbs/{vector_db_id}/copy": {"post"},
     "/v1/vector-dbs/{vector_db_id}/copy/verify": {"post"},
+    "/v1/snapshots": {"post"},
+    "/v1/snapshots/{vector_db_id}": {"get"},
     "/v1/vector-dbs/{vector_db_id}/rebuild": {"post"},
     "/v1/vector-dbs/{vector_db_id}/rebuild/step": {"post"},
     "/v1/vector-dbs/{vector_db_id}/rebuild/switch": {"post"},

@@ -125,5 +125,5 @@ def test_what_an_address_answers_is_never_known() -> None:
     library = FakeLibrary()
     vector_db = library.vector_dbs["db"]
     far, here = URL(uri="https://example.org/"), URL(uri="data:,hay")
-    assert stored.document_hash(document(text=far), vector_db.chunking, vector_db) is None
-    assert stored.document_hash(document(text=here), vector_db.chunking, vector_db)
+    assert stored.document_hash(document(text=far), vector_db.chunking) is None
+    assert stored.document_hash(document(text=here), vector_db.chunking)

@@ -156,3 +156,20 @@ def test_a_killed_command_is_taken_up(corral: Corral, home: Path, after: int) ->
     told = json.loads(done.stdout)
     assert (told["seen"], told["built"]) == (NUMBER, NUMBER - after * 400)
     assert dimensions(home) == (NUMBER, NUMBER)
+
+
+def test_documents_are_unchanged_after_a_rebuild(
+    corral: Corral, home: Path, documents: Path
+) -> None:
+    """What a rebuild has embedded again is not embedded once more by the next ingest.
+
+    If this fails: the hash of a stored document depends on the model.
+    """
+    configure(home, 32)
+    first = corral("ingest", "farm", documents, "--create", "--json")
+    assert first.exit_code == 0, first.output
+    stored = json.loads(first.stdout)["documents"]
+    configure(home, 48)
+    assert corral("reembed", "farm").exit_code == 0
+    again = json.loads(corral("ingest", "farm", documents, "--json").stdout)
+    assert (again["documents"], again["unchanged"]) == (0, stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.copying import copy_batch, copy_vector_db
+from corral.providers.moving import export, restore
 from corral.providers.stack import Stack
 
 COUNT, DIMENSION = 120, 32
@@ -76,3 +78,33 @@ async def test_a_vector_db_goes_to_postgresql_and_back(tmp_path: Path) -> None:
     If this fails for the order: PostgreSQL compares ids by the database's locale.
     """
     await journey(tmp_path)
+
+
+async def test_a_vector_db_is_rebuilt_and_travels_as_a_file(tmp_path: Path) -> None:
+    """Another language beside the old tables, which are dropped; then out by a snapshot and in.
+
+    If this fails: the names of tables do not follow the index that serves.
+    """
+    stack = Stack(config(), tmp_path)
+    try:
+        asked = {"vector_db_id": "pg", "embedding_model": "hashing", "provider_id": "pgvector"}
+        vector_db = await stack.register(VectorDBRegistration.model_validate(asked))
+        chunks = [Chunk(chunk_id=f"c{n}", content=f"hundene {n}", acl=["user:a"]) for n in range(9)]
+        rows = np.random.default_rng(4).normal(size=(9, DIMENSION))
+        await (await stack.index("pg")).add_chunks(chunks, rows)
+        await stack.rebuilds.begin(vector_db, {"language": "nb"})
+        assert (await stack.rebuilds.step(vector_db, "", 100)).copied == 9
+        await (await stack.index("pg")).delete_chunks(["c3"])
+        assert (await stack.rebuilds.switch(vector_db)).note == ""
+        index = await stack.index("pg")
+        assert len((await index.query(None, "hund", 20, mode="keyword")).hits) == 8
+        assert await stack.orphans("pgvector") == []
+        file = io.BytesIO(b"".join([piece async for piece in export(stack, "pg")]))
+        await restore(stack, file, vector_db_id="back", provider_id="pgvector")
+        ids = await index.chunk_ids()
+        back = await (await stack.index("back")).get_chunks(ids, include_embeddings=True)
+        assert back == await index.get_chunks(ids, include_embeddings=True)
+        for name in ("pg", "back"):
+            await stack.unregister(name)
+    finally:
+        await stack.close()

@@ -1,0 +1,145 @@
+"""Export and import of vector DBs as snapshots; the file's form is in `snapshots.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from pydantic import ValidationError
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import ContractViolation, InvalidRequest
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.expiry import schedule
+from corral.providers.registrations import fingerprints_differ
+from corral.providers.snapshots import Details, Manifest, Snapshot, snapshot_of
+from corral.providers.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A vector DB that was made of a snapshot.
+
+    Attributes:
+        vector_db: As it is registered.
+        chunks: How many it has.
+        notes: What the caller has to know.
+    """
+
+    vector_db: VectorDB
+    chunks: int
+    notes: tuple[str, ...] = ()
+
+
+async def export(stack: Stack, vector_db_id: str) -> AsyncIterator[bytes]:
+    """Yield a snapshot of a vector DB, piece by piece; see `snapshot_of`.
+
+    Raises:
+        NotFound: There is no such vector DB.
+        InvalidRequest, ProviderError: As `snapshot_of` says.
+    """
+    index = await stack.index(vector_db_id)
+    store = await stack.stores.store(index.vector_db)
+    details = Details.model_validate({name: getattr(store, name) for name in Details.model_fields})
+    async for piece in snapshot_of(index, details):
+        yield piece
+
+
+async def restore(
+    stack: Stack,
+    file: BinaryIO,
+    *,
+    vector_db_id: str | None = None,
+    provider_id: str | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Imported:
+    """Register a vector DB and fill it from a snapshot, all or nothing.
+
+    The whole file is checked before anything is made, and nobody sees the vector DB before it holds
+    every chunk.
+
+    Args:
+        stack: Where to.
+        file: The snapshot, open for reading.
+        vector_db_id: What to call it; None: as it was called.
+        provider_id: Where its chunks go; None: where they were, if that provider is configured
+            here, and else to the first one.
+        progress: Called with the chunks that are stored so far, and how many there are.
+
+    Raises:
+        InvalidRequest: The file is no snapshot or damaged, or the provider or the model cannot
+            hold it.
+        Conflict: A vector DB of that id exists.
+        NotFound, UnknownProvider: The embedding model or the provider is not configured here.
+        ProviderError: The backend failed; nothing is left.
+    """
+    snapshot = await asyncio.to_thread(Snapshot, file)
+    manifest = snapshot.manifest
+    registration = _registration(stack, manifest, vector_db_id, provider_id)
+
+    async def fill(index: EmbeddingIndex) -> None:
+        batches = snapshot.batches()
+        stored = 0
+        while batch := await asyncio.to_thread(next, batches, None):
+            await schedule(stack, index.vector_db, batch[0])
+            await index.add_chunks(*batch)
+            stored += len(batch[0])
+            if progress is not None:
+                progress(stored, manifest.chunks)
+        if await index.count() != manifest.chunks:
+            raise ContractViolation(
+                f"{index.vector_db.provider_id} holds another number of chunks than it was given."
+            )
+
+    vector_db = await stack.register(registration, fingerprint=manifest.fingerprint, fill=fill)
+    await _describe(stack, vector_db, manifest.vector_store)
+    embedder = await stack.embedder(vector_db.embedding_model)
+    return Imported(vector_db, manifest.chunks, _notes(manifest, embedder.fingerprint))
+
+
+async def _describe(stack: Stack, vector_db: VectorDB, details: Details) -> None:
+    """Keep what only the view of a vector store has; where that fails, nothing is left."""
+    try:
+        store = await stack.stores.store(vector_db)
+        now = int(stack.stores.clock())
+        await stack.stores.put(replace(store, **details.model_dump(), last_active_at=now))
+    except BaseException:
+        await stack.unregister(vector_db.identifier)
+        raise
+
+
+def _registration(
+    stack: Stack, manifest: Manifest, vector_db_id: str | None, provider_id: str | None
+) -> VectorDBRegistration:
+    if provider_id is None and stack.has_vector_io(manifest.provider_id):
+        provider_id = manifest.provider_id
+    chosen = {
+        "vector_db_id": vector_db_id or manifest.vector_db_id,
+        "vector_db_name": manifest.vector_db_name,
+        "provider_id": provider_id,
+    }
+    try:
+        return VectorDBRegistration.model_validate({**manifest.settings, **chosen})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise InvalidRequest(
+            f"The snapshot's registration cannot be used: {path}: {first['msg']}.", field="file"
+        ) from None
+
+
+def _notes(manifest: Manifest, now: str) -> tuple[str, ...]:
+    notes = []
+    if manifest.changed_meanwhile:
+        notes.append(
+            "Chunks were added or removed while the snapshot was written: documents that were "
+            "replaced meanwhile may be in it in part."
+        )
+    if manifest.fingerprint is not None and manifest.fingerprint != now:
+        notes.append(
+            "The embedding model here is not the one that made the embeddings "
+            f"({fingerprints_differ(manifest.fingerprint, now)}). Embed them again: corral reembed."
+        )
+    return tuple(notes)

@@ -1,0 +1,353 @@
+"""Snapshots: a vector DB as one file, from any backend to any other.
+
+A snapshot is a zip file that nothing compresses, so that what it takes is what it says:
+
+* `chunks/000000.jsonl`, ...: a chunk a line, ascending by id, without its embedding.
+* `embeddings/000000.npy`, ...: theirs, float32, shape (n, dimension), in the same order.
+* `manifest.json`, last: format, version, registration, and each member with size and SHA-256.
+
+Any zip tool, a JSON parser and `numpy.load` read it. It is written front to back and needs no
+second look, so it can be streamed; memory holds one batch.
+
+The digests find what a disk or a transfer did to a file. They are no signature: who can write the
+file can write them, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from corral.api.checks import MAX_IDS
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import InvalidRequest
+from corral.api.vector_dbs import SearchSettings, VectorDB
+
+FORMAT = "corral-snapshot"
+VERSION = 1
+
+CHUNKS_AT_ONCE = 500
+BYTES_AT_ONCE = 16 << 20
+"""A batch ends at either; one chunk may be larger."""
+MOST_MEMBER_BYTES = 256 << 20
+"""Largest member that is read."""
+
+_MANIFEST = "manifest.json"
+_SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
+_READ_BYTES = 1 << 20
+
+
+class Member(BaseModel):
+    """A file in the snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str
+    bytes: int = Field(ge=0, le=MOST_MEMBER_BYTES)
+    sha256: str
+
+
+class Details(BaseModel):
+    """What only the view of a vector store has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    description: str | None = None
+    metadata: dict[str, str] | None = None
+    expires_after_days: int | None = Field(default=None, ge=1, le=365)
+
+
+class Manifest(BaseModel):
+    """What a snapshot says of itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["corral-snapshot"] = "corral-snapshot"
+    version: Literal[1] = 1
+    made_by: str
+    vector_db_id: str
+    provider_id: str = Field(description="Where it came from.")
+    vector_db_name: str | None = None
+    fingerprint: str | None = None
+    vector_store: Details = Details()
+    settings: dict[str, Any]
+    chunks: int = Field(ge=0)
+    changed_meanwhile: bool = Field(
+        description="Whether chunks were added or removed while it was written."
+    )
+    members: list[Member]
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+class _Sink(io.RawIOBase):
+    """What a zip file is written to: holds bytes until they are taken, and cannot go back."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Hold some bytes."""
+        self._held += data
+        return len(data)
+
+    def taken(self) -> bytes:
+        """Return what is held, and hold nothing."""
+        taken = bytes(self._held)
+        self._held.clear()
+        return taken
+
+
+@dataclass(slots=True)
+class _Writer:
+    """Writes the members of a snapshot and remembers them."""
+
+    sink: _Sink = field(default_factory=_Sink)
+    members: list[Member] = field(default_factory=list)
+    chunks: int = 0
+
+    def __post_init__(self) -> None:
+        self.zip = zipfile.ZipFile(self.sink, "w", zipfile.ZIP_STORED)
+
+    zip: zipfile.ZipFile = field(init=False)
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write a member."""
+        self.zip.writestr(zipfile.ZipInfo(name), content)
+        digest = hashlib.sha256(content).hexdigest()
+        self.members.append(Member(name=name, bytes=len(content), sha256=digest))
+
+    def add_batch(self, chunks: Sequence[Chunk]) -> None:
+        """Write chunks and their embeddings."""
+        number = f"{len(self.members) // 2:06}"
+        lines = [c.model_dump_json(exclude={"embedding"}, exclude_none=True) for c in chunks]
+        rows = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
+        packed = io.BytesIO()
+        np.save(packed, rows, allow_pickle=False)
+        self.add(f"chunks/{number}.jsonl", ("\n".join(lines) + "\n").encode())
+        self.add(f"embeddings/{number}.npy", packed.getvalue())
+        self.chunks += len(chunks)
+
+
+async def snapshot_of(index: EmbeddingIndex, details: Details) -> AsyncIterator[bytes]:
+    """Yield a snapshot of an index and what else its vector store has, piece by piece.
+
+    It may be written to meanwhile: a chunk that is there all the while is in the snapshot. Whether
+    chunks were added or removed is said in the manifest.
+
+    Raises:
+        InvalidRequest: A chunk has no embedding.
+        ProviderError: The backend failed; what was yielded is no snapshot.
+    """
+    writer = _Writer()
+    seen = hashlib.sha256()
+    async for ids in _ids(index):
+        for start in range(0, len(ids), CHUNKS_AT_ONCE):
+            part = ids[start : start + CHUNKS_AT_ONCE]
+            chunks = await index.get_chunks(part, include_embeddings=True)
+            for batch in _batches(chunks):
+                writer.add_batch(batch)
+                yield writer.sink.taken()
+            _count_ids(seen, [chunk.chunk_id for chunk in chunks])
+    now = hashlib.sha256()
+    async for ids in _ids(index):
+        _count_ids(now, ids)
+    manifest = _manifest(index.vector_db, details, writer, changed=now.digest() != seen.digest())
+    writer.zip.writestr(zipfile.ZipInfo(_MANIFEST), manifest.model_dump_json(indent=1))
+    writer.zip.close()
+    yield writer.sink.taken()
+
+
+def _manifest(vector_db: VectorDB, details: Details, writer: _Writer, *, changed: bool) -> Manifest:
+    return Manifest(
+        made_by=f"corral {metadata.version('corral-rag')}",
+        vector_db_id=vector_db.identifier,
+        provider_id=vector_db.provider_id,
+        vector_db_name=vector_db.vector_db_name,
+        fingerprint=vector_db.fingerprint,
+        vector_store=details,
+        settings=vector_db.model_dump(mode="json", include=set(_SETTINGS)),
+        chunks=writer.chunks,
+        changed_meanwhile=changed,
+        members=writer.members,
+    )
+
+
+async def _ids(index: EmbeddingIndex) -> AsyncIterator[list[str]]:
+    after = ""
+    while ids := await index.chunk_ids(after, MAX_IDS):
+        yield ids
+        after = ids[-1]
+
+
+def _count_ids(digest: Any, ids: Sequence[str]) -> None:
+    for chunk_id in ids:
+        digest.update(f"{chunk_id}\0".encode())
+
+
+def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Yield chunks in batches of bounded size; about four bytes a character at most."""
+    batch: list[Chunk] = []
+    size = 0
+    for chunk in chunks:
+        if chunk.embedding is None:
+            raise InvalidRequest(
+                f"Chunk {chunk.chunk_id!r} has no embedding, and a snapshot needs one.",
+                hint="Give it one in the table that the vector DB is attached to.",
+                field="vector_db_id",
+            )
+        own = 4 * (len(chunk.content) + len(chunk.embedding))
+        if batch and size + own > BYTES_AT_ONCE:
+            yield batch
+            batch, size = [], 0
+        batch.append(chunk)
+        size += own
+    if batch:
+        yield batch
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class Snapshot:
+    """A snapshot that is whole: its manifest, and its chunks.
+
+    Args:
+        file: Open for reading, seekable. Read through once, now.
+
+    Raises:
+        InvalidRequest: It is no snapshot, of a newer version, cut off or damaged; the message says
+            what is wrong.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, OSError, ValueError):
+            raise InvalidRequest(
+                "The file is not a snapshot, or it is cut off.",
+                hint="Make one: corral export DB FILE.",
+                field="file",
+            ) from None
+        self._size = file.seek(0, io.SEEK_END)
+        self._infos = {info.filename: info for info in self._zip.infolist()}
+        self.manifest = _parsed(self._read(_MANIFEST))
+        self._check_members()
+
+    def batches(self) -> Iterator[tuple[list[Chunk], NDArray[np.float32]]]:
+        """Yield chunks and their embeddings, batch by batch, ascending by id.
+
+        Raises:
+            InvalidRequest: A chunk or an array is malformed.
+        """
+        names = [member.name for member in self.manifest.members]
+        dimension = self.manifest.settings.get("embedding_dimension")
+        last, count = "", 0
+        for chunks_name, rows_name in zip(names[::2], names[1::2], strict=True):
+            chunks = _chunks(self._read(chunks_name), chunks_name)
+            rows = _rows(self._read(rows_name), rows_name, (len(chunks), dimension))
+            for chunk in chunks:
+                if chunk.chunk_id <= last:
+                    raise _damaged(f"{chunks_name}: ids are not in ascending order")
+                last = chunk.chunk_id
+            count += len(chunks)
+            yield chunks, rows
+        if count != self.manifest.chunks:
+            raise _damaged(f"it has {count} chunks and says {self.manifest.chunks}")
+
+    def _check_members(self) -> None:
+        """Compare every member with what the manifest says of it."""
+        members = self.manifest.members
+        expected = [name for n in range((len(members) + 1) // 2) for name in _names(n)]
+        if [member.name for member in members] != expected:
+            raise _damaged("its manifest does not list chunks and embeddings in turn")
+        found = [info.filename for info in self._zip.infolist()]
+        if sorted(found) != sorted([*expected, _MANIFEST]):
+            raise _damaged("it holds other members than its manifest says")
+        for member in members:
+            if self._infos[member.name].file_size != member.bytes:
+                raise _damaged(f"{member.name} has another size than its manifest says")
+        if sum(member.bytes for member in members) > self._size:
+            raise _damaged("its members overlap")
+        for member in members:
+            if hashlib.sha256(self._read(member.name)).hexdigest() != member.sha256:
+                raise _damaged(f"{member.name} has another SHA-256 than its manifest says")
+
+    def _read(self, name: str) -> bytes:
+        info = self._infos.get(name)
+        if info is None:
+            raise _damaged(f"it has no {name}")
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_MEMBER_BYTES:
+            raise _damaged(f"{name} is compressed, or larger than {MOST_MEMBER_BYTES >> 20} MiB")
+        try:
+            return self._zip.read(info)
+        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError):
+            raise _damaged(f"{name} cannot be read") from None
+
+
+def _names(number: int) -> tuple[str, str]:
+    return f"chunks/{number:06}.jsonl", f"embeddings/{number:06}.npy"
+
+
+def _parsed(raw: bytes) -> Manifest:
+    """Return a manifest, after a look at its version."""
+    try:
+        told = json.loads(raw)
+        version = told["version"] if told["format"] == FORMAT else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        version = None
+    if not isinstance(version, int):
+        raise _damaged("its manifest is not a snapshot's")
+    if version > VERSION:
+        raise InvalidRequest(
+            f"The snapshot has version {version}, this Corral reads {VERSION}.",
+            hint="Upgrade Corral.",
+            field="file",
+        )
+    try:
+        return Manifest.model_validate(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise _damaged(f"its manifest is malformed ({path}: {first['msg']})") from None
+
+
+def _chunks(raw: bytes, name: str) -> list[Chunk]:
+    try:
+        return [Chunk.model_validate_json(line) for line in raw.splitlines()]
+    except ValidationError:
+        raise _damaged(f"{name} holds a malformed chunk") from None
+
+
+def _rows(raw: bytes, name: str, shape: tuple[int, object]) -> NDArray[np.float32]:
+    try:
+        rows = np.load(io.BytesIO(raw), allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        raise _damaged(f"{name} is no array") from None
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.shape != shape:
+        raise _damaged(f"{name} is no float32 array of shape {shape}")
+    return rows
+
+
+def _damaged(what: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The snapshot is damaged: {what}.",
+        hint="Nothing was imported. Take the file from its source again, or another backup.",
+        field="file",
+    )

@@ -1,0 +1,93 @@
+"""Snapshots of vector DBs: one file out, one file in."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
+
+from corral.api.chunks import Identifier
+from corral.api.vector_dbs import VectorDB
+from corral.providers.moving import export, restore
+from corral.server.access.roles import ADMIN
+from corral.server.errors import ERRORS
+from corral.server.limits import SNAPSHOTS
+from corral.server.routing import ContractRoute, PathId, StackOf
+
+MEDIA_TYPE = "application/zip"
+
+router = APIRouter(
+    prefix=SNAPSHOTS,
+    tags=["Vector DBs"],
+    route_class=ContractRoute,
+    responses=ERRORS,
+    dependencies=[ADMIN],
+)
+
+
+class ImportReply(BaseModel):
+    """A vector DB that was made of a snapshot."""
+
+    vector_db: VectorDB
+    chunks: int
+    notes: list[str] = Field(description="What the caller has to know.")
+
+
+@router.get(
+    "/{vector_db_id:id}",
+    summary="Export a vector DB",
+    response_class=StreamingResponse,
+    responses={200: {"content": {MEDIA_TYPE: {}}, "description": "The snapshot."}},
+)
+async def export_snapshot(vector_db_id: PathId, stack: StackOf) -> StreamingResponse:
+    """Stream a snapshot: registration, chunks, metadata, embeddings and checksums in one zip file.
+
+    If the backend fails on the way, the connection breaks and the file is cut off, which an import
+    notices.
+    """
+    pieces = export(stack, vector_db_id)
+    first = await anext(pieces)  # an error of the beginning becomes an answer
+
+    async def content() -> AsyncIterator[bytes]:
+        yield first
+        async for piece in pieces:
+            yield piece
+
+    return StreamingResponse(content(), media_type=MEDIA_TYPE)
+
+
+@router.post(
+    "",
+    summary="Import a snapshot",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def import_snapshot(
+    request: Request,
+    stack: StackOf,
+    vector_db_id: Annotated[
+        Identifier | None, Query(description="What to call it; absent: as it was called.")
+    ] = None,
+    provider_id: Annotated[
+        str | None,
+        Query(description="Where its chunks go; absent: where they were, else the first provider."),
+    ] = None,
+) -> ImportReply:
+    """Register a vector DB and fill it from a snapshot, all or nothing.
+
+    The body is the file, up to `server.limits.max_snapshot_mib`. It is checked as a whole before
+    anything is made, and the vector DB is seen once it holds every chunk.
+    """
+    with tempfile.TemporaryFile(dir=stack.home) as file:
+        async for piece in request.stream():
+            file.write(piece)
+        done = await restore(stack, file, vector_db_id=vector_db_id, provider_id=provider_id)
+    return ImportReply(vector_db=done.vector_db, chunks=done.chunks, notes=list(done.notes))
