@@ -34,6 +34,9 @@ CHECKS = [
 ]
 
 
+TUPLES = ("/librechat/query", "/librechat/query_multiple")
+"""Their replies hold tuples, whose schema schemathesis 4.32 turns into a wrong one."""
+
 KNOWN = {"vector_db_id": "db", "vector_store_id": "db", "model_id": "hashing"}
 """Ids of a path that lead somewhere; all others are made up."""
 
@@ -57,6 +60,7 @@ def test_every_operation_keeps_its_schema(address: str) -> None:
     """
     schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
     operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]  # an Err fails here
+    operations = [each for each in operations if each.path not in TUPLES]
     assert len(operations) > 30
     with requests.Session() as session:
         for operation in operations:
