@@ -21,7 +21,7 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import Forbidden, InvalidRequest, NotFound
 from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
@@ -104,6 +104,25 @@ class ContractRoute(APIRoute):
             parsed = await _parse(raw, model, pieces)
             audit.current().names(*_named(parsed))
             return await handler(_ParsedRequest(request, parsed))
+
+        return handle
+
+
+class FormRoute(ContractRoute):
+    """A route whose body is a form, which the framework reads, large files on the disk.
+
+    A web page can make a browser send a form to any address without asking; a browser says so.
+    """
+
+    def get_route_handler(self) -> Handler:
+        """Return the handler of this route."""
+        handler = APIRoute.get_route_handler(self)
+
+        async def handle(request: Request) -> Response:
+            self.check_access(request)
+            if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+                raise Forbidden("A page of another site must not send files here.")
+            return await handler(request)
 
         return handle
 

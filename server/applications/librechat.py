@@ -10,12 +10,11 @@ import base64
 import mimetypes
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Query, Request, Response, UploadFile
-from fastapi.routing import APIRoute
+from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field, RootModel
 
 from corral.api.chunks import Chunk, Identifier, Strict
-from corral.api.errors import Forbidden, InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.filters import Comparison, Compound, Filter
 from corral.api.hits import Hit
 from corral.api.rag import URL, RAGDocument
@@ -28,7 +27,7 @@ from corral.server.applications.tokens import USER
 from corral.server.limits import check_max_chunks
 from corral.server.routing import (
     ContractRoute,
-    Handler,
+    FormRoute,
     LimitsOf,
     RagToolOf,
     RetrievalOf,
@@ -47,23 +46,8 @@ class LibreChatRoute(ContractRoute):
     not_found_status = 404
 
 
-class UploadRoute(LibreChatRoute):
-    """A route whose body is a form, which the framework reads.
-
-    A web page can make a browser send a form to any address without asking; a browser says so.
-    """
-
-    def get_route_handler(self) -> Handler:
-        """Return the handler of this route."""
-        handler = APIRoute.get_route_handler(self)
-
-        async def handle(request: Request) -> Response:
-            self.check_access(request)
-            if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-                raise Forbidden("A page of another site must not send files here.")
-            return await handler(request)
-
-        return handle
+class UploadRoute(FormRoute, LibreChatRoute):
+    """A route of these whose body is a form."""
 
 
 router = APIRouter(

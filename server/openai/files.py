@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, File, Form, Path, Query, Request, Response, UploadFile
+from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 from fastapi.responses import FileResponse
-from fastapi.routing import APIRoute
 
 from corral.api.errors import InvalidRequest, NotFound
 from corral.providers.files.store import StoredFile
@@ -17,25 +16,15 @@ from corral.server.errors import ERRORS
 from corral.server.openai.objects import DeletedFile, FileObject
 from corral.server.openai.paging import MAX_FILES, After, FileLimit, Ordered, Page, ends
 from corral.server.openai.routes import OpenAIRoute
-from corral.server.routing import Handler, StackOf
+from corral.server.routing import FormRoute, StackOf
 
 READ_BYTES = 1 << 20
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 
 
-class UploadRoute(OpenAIRoute):
-    """A route whose body is a form: the framework reads it, large files on the disk."""
-
-    def get_route_handler(self) -> Handler:
-        """Return the handler of this route."""
-        handler = APIRoute.get_route_handler(self)
-
-        async def handle(request: Request) -> Response:
-            self.check_access(request)
-            return await handler(request)
-
-        return handle
+class UploadRoute(FormRoute, OpenAIRoute):
+    """A route of OpenAI's wire whose body is a form."""
 
 
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=OpenAIRoute, responses=ERRORS)

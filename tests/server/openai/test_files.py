@@ -90,3 +90,16 @@ def test_a_large_file_is_refused(tmp_path: Any, clock: Clock) -> None:
             assert response.json()["error"]["code"] in ("too_large", "body_too_large")
         assert len(app.ok("GET", PATH)["data"]) == 1
         assert app.send("POST", "/v1/vector_stores", {"name": "x" * 20_000}).status_code == 413
+
+
+def test_a_page_of_another_site_cannot_upload(app: ClockedApp) -> None:
+    """A form that a browser sends for another site is a 403; programs say nothing of a site.
+
+    If this fails: a web page puts files on the server of whoever looks at it.
+    """
+    sent: dict[str, Any] = {"files": {"file": ("a.txt", b"x")}, "data": {"purpose": "assistants"}}
+    for path in (PATH, f"/v1/openai{PATH}"):
+        refused = app.send("POST", path, headers={"sec-fetch-site": "cross-site"}, **sent)
+        assert refused.status_code == 403, path
+        assert app.send("POST", path, headers={"sec-fetch-site": "same-origin"}, **sent).is_success
+    assert len(app.ok("GET", PATH)["data"]) == 2
