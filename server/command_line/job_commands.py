@@ -28,26 +28,33 @@ async def list_jobs(
     display.show(table)
 
 
-async def retry(client: Client, db: str) -> None:
+async def retry(client: Client, db: str, *, as_json: bool) -> None:
     """Queue failed jobs again and say how they end."""
     await client.vector_db(db)
     tried = {job["job_id"] for job in await client.jobs(db, "failed", 1000)}
     tried |= {job["job_id"] for job in await client.jobs(db, "cancelled", 1000)}
     count = await client.change_jobs(db, "retry")
-    display.show(f"{db}: {count} jobs are tried again")
+    if not as_json:
+        display.show(f"{db}: {count} jobs are tried again")
     while count and await _unfinished(client, db):  # noqa: ASYNC110 - in a table
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     failed = [job for job in await client.jobs(db, "failed", 1000) if job["job_id"] in tried]
-    for job in failed:
+    if as_json:
+        display.show_json({"retried": count, "failed": failed})
+    for job in [] if as_json else failed:
         display.show(display.clean(f"Failed: {job['document_id']}: {job['error_message']}"))
     if failed:
         raise CommandError(f"Documents that failed: {len(failed)}.")
 
 
-async def cancel(client: Client, db: str) -> None:
+async def cancel(client: Client, db: str, *, as_json: bool) -> None:
     """Cancel what is not finished."""
     await client.vector_db(db)
-    display.show(f"{db}: {await client.change_jobs(db, 'cancel')} jobs cancelled")
+    count = await client.change_jobs(db, "cancel")
+    if as_json:
+        display.show_json({"cancelled": count})
+        return
+    display.show(f"{db}: {count} jobs cancelled")
 
 
 async def _unfinished(client: Client, db: str) -> bool:

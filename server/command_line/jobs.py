@@ -27,15 +27,17 @@ def list_jobs(target: Target, db: str, status: str | None, limit: int, as_json: 
 
 @jobs.command("retry")
 @click.argument("db")
+@json_option
 @click.pass_obj
-def retry(target: Target, db: str) -> None:
+def retry(target: Target, db: str, as_json: bool) -> None:
     """Queue failed and cancelled jobs again, and wait for them."""
-    target.run("job_commands.retry", db)
+    target.run("job_commands.retry", db, as_json=as_json)
 
 
 @jobs.command("cancel")
 @click.argument("db")
+@json_option
 @click.pass_obj
-def cancel(target: Target, db: str) -> None:
+def cancel(target: Target, db: str, as_json: bool) -> None:
     """Cancel all jobs that are not finished."""
-    target.run("job_commands.cancel", db)
+    target.run("job_commands.cancel", db, as_json=as_json)

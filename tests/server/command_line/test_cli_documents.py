@@ -108,7 +108,9 @@ def test_a_file_of_one_address_stays_a_text(corral: Corral, tmp_path: Path) -> N
 
 # --- JSON ---------------------------------------------------------------------------------------
 
-NOT_DATA = {"serve", "demo", "bench", "dbs delete", "dbs prune", "conformance"}
+NOT_DATA = {
+    "serve", "mcp", "demo", "bench", "dbs delete", "dbs prune", "keys revoke", "conformance",
+}  # fmt: skip
 """Commands without a reply; bench and conformance write files of their own, and what prune deletes
 is the data of `dbs list --orphans --json`."""
 
@@ -143,6 +145,8 @@ def test_json_is_all_that_is_printed(corral: Corral, documents: Path) -> None:
     assert read(corral("dbs", "show", "farm", "--json"))["document_count"] == 5
     assert read(corral("query", "farm", "gate", "--json"))["metadata"]["document_ids"]
     assert read(corral("copy", "farm", "copy", "--json"))["copied"] == 5
+    assert read(corral("jobs", "retry", "farm", "--json")) == {"retried": 0, "failed": []}
+    assert read(corral("jobs", "cancel", "farm", "--json")) == {"cancelled": 0}
     assert read(corral("models", "--json"))[0]["identifier"] == "hashing"
     assert {p["kind"] for p in read(corral("providers", "--json"))["data"]} == {
         "vector_io",
