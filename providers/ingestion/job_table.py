@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import apsw
 
+from corral.api.chunks import TextItem
 from corral.api.errors import Conflict, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
@@ -266,7 +267,7 @@ class JobTable:
         )
         number = table.last_insert_rowid()
         if request.document:
-            text = request.document.model_dump_json(exclude_defaults=True)
+            text = _document_json(request.document)
             table.execute("INSERT INTO documents VALUES (?, ?)", (number, text))
         return number
 
@@ -647,6 +648,17 @@ def _check_hidden(
 
 def _progress_json(progress: Progress) -> str:
     return json.dumps(asdict(progress))
+
+
+def _document_json(document: RAGDocument) -> str:
+    """Return a document as JSON that reads as the same document.
+
+    A plain string of one address would come back as that address; a text item stays a text.
+    """
+    fields = document.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(document.content, str):
+        fields["content"] = TextItem(text=document.content).model_dump()
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _chunking_json(chunking: ChunkingConfig | None) -> str | None:
