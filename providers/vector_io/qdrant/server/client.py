@@ -30,6 +30,8 @@ OLDEST_VERSION = (1, 12)
 """The first release with facets."""
 
 _FIRST_PAUSE_SECONDS = 0.1
+# A request is sent again after 0.1 and 0.3 s: by then a channel to a server that is back is open.
+_RECONNECT = {f"grpc.{which}_reconnect_backoff_ms": 100 for which in ("initial", "min", "max")}
 _MISSING = (404, StatusCode.NOT_FOUND)
 _REFUSED = (401, 403, StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED)
 _LIMIT = ". Help: "  # how strict mode says what to do; it is a 403 before 1.14.1, then a 400
@@ -142,7 +144,7 @@ def make_client(config: QdrantConfig) -> AsyncQdrantClient:
         timeout=config.timeout_seconds,
         check_compatibility=False,  # it would ask the server now, and may be down
         limits=httpx.Limits(max_connections=config.max_connections),
-        grpc_options={"grpc.max_reconnect_backoff_ms": 1000},  # recover as soon as the server does
+        grpc_options=dict(_RECONNECT),  # the client adds to it
     )
 
 
