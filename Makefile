@@ -20,7 +20,7 @@ serve: $(VENV)/.runtime
 
 # Each file runs whole in one process, so that its servers start once; more than four processes
 # would only start more servers.
-test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients
+test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 check: $(VENV)/.dev .typecheck
@@ -33,7 +33,7 @@ check: $(VENV)/.dev .typecheck
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
 # The tests again, counting the lines they reach.
-coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients
+coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
