@@ -105,7 +105,10 @@ def test_a_body_in_pieces_is_answered_as_the_whole(
             body = {"vector_db_id": "db", "chunks": items}
             sent = app.send("POST", "/v1/vector-io/insert", body)
             found = app.contents("a b c", max_chunks=9)
-            answers.append((sent.status_code, sent.json(), sorted(found)))
+            said = sent.json()
+            if sent.is_error:
+                del said["request_id"]  # the only thing that differs
+            answers.append((sent.status_code, said, sorted(found)))
     assert answers[0] == answers[1]
 
 

@@ -90,6 +90,8 @@ def requests() -> list[tuple[str, str, Any]]:
         ("POST", f"/v1/vector-dbs/{db}/rebuild/step", {"after": SECRET}),
         ("POST", f"/v1/vector-dbs/{db}/rebuild/switch", None),
         ("POST", f"/v1/vector-dbs/{db}/rebuild/abandon", None),
+        ("GET", f"/v1/snapshots/{SECRET}", None),
+        ("POST", f"/v1/snapshots?vector_db_id={SECRET}", {SECRET: SECRET}),
         ("GET", "/v1/health", None),
         ("GET", "/v1/ready", None),
         ("GET", "/metrics", None),

@@ -30,7 +30,7 @@ def files(corral: Corral, home: Path, documents: Path) -> Callable[[], set[Path]
     assert corral("ingest", "farm", documents, "--create").exit_code == 0
     killed = subprocess.run([sys.executable, "-c", KILLED, str(home)], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
-    return lambda: {path for path in home.rglob("*.db") if path.name != "registry.db"}
+    return lambda: set((home / "sqlite").rglob("*.db"))
 
 
 def test_a_killed_registration_leaves_an_orphan_that_can_be_removed(
