@@ -12,13 +12,12 @@ The server and the command line read the same folder through the same code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
-from typing import Any, Self
-
-from anyio.from_thread import start_blocking_portal
+from typing import Any, Self, TypeVar
 
 from corral.api.hits import QueryChunksResponse
 from corral.api.options import checked
@@ -27,6 +26,8 @@ from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.stack import Stack
+
+T = TypeVar("T")
 
 Documents = Mapping[str, str] | Iterable[RAGDocument]
 """Texts by document id, or whole documents."""
@@ -142,12 +143,16 @@ class Corral:
 
 
 class SyncCorral:
-    """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`."""
+    """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`.
+
+    A script that ends without `close` ends: what was acknowledged is stored.
+    """
 
     def __init__(self, herd: Corral) -> None:
         self._herd = herd
-        self._exit = ExitStack()
-        self._portal = self._exit.enter_context(start_blocking_portal())
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="corral", daemon=True)
+        self._thread.start()
 
     def __enter__(self) -> Self:
         return self
@@ -162,39 +167,45 @@ class SyncCorral:
 
     def close(self) -> None:
         """Close every index and provider, then the event loop."""
-        with self._exit:
-            self._portal.call(self._herd.close)
+        if self._loop.is_closed():
+            return
+        try:
+            self._run(self._herd.close())
+        finally:
+            self._run(self._loop.shutdown_default_executor())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def register(
         self, vector_db_id: str, embedding_model: str | None = None, **settings: Any
     ) -> VectorDB:
         """Register a vector DB; see `Corral.register`."""
-        return self._portal.call(
-            lambda: self._herd.register(vector_db_id, embedding_model, **settings)
-        )
+        return self._run(self._herd.register(vector_db_id, embedding_model, **settings))
 
     def unregister(self, vector_db_id: str) -> None:
         """Delete a vector DB with all its chunks."""
-        self._portal.call(self._herd.unregister, vector_db_id)
+        self._run(self._herd.unregister(vector_db_id))
 
     def vector_dbs(self) -> list[VectorDB]:
         """Return the registered vector DBs, by identifier."""
-        return self._portal.call(self._herd.vector_dbs)
+        return self._run(self._herd.vector_dbs())
 
     def insert(self, vector_db_id: str, documents: Documents) -> InsertReport:
         """Store documents, all or none; see `Corral.insert`."""
-        return self._portal.call(self._herd.insert, vector_db_id, documents)
+        return self._run(self._herd.insert(vector_db_id, documents))
 
     def query(
         self, question: str, vector_db_id: str, *, k: int = 5, **options: Any
     ) -> QueryChunksResponse:
         """Return the k best chunks, best first; see `Corral.query`."""
-        return self._portal.call(lambda: self._herd.query(question, vector_db_id, k=k, **options))
+        return self._run(self._herd.query(question, vector_db_id, k=k, **options))
 
     def ask(
         self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
     ) -> RAGQueryResult:
         """Return the context that answers a question; see `Corral.ask`."""
-        return self._portal.call(
-            lambda: self._herd.ask(question, *vector_db_ids, max_tokens=max_tokens, **options)
-        )
+        return self._run(self._herd.ask(question, *vector_db_ids, max_tokens=max_tokens, **options))

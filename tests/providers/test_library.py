@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,26 @@ def test_a_bad_setting_is_named(tmp_path: Path, settings: dict[str, str], said: 
         with pytest.raises(InvalidRequest, match=said):
             herd.register("notes", **settings)
         assert herd.vector_dbs() == []
+
+
+def test_a_script_that_fails_ends(tmp_path: Path) -> None:
+    """An exception outside a `with` ends the interpreter, and what was stored is there.
+
+    If this fails: a thread that nobody stops keeps the process, and a notebook's kernel, alive.
+    """
+    script = (
+        "import sys; from pathlib import Path\n"
+        "import corral.providers.library as corral\n"
+        "from corral.providers.config import RunConfig\n"
+        "config = RunConfig.model_validate_json(sys.argv[2])\n"
+        "herd = corral.open_sync(Path(sys.argv[1]), config)\n"
+        "herd.register('farm'); herd.insert('farm', {'a': 'the owl sleeps'})\n"
+        "raise LookupError('of the user')\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path), HASHING.model_dump_json()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert "of the user" in ended.stderr
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        assert len(herd.query("owl", "farm").hits) == 1
+    herd.close()  # again, which does nothing
