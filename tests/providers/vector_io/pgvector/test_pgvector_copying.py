@@ -88,6 +88,7 @@ async def test_a_vector_db_is_rebuilt_and_travels_as_a_file(tmp_path: Path) -> N
     stack = Stack(config(), tmp_path)
     try:
         asked = {"vector_db_id": "pg", "embedding_model": "hashing", "provider_id": "pgvector"}
+        others = {orphan.name for orphan in await stack.orphans("pgvector")}  # of other tests
         vector_db = await stack.register(VectorDBRegistration.model_validate(asked))
         chunks = [Chunk(chunk_id=f"c{n}", content=f"hundene {n}", acl=["user:a"]) for n in range(9)]
         rows = np.random.default_rng(4).normal(size=(9, DIMENSION))
@@ -98,7 +99,7 @@ async def test_a_vector_db_is_rebuilt_and_travels_as_a_file(tmp_path: Path) -> N
         assert (await stack.rebuilds.switch(vector_db)).note == ""
         index = await stack.index("pg")
         assert len((await index.query(None, "hund", 20, mode="keyword")).hits) == 8
-        assert await stack.orphans("pgvector") == []
+        assert {orphan.name for orphan in await stack.orphans("pgvector")} <= others
         file = io.BytesIO(b"".join([piece async for piece in export(stack, "pg")]))
         await restore(stack, file, vector_db_id="back", provider_id="pgvector")
         ids = await index.chunk_ids()
