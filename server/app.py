@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from importlib import metadata
@@ -61,7 +61,7 @@ from corral.server.page import reports
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.logs import log_config
-from corral.server.telemetry.metrics import Metrics
+from corral.server.telemetry.metrics import Metrics, shared
 
 ROUTERS = (
     documents.router,  # before vector_dbs, whose ids may hold anything
@@ -203,19 +203,22 @@ def create_app(
     watchers: list[Watcher] = [metrics] if metrics else []
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
-    app.add_middleware(RegisteredIds)
-    app.add_middleware(BodyLimit, settings=settings)
-    routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
-    app.add_middleware(Gate, routes=routes)
-    app.add_middleware(ApplicationForms, settings=settings.server.librechat)
-    app.add_middleware(HostCheck, settings=settings.server)
-    app.add_middleware(
-        Envelope, routes=routes, watchers=watchers
-    )  # added last, so it is the outermost
+    _add_middleware(app, settings, watchers)
     install(app)
     for router in ROUTERS:
         app.include_router(router)
     return app
+
+
+def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watcher]) -> None:
+    """Add what surrounds the routes; each one lies around those before it."""
+    routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
+    app.add_middleware(RegisteredIds)
+    app.add_middleware(BodyLimit, settings=settings)
+    app.add_middleware(Gate, routes=routes)
+    app.add_middleware(ApplicationForms, settings=settings.server.librechat)
+    app.add_middleware(HostCheck, settings=settings.server)
+    app.add_middleware(Envelope, routes=routes, watchers=watchers)
 
 
 def serve(
@@ -248,20 +251,21 @@ def serve(
     if workers > 1:
         _check_engines(settings)
         os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
-    uvicorn.run(
-        app if workers == 1 else f"{__name__}:worker_app",
-        factory=workers > 1,
-        workers=workers,
-        host=settings.server.host,
-        port=settings.server.port,
-        access_log=False,
-        log_config=log_config(settings.server.log_format),
-        server_header=False,
-        proxy_headers=False,  # what a proxy says about a client changes nothing
-        http="h11",  # httptools, which uvicorn prefers, bounds no headers
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
+    with shared(workers):
+        uvicorn.run(
+            app if workers == 1 else f"{__name__}:worker_app",
+            factory=workers > 1,
+            workers=workers,
+            host=settings.server.host,
+            port=settings.server.port,
+            access_log=False,
+            log_config=log_config(settings.server.log_format),
+            server_header=False,
+            proxy_headers=False,  # what a proxy says about a client changes nothing
+            http="h11",  # httptools, which uvicorn prefers, bounds no headers
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
 
 
 def worker_app() -> FastAPI:

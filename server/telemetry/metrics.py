@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as Total
@@ -22,6 +25,20 @@ MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 131_072)
+
+
+@contextmanager
+def shared(processes: int) -> Iterator[None]:
+    """Let the processes that a block starts add up their numbers, if there are several."""
+    if processes == 1:
+        yield
+        return
+    with TemporaryDirectory(prefix="corral-metrics-") as folder:
+        os.environ[MULTIPROCESS] = folder
+        try:
+            yield
+        finally:
+            del os.environ[MULTIPROCESS]
 
 
 class Metrics:

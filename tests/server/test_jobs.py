@@ -172,6 +172,20 @@ def test_several_processes_do_each_job_once(tmp_path: Path) -> None:
         assert len(listed) == 60
 
 
+def test_several_processes_count_together(tmp_path: Path) -> None:
+    """/metrics has the requests of all processes, whichever of them answers.
+
+    If this fails: each scrape shows another process, and rates jump up and down.
+    """
+    with workers(tmp_path, 2) as url:
+        for _ in range(30):  # a connection each, so that both processes get some
+            httpx.get(f"{url}/v1/version", timeout=60).raise_for_status()
+        for _ in range(5):
+            said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
+            name = 'corral_requests_total{method="GET",route="/v1/version",status="200"}'
+            assert f"{name} 30.0" in said
+
+
 def test_an_engine_of_one_process_is_not_served_by_several(tmp_path: Path) -> None:
     """--workers is refused where a configured engine works in one process only."""
     config = "providers: {vector_io: [{provider_id: m, provider_type: 'inline::memory'}]}"
