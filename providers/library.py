@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -142,6 +143,35 @@ class Corral:
         return await self._tool.query(question, list(vector_db_ids), config)
 
 
+class LoopThread:
+    """An event loop in a thread of its own, for which no interpreter waits when it ends."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="corral", daemon=True)
+        self._thread.start()
+
+    @property
+    def closed(self) -> bool:
+        """True once it was closed."""
+        return self._loop.is_closed()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and return its result."""
+        return self.start(work).result()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin a coroutine there."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        """Stop the loop and end its threads."""
+        self.run(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
 class SyncCorral:
     """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`.
 
@@ -150,9 +180,8 @@ class SyncCorral:
 
     def __init__(self, herd: Corral) -> None:
         self._herd = herd
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="corral", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread()
+        self._run = self._loop.run
 
     def __enter__(self) -> Self:
         return self
@@ -167,18 +196,12 @@ class SyncCorral:
 
     def close(self) -> None:
         """Close every index and provider, then the event loop."""
-        if self._loop.is_closed():
+        if self._loop.closed:
             return
         try:
             self._run(self._herd.close())
         finally:
-            self._run(self._loop.shutdown_default_executor())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
             self._loop.close()
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def register(
         self, vector_db_id: str, embedding_model: str | None = None, **settings: Any

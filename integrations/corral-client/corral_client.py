@@ -8,7 +8,9 @@ with CorralClient("http://127.0.0.1:8321", api_key="...") as corral:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -227,21 +229,37 @@ class _InProcess(httpx.BaseTransport):
 
     def __init__(self, home: Path, config: Any) -> None:
         # Over HTTP none of these has to be installed.
-        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415
-
         from corral.api.principal import UNRESTRICTED  # noqa: PLC0415
+        from corral.providers.library import LoopThread  # noqa: PLC0415
         from corral.server.app import create_app  # noqa: PLC0415
 
         app = create_app(config, home, UNRESTRICTED)
-        self._exit = ExitStack()
-        self._portal = self._exit.enter_context(start_blocking_portal())
-        running = app.router.lifespan_context(app)
-        self._exit.enter_context(self._portal.wrap_async_context_manager(running))
+        self._loop = LoopThread()
+        self._stopping = asyncio.Event()
+        ready: Future[None] = Future()
+
+        async def live() -> None:
+            """Run the app until it is told to stop; it starts and ends in one task."""
+            try:
+                async with app.router.lifespan_context(app):
+                    ready.set_result(None)
+                    await self._stopping.wait()
+            except BaseException as error:
+                if ready.done():
+                    raise
+                ready.set_exception(error)
+
+        self._living = self._loop.start(live())
+        try:
+            ready.result()
+        except BaseException:
+            self._loop.close()
+            raise
         self._transport = httpx.ASGITransport(app=app)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the app's answer."""
-        return self._portal.call(self._handle, request)
+        return self._loop.run(self._handle(request))
 
     async def _handle(self, request: httpx.Request) -> httpx.Response:
         request = httpx.Request(
@@ -254,7 +272,16 @@ class _InProcess(httpx.BaseTransport):
 
     def close(self) -> None:
         """End the app and its event loop."""
-        self._exit.close()
+        if self._loop.closed:
+            return
+        try:
+            self._loop.run(self._stop())
+            self._living.result()
+        finally:
+            self._loop.close()
+
+    async def _stop(self) -> None:
+        self._stopping.set()
 
 
 def _in_process(home: Path, config: Any) -> _InProcess:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from corral_client import CorralClient, CorralError
 
@@ -43,3 +47,20 @@ def test_no_server_is_an_error_too() -> None:
         gone.query("notes", "anything")
     with pytest.raises(ValueError, match="one of them"):
         CorralClient("http://127.0.0.1:9", home="x")
+
+
+def test_a_script_that_fails_ends(tmp_path: Path) -> None:
+    """An exception while a client in process is open ends the interpreter.
+
+    If this fails: a thread that nobody stops keeps a script or a notebook's kernel alive.
+    """
+    script = (
+        "import sys\n"
+        "from corral_client import CorralClient\n"
+        "CorralClient(home=sys.argv[1]).is_registered('farm')\n"
+        "raise LookupError('of the user')\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert "of the user" in ended.stderr
