@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import time
@@ -248,6 +249,7 @@ def serve(
     _make(folder)
     app = create_app(settings, folder)
     asyncio.run(_rehearse(app))
+    _spare_the_collector()
     if workers > 1:
         _check_engines(settings)
         os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
@@ -275,7 +277,19 @@ def worker_app() -> FastAPI:
     settings = load_config(Path(file) if file else None, folder)
     listening = {"host": told["host"], "port": told["port"]}
     settings.server = settings.server.model_copy(update=listening)
-    return create_app(settings, folder)
+    app = create_app(settings, folder)
+    _spare_the_collector()
+    return app
+
+
+def _spare_the_collector() -> None:
+    """Keep what lives as long as the server out of garbage collection.
+
+    A full collection visits every object in the event loop's thread, where modules and routes
+    alone take about 40 ms.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _told(settings: RunConfig, folder: Path, config_file: Path | None) -> str:

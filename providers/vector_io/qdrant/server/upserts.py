@@ -18,8 +18,9 @@ from qdrant_client.conversions.conversion import RestToGrpc
 from corral.providers.vector_io.qdrant.records import DENSE, SPARSE, Point
 
 BATCH_POINTS = 1_000
-BATCH_BYTES = 16 * 2**20
-"""Most of one request; a server refuses more than 32 MiB unless it is told otherwise."""
+BATCH_BYTES = 4 * 2**20
+"""Most of one request: the event loop joins and writes its body, 2 ms for each MiB. A server
+refuses more than 32 MiB unless it is told otherwise."""
 
 GRPC_BYTES = 2 * 2**20
 """The same over gRPC, whose library writes a message in one piece, on the event loop."""

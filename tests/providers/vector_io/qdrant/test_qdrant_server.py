@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import socket
 import threading
@@ -806,6 +807,8 @@ async def test_large_inserts_leave_the_loop_alone(
         index = await provider.open_index(database, create=True)
         chunks = [chunk(f"c{n}", f"zebra {n}") for n in range(1000)]
         points = await index._points(chunks, rows)
+        gc.collect()  # the watched thread would have to visit what earlier tests left behind
+        gc.freeze()
         watching = asyncio.create_task(watch())
         await index._collection.replace(points, None)
         watching.cancel()
