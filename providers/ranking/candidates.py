@@ -74,6 +74,27 @@ def best_of(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
     return sorted(candidates, key=lambda one: (-one.raw_score, one.chunk_id))[:k]
 
 
+def unsettled(scores: Sequence[float], k: int, slack: float) -> list[int]:
+    """Return the places of scores whose order an engine's rounding errors leave open.
+
+    Two scores further apart than twice the error are in the right order. The others need exact
+    ones, as far as they are among the k best or a chain of close neighbors reaches in there: with
+    few ties hardly any. Then the k best, sorted by what they have, are the k best of exact scores.
+
+    Args:
+        scores: The engine's, best first.
+        k: How many are wanted.
+        slack: Most error of a score.
+    """
+    close = -np.diff(np.asarray(scores, np.float64)) <= 2 * slack
+    apart = np.flatnonzero(~close[k - 1 :])
+    near = close[: k - 1 + int(apart[0])] if len(apart) else close
+    unclear = np.zeros(len(near) + 1, dtype=np.bool_)
+    unclear[:-1] |= near
+    unclear[1:] |= near
+    return [int(place) for place in np.flatnonzero(unclear)]
+
+
 def score_vectors(
     chunk_ids: Sequence[str | None],
     matrix: NDArray[np.floating],

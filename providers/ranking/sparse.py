@@ -27,7 +27,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -251,25 +251,27 @@ async def best_matches(
     average = statistics.average
     if not weights or not average > 0:
         return []
-    seen: dict[str, Proposal] = {}
+    terms: dict[str, list[int]] = {}
 
     async def propose(band: Sequence[int] | None, limit: int) -> Proposals:
         fetched = await fetch(band, limit)
         passing = [one for one in fetched if one.passes]
-        seen.update((one.chunk_id, one) for one in passing)
         bound = _most(band or statistics.references, average)
         return Proposals(
-            _scored(weights, average, passing),
+            _scored(weights, average, passing, terms),
             fetched[-1].score * bound if len(fetched) == limit else None,
         )
 
-    sources = [partial(propose, band) for band in _bands(statistics)]
-    best = await best_candidates(k, *sources, margin=k + 20)
-    return [replace(one, matched_terms=query.held(seen[one.chunk_id].keys)) for one in best]
+    sources = [partial(propose, band) for band in bands(statistics)]
+    best = await best_candidates(k, *sources, margin=k // 3 + 20)
+    return [
+        Candidate(one.chunk_id, one.raw_score, None, query.held(terms[one.chunk_id]))
+        for one in best
+    ]
 
 
-def _bands(statistics: Statistics) -> list[Sequence[int] | None]:
-    """Group the references in use by their distance from today's average; [None] for one group."""
+def bands(statistics: Statistics) -> list[Sequence[int] | None]:
+    """Return the references in use, grouped by distance from today's average; [None] for one."""
     now = math.log(statistics.average)
     groups: dict[int, list[int]] = {}
     for reference in sorted(statistics.references):
@@ -290,9 +292,12 @@ def _most(references: Sequence[int] | Mapping[int, int], average: float) -> floa
 
 
 def _scored(
-    weights: Mapping[int, float], average: float, proposals: Sequence[Proposal]
+    weights: Mapping[int, float],
+    average: float,
+    proposals: Sequence[Proposal],
+    terms: dict[str, list[int]],
 ) -> list[Candidate]:
-    """Return each proposal that holds a term with its score.
+    """Return each proposal that holds a term with its score, and note the keys of its terms.
 
     Terms are added in the order of keys, so that chunks with equal terms have equal scores.
     """
@@ -309,5 +314,12 @@ def _scored(
     factors = np.array([weights[key] for key in wanted.tolist()])[places]
     parts = term_weight(frequencies[held], lengths[rows], average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
+    found = keys[held].tolist()
+    ends = np.searchsorted(rows, np.arange(len(proposals)), side="right").tolist()
+    starts = [0, *ends]
+    terms.update(
+        (proposal.chunk_id, found[start:end])
+        for proposal, start, end in zip(proposals, starts, ends, strict=False)
+    )
     pairs = zip(proposals, totals, strict=True)
     return [Candidate(proposal.chunk_id, total) for proposal, total in pairs if total > 0]

@@ -13,6 +13,7 @@ from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
     score_vectors,
+    unsettled,
 )
 
 QUERY = np.array([1, 0], dtype=np.float32)
@@ -132,3 +133,31 @@ def test_distances_from_products_have_a_wider_bound() -> None:
     assert narrow.candidates == wide.candidates
     assert narrow.unseen is not None
     assert wide.unseen == pytest.approx(narrow.unseen + 2 * (1e-5**0.5 - 1e-5), abs=1e-6)
+
+
+def test_only_close_neighbors_are_unsettled() -> None:
+    """Scores within twice the error, as far as they touch the best k; chains count whole."""
+    scores = [0.9, 0.8, 0.7999, 0.7, 0.6, 0.5999, 0.5998, 0.3, 0.2999]
+    assert unsettled(scores, 9, 0.0001) == [1, 2, 4, 5, 6, 7, 8]
+    assert unsettled(scores, 5, 0.0001) == [1, 2, 4, 5, 6]
+    assert unsettled(scores, 4, 0.0001) == [1, 2]
+    assert unsettled(scores, 1, 0.0001) == []
+    assert unsettled([0.5] * 4, 1, 0.0001) == [0, 1, 2, 3]
+    assert unsettled([0.5], 3, 0.0001) == unsettled([], 3, 0.0001) == []
+
+
+@pytest.mark.parametrize("k", [1, 7, 60])
+def test_settled_scores_have_the_order_of_the_exact_ones(k: int) -> None:
+    """200 scores with errors as large as many gaps: the k best are those of exact scores.
+
+    If this fails: an engine's rounding decides which of two chunks is better.
+    """
+    rng = np.random.default_rng(3)
+    exact = {f"c{number:03}": float(rng.integers(0, 20_000)) / 1000 for number in range(200)}
+    rough = {name: score + float(rng.uniform(-0.01, 0.01)) for name, score in exact.items()}
+    order = sorted(rough, key=lambda name: -rough[name])
+    places = unsettled([rough[name] for name in order], k, 0.01)
+    settled = rough | {order[place]: exact[order[place]] for place in places}
+    best = sorted(exact, key=lambda name: (-exact[name], name))[:k]
+    assert sorted(settled, key=lambda name: (-settled[name], name))[:k] == best
+    assert len(places) < 150
