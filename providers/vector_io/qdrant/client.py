@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
-from corral.providers.vector_io.qdrant.records import FoundPoint, Json, Point
+from corral.providers.vector_io.qdrant.records import FoundPoint, Json, Point, PointId
 
 _VERSION = re.compile(r"version_([0-9]+)")
 _OF_A_KEY = re.compile(r"[nt]_[0-9a-f]{16}(_[0-9])?")
@@ -42,7 +42,7 @@ class Collection(ABC):
         filter_: Json | None,
         fields: Sequence[str],
     ) -> list[FoundPoint]:
-        """Return the points with the nearest dense vectors, with these, best first."""
+        """Return the points with the nearest dense vectors, best first."""
 
     @abstractmethod
     async def matching(
@@ -56,7 +56,7 @@ class Collection(ABC):
 
     @abstractmethod
     async def fetch(
-        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+        self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
         """Return those of these points that exist."""
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
+from corral.providers.vector_io._shared.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
 
 
 class QdrantEdgeConfig(ProviderConfig):
@@ -76,6 +77,7 @@ class QdrantConfig(ProviderConfig):
         le=10_000,
         description="Candidates that a search of the HNSW graph keeps.",
     )
+    statistics_max_age_seconds: MaxAge = DEFAULT_MAX_AGE_SECONDS
     shards: int | None = Field(
         default=None,
         ge=1,

@@ -14,7 +14,13 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
+from corral.providers.ranking.candidates import (
+    Proposals,
+    best_candidates,
+    score_vectors,
+    unsettled,
+)
+from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, exact_scores
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.qdrant import filters as native
@@ -22,7 +28,10 @@ from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.keyword import Keywords
 from corral.providers.vector_io.qdrant.records import (
     VERSION,
+    FoundPoint,
+    Json,
     Point,
+    PointId,
     make_point,
     point_id,
     searched,
@@ -37,18 +46,24 @@ REINDEX_BATCH = 500
 class QdrantIndex(NotedIndex):
     """Chunks as points of one collection; every public method is the contract's.
 
-    Scores are computed anew in double precision for what the engine returns, and ties are ordered
-    by chunk_id: more is asked for until the last one's ties are all there.
+    The engine's scores of directions are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves
+    the order open, and for all scores of embeddings of any length, they are computed anew in double
+    precision. Ties are ordered by chunk_id: more is asked for until the last one's ties are all
+    there.
 
     Args:
         vector_db: The registration.
         collection: The collection, which exists.
+        statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+    def __init__(
+        self, vector_db: VectorDB, collection: Collection, statistics_max_age_seconds: float
+    ) -> None:
         super().__init__(vector_db)
         self._collection = collection
-        self._keywords = Keywords(vector_db, collection)
+        self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
+        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
         # What is stored under cosine has length 1: its inner product is the cosine.
         by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
         self._metric = Metric.L2 if by_distance else Metric.DOT
@@ -76,8 +91,7 @@ class QdrantIndex(NotedIndex):
         while found := await self._collection.scroll(stale, REINDEX_BATCH):
             chunks = [read_chunk(point.payload) for point in found]
             embeddings = np.array([point.embedding for point in found], dtype=np.float32)
-            points = await self._points(chunks, embeddings)
-            await self._collection.replace(points, None)
+            await self._write(chunks, embeddings, None)
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -88,7 +102,7 @@ class QdrantIndex(NotedIndex):
         replace_documents: frozenset[str],
     ) -> None:
         stale = native.of_documents(replace_documents) if replace_documents else None
-        await self._collection.replace(await self._points(chunks, embeddings), stale)
+        await self._write(chunks, embeddings, stale)
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
@@ -99,14 +113,54 @@ class QdrantIndex(NotedIndex):
 
         async def propose(limit: int) -> Proposals:
             found = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
-            passing = [
-                one.payload["chunk_id"] if native.passes(filters, one.payload) else None
-                for one in found
-            ]
-            matrix = np.array([point.dense for point in found], dtype=np.float64)
-            return score_vectors(passing, matrix, query, self._metric, limit=limit)
+            full = len(found) >= limit
+            passing = [one for one in found if native.passes(filters, one.payload)]
+            if self._unit_length:
+                return await self._settled(query, k, passing, found[-1].score if full else None)
+            return await self._compared(query, found, passing, limit)
 
         return await best_candidates(k, propose, margin=MARGIN)
+
+    async def _settled(
+        self,
+        query: NDArray[np.float32],
+        k: int,
+        passing: Sequence[FoundPoint],
+        last: float | None,
+    ) -> Proposals:
+        """Take the engine's scores, and embeddings only where its rounding errors leave ties."""
+        scores = [one.score for one in passing]
+        places = unsettled(scores, k, SINGLE_PRECISION_SLACK)
+        if places:
+            stored = await self._embeddings([passing[place] for place in places])
+            there = [place for place in places if passing[place].id in stored]
+            matrix = np.array([stored[passing[place].id] for place in there], dtype=np.float32)
+            exact = exact_scores(matrix.reshape(-1, len(query)), query, self._metric)
+            for place, score in zip(there, exact.tolist(), strict=True):
+                scores[place] = score
+        pairs = zip(passing, scores, strict=True)
+        candidates = [Candidate(one.payload["chunk_id"], score) for one, score in pairs]
+        return Proposals(candidates, None if last is None else last + SINGLE_PRECISION_SLACK)
+
+    async def _compared(
+        self,
+        query: NDArray[np.float32],
+        found: Sequence[FoundPoint],
+        passing: Sequence[FoundPoint],
+        limit: int,
+    ) -> Proposals:
+        """Compare with every embedding: of any length, it may be off by any rounding error."""
+        stored = await self._embeddings(found)
+        wanted = {one.id for one in passing}
+        there = [one for one in found if one.id in stored]
+        ids = [one.payload["chunk_id"] if one.id in wanted else None for one in there]
+        matrix = np.array([stored[one.id] for one in there], dtype=np.float64)
+        gone = len(found) - len(there)
+        return score_vectors(ids, matrix, query, self._metric, limit=limit - gone)
+
+    async def _embeddings(self, points: Sequence[FoundPoint]) -> dict[PointId, list[float]]:
+        found = await self._collection.fetch([one.id for one in points], [], True)
+        return {one.id: one.dense for one in found}
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
@@ -120,7 +174,10 @@ class QdrantIndex(NotedIndex):
         return [read_chunk(p.payload, p.embedding if include_embeddings else None) for p in found]
 
     async def _take(self, chunk_ids: Sequence[str]) -> None:
-        await self._collection.delete([point_id(i) for i in dict.fromkeys(chunk_ids)])
+        try:
+            await self._collection.delete([point_id(i) for i in dict.fromkeys(chunk_ids)])
+        finally:
+            self._keywords.forget()
 
     async def _count(self) -> int:
         return await self._collection.count()
@@ -141,6 +198,15 @@ class QdrantIndex(NotedIndex):
         await self._collection.close()
 
     # --- writing -----------------------------------------------------------------------------
+
+    async def _write(
+        self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], stale: Json | None
+    ) -> None:
+        points = await self._points(chunks, embeddings)
+        try:
+            await self._collection.replace(points, stale)
+        finally:
+            self._keywords.forget()
 
     async def _points(
         self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]

@@ -15,15 +15,17 @@ from corral.providers.ranking.sparse import (
     SparseChunk,
     SparseQuery,
     Statistics,
+    bands,
     best_matches,
     query_vector,
     reference_of,
     sparse_chunk,
 )
 from corral.providers.ranking.text import analyzer
+from corral.providers.vector_io._shared.statistics import KeptStatistics
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
-from corral.providers.vector_io.qdrant.records import FoundPoint, unpack_words
+from corral.providers.vector_io.qdrant.records import FoundPoint
 
 RECOUNT_AFTER = 0.25
 """Share of the chunks that a process adds before it counts anew for its next write."""
@@ -41,14 +43,22 @@ class Keywords:
     Args:
         vector_db: The registration; its language and field weights decide the terms.
         collection: Its collection.
+        max_age_seconds: Most age of the statistics where another process writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+    def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
+        self._kept = KeptStatistics(
+            self._statistics, self._frequencies, max_age_seconds, lasts=_finds_new_chunks
+        )
         self._counted: Statistics | None = None  # the latest, and what was added since
         self._added_chunks = self._added_terms = 0
+
+    def forget(self) -> None:
+        """Count anew for the next query: a write has ended."""
+        self._kept.forget()
 
     async def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
         """Return what is stored of the words of new chunks."""
@@ -63,9 +73,7 @@ class Keywords:
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)
-        statistics, numbers = await asyncio.gather(
-            self._statistics(), self._frequencies(query.keys)
-        )
+        statistics, numbers = await self._kept.read(query.keys)
         narrowed = None if filters is None else native.translate(filters)
         weights = query.weights(numbers, statistics.count)
         vector = query_vector(weights)
@@ -75,7 +83,9 @@ class Keywords:
             band = None if references is None else native.of_references(list(references))
             within = native.all_of(narrowed, band)
             found = await self._collection.matching(vector, limit, within, fields)
-            return [_proposal(point, filters) for point in found]
+            if not native.has_orderings(filters):
+                return [_proposal(point) for point in found]
+            return [_proposal(point, native.passes(filters, point.payload)) for point in found]
 
         found = await best_matches(query, weights, statistics, k, fetch)
         return KeywordLeg(found, query.greatest(numbers, statistics.count))
@@ -116,14 +126,15 @@ class Keywords:
         return [found.get(key, 0) for key in keys]
 
 
-def _proposal(point: FoundPoint, filters: Filter | None) -> Proposal:
+def _finds_new_chunks(statistics: Statistics) -> bool:
+    """Return True if what another process adds is found, though it is not counted yet.
+
+    It is not where nothing is stored, and where a search names the references that there are.
+    """
+    return statistics.average > 0 and len(bands(statistics)) == 1
+
+
+def _proposal(point: FoundPoint, passes: bool = True) -> Proposal:
     payload = point.payload
-    keys, frequencies = unpack_words(payload["words"])
-    return Proposal(
-        payload["chunk_id"],
-        point.score,
-        keys,
-        frequencies,
-        payload["length"],
-        native.passes(filters, payload),
-    )
+    keys, frequencies = payload["words"]
+    return Proposal(payload["chunk_id"], point.score, keys, frequencies, payload["length"], passes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 from contextlib import suppress
@@ -47,7 +48,7 @@ class QdrantEdgeProvider(VectorIOProvider):
             self._folder / stored_name(vector_db),
             flush_each_write=self._config.flush_each_write,
         )
-        index = QdrantIndex(vector_db, collection)
+        index = QdrantIndex(vector_db, collection, math.inf)  # nobody else can write
         try:
             await index.reindex()
         except BaseException:
@@ -101,7 +102,8 @@ class QdrantProvider(VectorIOProvider):
         name = self._name(vector_db)
         collection = ServerCollection(vector_db, name, self._server)
         made = create and await collection.make()
-        index = QdrantIndex(vector_db, collection)
+        max_age = self._server.config.statistics_max_age_seconds
+        index = QdrantIndex(vector_db, collection, max_age)
         try:
             await index.reindex()
         except CorralError:

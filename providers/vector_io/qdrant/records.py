@@ -77,6 +77,7 @@ _PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bit
 _NAMESPACE = uuid.UUID("6f1ff4a8-5a8e-5f0c-9d0b-0b7f2f4f9c11")
 
 Json = dict[str, Any]
+PointId = str | uuid.UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,13 @@ class FoundPoint:
     """A point as it was read.
 
     Attributes:
-        id: Its UUID.
-        payload: The fields asked for, as far as it has them.
+        id: Its UUID, as the engine gives and takes it.
+        payload: The fields asked for, as far as it has them; `words` is unpacked.
         score: As the engine computed it; 0 where nothing was searched.
         dense: Its dense vector; empty where it was not asked for.
     """
 
-    id: str
+    id: PointId
     payload: Json
     score: float = 0.0
     dense: list[float] = field(default_factory=list)
@@ -157,6 +158,13 @@ def pack_words(keys: Sequence[int], frequencies: Sequence[float]) -> str:
     """Return the terms of a chunk as text."""
     data = np.array(keys, "<i8").tobytes() + np.array(frequencies, "<f8").tobytes()
     return base64.b64encode(data).decode("ascii")
+
+
+def unpacked(payload: Mapping[str, Any]) -> Json:
+    """Return a payload whose `words`, where it has them, are what `pack_words` took."""
+    if "words" not in payload:
+        return dict(payload)
+    return {**payload, "words": unpack_words(payload["words"])}
 
 
 def unpack_words(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import qdrant_edge as qdrant
 
@@ -21,6 +22,7 @@ from corral.providers.vector_io.qdrant.records import (
     FoundPoint,
     Json,
     Point,
+    unpacked,
 )
 
 SCROLL_BATCH = 10_000
@@ -84,7 +86,23 @@ def to_found(found: qdrant.ScoredPoint | qdrant.Record) -> FoundPoint:
     vectors: Any = found.vector
     dense = vectors[DENSE] if vectors and DENSE in vectors else []
     score = found.score if isinstance(found, qdrant.ScoredPoint) else 0.0
-    return FoundPoint(str(found.id), found.payload or {}, score, dense)
+    return FoundPoint(point_id(found), unpacked(found.payload or {}), score, dense)
+
+
+def point_id(found: qdrant.ScoredPoint | qdrant.Record) -> UUID:
+    """Return a point's id. Writing it out would cost as much as finding the point."""
+    found_id = found.id  # made anew each time
+    if not isinstance(found_id, UUID):
+        raise TypeError("a point is not named by a UUID")
+    return found_id
+
+
+def payloads(
+    shard: qdrant.EdgeShard, ids: Sequence[UUID], fields: Sequence[str]
+) -> dict[int, Json]:
+    """Return these fields of points, by their ids as integers."""
+    records = shard.retrieve(list(ids), qdrant.PayloadSelector.Include(list(fields)), False)
+    return {point_id(one).int: unpacked(one.payload or {}) for one in records}
 
 
 def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import shutil
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 import qdrant_edge as qdrant
 
@@ -23,6 +25,7 @@ from corral.providers.vector_io.qdrant.records import (
     FoundPoint,
     Json,
     Point,
+    PointId,
 )
 
 T = TypeVar("T")
@@ -33,17 +36,27 @@ FLUSH_AFTER = 5_000
 VACUUM_AFTER = 10_000
 """Fewest deleted points for which the shard is rewritten while it is open."""
 
+SEARCHED = frozenset({"chunk_id", "words", "length"})
+"""What searches read of a point. The engine takes ten times longer to hand it over than to find
+the point, so it stays in memory until the point is written again."""
+
+MOST_KNOWN = 50_000
+"""Points of which it stays; about 1 KB each."""
+
 _COMPLETE = "complete"  # a file beside the engine's, made last
 
 
 class EdgeCollection(Collection):
     """One shard. The engine is synchronous and holds the interpreter's lock while it works.
 
-    Each call is one step in a thread, and steps exclude each other; a step on a shard that was
-    closed or dropped says so. A write of several operations is one step, and one transaction too:
-    its first operation leaves a journal of what is to be deleted, its last one deletes the journal
-    with it, and the next step, or whoever opens the shard, finishes what a failure or a kill has
-    interrupted. An operation is one entry of the engine's log.
+    Each call is one step, and steps exclude each other; a step on a shard that was closed or
+    dropped says so. A search is a step where it is called, and any other is one in a thread: a
+    thread frees nobody from waiting for a search, and going there and back takes as long as one.
+
+    A write of several operations is one step, and one transaction too: its first operation leaves a
+    journal of what is to be deleted, its last one deletes the journal with it, and the next step,
+    or whoever opens the shard, finishes what a failure or a kill has interrupted. An operation is
+    one entry of the engine's log.
 
     Args:
         vector_db: The registration.
@@ -68,6 +81,7 @@ class EdgeCollection(Collection):
         self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
         self._unfinished = False  # whether a journal may be there
         self._sorted: list[str] | None = None  # all chunk ids, until the next write
+        self._known: dict[int, Json] = {}  # `SEARCHED` of some points, the oldest first
         self._unflushed = self._deleted = 0
 
     @classmethod
@@ -123,7 +137,7 @@ class EdgeCollection(Collection):
     ) -> list[FoundPoint]:
         """Return the points with the nearest dense vectors, best first."""
         query = qdrant.Query.Nearest(list(embedding), using=DENSE)
-        return await self._query(query, limit, filter_, fields, dense=True)
+        return await self._query(query, limit, filter_, fields)
 
     async def matching(
         self,
@@ -134,36 +148,52 @@ class EdgeCollection(Collection):
     ) -> list[FoundPoint]:
         """Return the points with the largest inner products, best first."""
         query = qdrant.Query.Nearest(qdrant.SparseVector(*sparse), using=SPARSE)
-        return await self._query(query, limit, filter_, fields, dense=False)
+        return await self._query(query, limit, filter_, fields)
 
     async def _query(
-        self,
-        query: qdrant.Query,
-        limit: int,
-        filter_: Json | None,
-        fields: Sequence[str],
-        *,
-        dense: bool,
+        self, query: qdrant.Query, limit: int, filter_: Json | None, fields: Sequence[str]
     ) -> list[FoundPoint]:
         request = qdrant.QueryRequest(
             limit=limit,
             query=query,
             filter=client.to_filter(filter_) if filter_ else None,
             params=qdrant.SearchParams(exact=True),
-            with_payload=qdrant.PayloadSelector.Include(list(fields)),
-            with_vector=[DENSE] if dense else False,
-        )
-        return await self._step(
-            lambda shard: [client.to_found(point) for point in shard.query(request)]
+            with_payload=False,
         )
 
+        def search(shard: qdrant.EdgeShard) -> list[FoundPoint]:
+            points = shard.query(request)
+            ids = [client.point_id(point) for point in points]
+            triples = zip(points, ids, self._payloads(shard, ids, fields), strict=True)
+            return [FoundPoint(i, payload, point.score) for point, i, payload in triples]
+
+        return await self._read(search)
+
+    def _payloads(
+        self, shard: qdrant.EdgeShard, ids: Sequence[UUID], fields: Sequence[str]
+    ) -> list[Json]:
+        """Return these fields of some points, from memory where they were read before."""
+        if not SEARCHED.issuperset(fields):
+            every = client.payloads(shard, ids, fields)
+            return [every[i.int] for i in ids]
+        known = self._known
+        missing = [i for i in ids if i.int not in known]
+        if not missing:
+            return [known[i.int] for i in ids]
+        read = client.payloads(shard, missing, sorted(SEARCHED))
+        found = [known[i.int] if i.int in known else read[i.int] for i in ids]
+        for oldest in list(islice(known, max(0, len(known) + len(read) - MOST_KNOWN))):
+            del known[oldest]
+        known.update(islice(read.items(), MOST_KNOWN))
+        return found
+
     async def fetch(
-        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+        self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
         """Return those of these points that exist."""
-        selected = qdrant.PayloadSelector.Include(list(fields))
+        selected = qdrant.PayloadSelector.Include(list(fields)) if fields else False
         vectors: Any = [DENSE] if dense else False
-        return await self._step(
+        return await self._read(
             lambda shard: [client.to_found(r) for r in shard.retrieve(list(ids), selected, vectors)]
         )
 
@@ -199,12 +229,12 @@ class EdgeCollection(Collection):
 
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter."""
-        return await self._step(lambda shard: [client.count(shard, one) for one in filters])
+        return await self._read(lambda shard: [client.count(shard, one) for one in filters])
 
     async def facet(self, name: str) -> Mapping[int, int]:
         """Return the number of points by value of a field."""
         request = qdrant.FacetRequest(name, limit=client.EVERYTHING, exact=False)
-        return await self._step(lambda shard: {int(h.value): h.count for h in shard.facet(request)})
+        return await self._read(lambda shard: {int(h.value): h.count for h in shard.facet(request)})
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -213,6 +243,7 @@ class EdgeCollection(Collection):
 
         def write(shard: qdrant.EdgeShard) -> None:
             new = {point.id for point in points}
+            self._forget(new)
             gone = sorted(set(client.passing(shard, stale)) - new) if stale else []
             if points:
                 written = [client.to_point(point) for point in points]
@@ -265,10 +296,24 @@ class EdgeCollection(Collection):
 
     def _remove(self, ids: list[str]) -> None:
         if ids:
+            self._forget(ids)
             client.delete(self._shard, ids)
             self._deleted += len(ids)
 
+    def _forget(self, ids: Iterable[str]) -> None:
+        for point_id in ids:
+            self._known.pop(UUID(point_id).int, None)
+
     # --- steps -------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
+        """Take a step here, unless it would wait for another one."""
+        if self._unfinished or not self._lock.acquire(blocking=False):
+            return await self._step(work)
+        try:
+            return self._taken(work)
+        finally:
+            self._lock.release()
 
     async def _step(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
         return await asyncio.to_thread(self._locked, work)
@@ -289,13 +334,17 @@ class EdgeCollection(Collection):
 
     def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
         with self._lock:
-            self._check_open()
-            with client.errors(self._provider_id):
-                if self._unfinished:
-                    self._sorted = None
-                    client.finish(self._shard)
-                    self._unfinished = False
-                return work(self._shard)
+            return self._taken(work)
+
+    def _taken(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
+        self._check_open()
+        with client.errors(self._provider_id):
+            if self._unfinished:
+                self._sorted = None
+                self._known.clear()
+                client.finish(self._shard)
+                self._unfinished = False
+            return work(self._shard)
 
     def _check_open(self) -> None:
         if self._ended is NotFound:

@@ -12,7 +12,14 @@ from qdrant_client import models
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.filters import all_but
-from corral.providers.vector_io.qdrant.records import DENSE, SPARSE, FoundPoint, Json
+from corral.providers.vector_io.qdrant.records import (
+    DENSE,
+    SPARSE,
+    FoundPoint,
+    Json,
+    PointId,
+    unpacked,
+)
 from corral.providers.vector_io.qdrant.server.client import Server
 
 T = TypeVar("T")
@@ -71,7 +78,6 @@ class ServerReads(Collection):
             query_filter=_filter(filter_),
             search_params=models.SearchParams(exact=config.exact, hnsw_ef=width),
             with_payload=list(fields),
-            with_vectors=[DENSE],
         )
         return [_found(point) for point in found.points]
 
@@ -94,7 +100,7 @@ class ServerReads(Collection):
         return [_found(point) for point in found.points]
 
     async def fetch(
-        self, ids: Sequence[str], fields: Sequence[str], dense: bool
+        self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
         """Return those of these points that exist."""
         vectors = [DENSE] if dense else False
@@ -102,7 +108,7 @@ class ServerReads(Collection):
         return [_found(record) for record in found]
 
     async def _retrieve(
-        self, ids: Sequence[str], fields: list[str] | bool, vectors: list[str] | bool
+        self, ids: Sequence[PointId], fields: list[str] | bool, vectors: list[str] | bool
     ) -> list[models.Record]:
         found: list[models.Record] = []
         size = self._whole_points if vectors else READ_POINTS
@@ -225,7 +231,7 @@ def _found(found: models.ScoredPoint | models.Record) -> FoundPoint:
     vectors: Any = found.vector
     score = found.score if isinstance(found, models.ScoredPoint) else 0.0
     dense = vectors[DENSE] if vectors and DENSE in vectors else []
-    return FoundPoint(str(found.id), found.payload or {}, score, dense)
+    return FoundPoint(str(found.id), unpacked(found.payload or {}), score, dense)
 
 
 def _filter(data: Json | None) -> models.Filter | None:

@@ -251,6 +251,63 @@ async def test_more_ties_than_the_margin_come_in_the_order_of_ids(tmp_path: Path
     await index.close()
 
 
+async def test_scores_closer_than_single_precision_are_in_the_exact_order(tmp_path: Path) -> None:
+    """400 embeddings that the engine cannot tell apart: order and ties are those of doubles.
+
+    If this fails: the engine's rounding errors order the answer, and another engine orders it
+    otherwise.
+    """
+    index = await opened(tmp_path, embedding_dimension=48)
+    rng = np.random.default_rng(21)
+    rows = np.tile(rng.normal(size=48), (400, 1)) + rng.normal(size=(400, 48)) * 3e-7
+    await index.add_chunks([chunk(f"c{n:03}") for n in range(400)], rows.astype(np.float32))
+    found = await index.get_chunks([f"c{n:03}" for n in range(400)], include_embeddings=True)
+    stored = np.array([one.embedding for one in found])
+    query = rng.normal(size=48).astype(np.float32)
+    query /= np.linalg.norm(query)
+    exact = (stored * query.astype(np.float64)).sum(axis=1)
+    best = sorted(range(400), key=lambda n: (-exact[n], n))[:20]
+    answer = await index.query(query, "", 20, mode="vector")
+    assert ids(answer) == [f"c{n:03}" for n in best]
+    await index.close()
+
+
+async def test_what_searches_remember_follows_every_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that a search has read are written anew, replaced, deleted; each answer is the next.
+
+    More are read than are remembered. If this fails: keyword scores are those of old texts, or a
+    full memory loses points.
+    """
+    monkeypatch.setattr(edge, "MOST_KNOWN", 15)
+    index = await opened(tmp_path)
+    texts = {f"c{n:02}": f"zebra w{n % 4} " + "filler " * (n % 5) for n in range(40)}
+
+    async def check() -> None:
+        contents = {i: {"content": text} for i, text in texts.items()}
+        for query in ("zebra", "w1 w3", "lion"):
+            found = raw_scores(await index.query(None, query, 100, mode="keyword"))
+            assert found == pytest.approx(bm25(query, contents, {"content": 1.0}), abs=1e-6)
+            by_both = ids(await index.query([1, 0], query, 100, mode="hybrid"))
+            assert sorted(by_both) == sorted(texts)
+
+    await index.add_chunks([chunk(i, t, document_id="d") for i, t in texts.items()], [[1, 0]] * 40)
+    await check()
+    texts["c03"] = "lion lion zebra"
+    await index.add_chunks([chunk("c03", texts["c03"], document_id="e")], [[1, 0]])
+    await check()
+    await index.delete_chunks(["c03", "c05"])
+    del texts["c03"], texts["c05"]
+    await check()
+    texts = {"c07": "zebra lion", "new": "w1"}
+    new = [chunk(i, text, document_id="d") for i, text in texts.items()]
+    await index.add_chunks(new, [[1, 0]] * 2, replace_documents={"d"})
+    await check()
+    assert len(index._collection._known) <= 15  # type: ignore[attr-defined]
+    await index.close()
+
+
 async def test_embeddings_under_plain_cosine_come_back_to_the_last_bit(tmp_path: Path) -> None:
     """Without `normalize` the engine compares directions, and the embedding itself is kept."""
     index = await opened(tmp_path, metric="cosine", normalize=False, embedding_dimension=3)

@@ -530,6 +530,41 @@ async def test_facets_of_many_values_are_read_in_parts(service: Service) -> None
     await with_provider(service, use)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+async def test_statistics_are_kept_as_long_as_configured(service: Service, seconds: float) -> None:
+    """One process adds chunks: the other finds them at once, with scores as old as allowed.
+
+    With 0 its scores are those of the moment; in any case the writer's own are. If this fails:
+    each query counts, or a chunk of another process is not found.
+    """
+    texts = {one.chunk_id: {"content": one.content} for one in CHUNKS}
+
+    async def scores(index: EmbeddingIndex) -> dict[str, float]:
+        return raw_scores(await index.query(None, "zebra lion okapi", mode="keyword"))
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+        first = await scores(index)
+        assert first == pytest.approx(bm25("zebra lion", texts, {"content": 1.0}), abs=1e-6)
+        service.asked.clear()
+        assert await scores(index) == first
+        assert bool(asked_of(service, "POST /facet")) == (seconds == 0)
+
+        async def write(other: QdrantProvider) -> None:
+            await (await other.open_index(DB)).add_chunks([chunk("d", "okapi lion")], [[1, 0]])
+
+        await with_provider(service, write)
+        texts["d"] = {"content": "okapi lion"}
+        exact = bm25("zebra lion okapi", texts, {"content": 1.0})
+        found = await scores(index)
+        assert set(found) == set(texts)
+        assert (found == pytest.approx(exact, abs=1e-6)) == (seconds == 0)
+        await index.delete_chunks(["nothing"])
+        assert await scores(index) == pytest.approx(exact, abs=1e-6)
+
+    await with_provider(service, use, statistics_max_age_seconds=seconds)
+
+
 # --- strict mode ----------------------------------------------------------------------------------
 
 
