@@ -56,6 +56,11 @@ class Collection(ABC):
 
     uuid: str
 
+    @property
+    def writes(self) -> int | None:
+        """How often somebody has written; None where only Chroma can say what others wrote."""
+        return None
+
     @abstractmethod
     def count(self) -> int:
         """Return the number of rows."""
@@ -98,7 +103,7 @@ class Collection(ABC):
     def query(
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
     ) -> Rows:
-        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most.
+        """Return the ids and distances of about the k nearest rows, nearest first, k at most.
 
         Raises:
             UnknownIds: One of `ids`, to which the search is restricted, does not exist.

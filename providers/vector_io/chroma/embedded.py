@@ -57,10 +57,16 @@ def hold(folder: Path, provider_id: str) -> EmbeddedChroma:
 
 
 class EmbeddedChroma(Engine):
-    """The Chroma of one folder. Use `hold`."""
+    """The Chroma of one folder. Use `hold`.
+
+    Attributes:
+        holders: Who uses it.
+        writes: How many there were, to any collection.
+    """
 
     def __init__(self, folder: Path, provider_id: str) -> None:
         self.holders = self._calls = 0
+        self.writes = 0
         self._folder = folder
         self._name = provider_id
         try:
@@ -97,6 +103,16 @@ class EmbeddedChroma(Engine):
                 self._calls -= 1
                 self._close_if_idle()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Be at work, and count that as a write when it has ended, well or not."""
+        try:
+            with self.at_work():
+                yield
+        finally:
+            with _guard:
+                self.writes += 1
+
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:
         """Return the collection of this name, created if it is missing."""
         with self.at_work():
@@ -124,7 +140,7 @@ class EmbeddedChroma(Engine):
 
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""
-        with self.at_work():
+        with self.writing():
             try:
                 self._client.delete_collection(name)
             except NotFoundError:
@@ -160,6 +176,11 @@ class EmbeddedCollection(Collection):
         self._chroma = chroma
         self._batch_rows = batch_rows
 
+    @property
+    def writes(self) -> int:
+        """How often this process has written to the folder, which no other one can."""
+        return self._chroma.writes
+
     def count(self) -> int:
         """Return the number of rows."""
         with self._chroma.at_work():
@@ -167,7 +188,7 @@ class EmbeddedCollection(Collection):
 
     def upsert(self, rows: Upsert) -> None:
         """Write rows in one step."""
-        with self._chroma.at_work():
+        with self._chroma.writing():
             self._collection.upsert(
                 ids=list(rows.ids),
                 embeddings=rows.embeddings,
@@ -176,7 +197,7 @@ class EmbeddedCollection(Collection):
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored."""
-        with self._chroma.at_work():
+        with self._chroma.writing():
             self._collection.delete(ids=list(ids))
 
     def get(
@@ -202,16 +223,15 @@ class EmbeddedCollection(Collection):
     def query(
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
     ) -> Rows:
-        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most."""
+        """Return the ids and distances of about the k nearest rows, nearest first, k at most."""
         with self._chroma.at_work():
             found = self._collection.query(
                 query_embeddings=embedding,
                 n_results=k,
                 ids=None if ids is None else list(ids),
-                include=["embeddings"],
+                include=["distances"],
             )
-        [nearest] = found["ids"]
-        return Rows(nearest, embeddings=matrix_of((found["embeddings"] or [[]])[0], len(nearest)))
+        return Rows(found["ids"][0], distances=(found["distances"] or [[]])[0])
 
     @property
     def batch_rows(self) -> int:

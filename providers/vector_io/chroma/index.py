@@ -16,14 +16,16 @@ from corral.api.documents import DocumentCount
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
     best_of,
     score_vectors,
+    unsettled,
 )
-from corral.providers.ranking.exact import effective_metric
+from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, effective_metric
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.connections import state
@@ -32,10 +34,16 @@ from corral.providers.vector_io._sqlite.rows import (
     chunk_ids_of_documents,
     documents_after,
 )
-from corral.providers.vector_io.chroma.client import Collection, repeated
+from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import Writer
-from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
+from corral.providers.vector_io.chroma.records import (
+    Rows,
+    chunks_of,
+    is_marker,
+    matrix_of,
+    records,
+)
 
 MARGIN = 16
 """Rows asked for beyond k: markers, and ties with the last."""
@@ -78,6 +86,7 @@ class ChromaIndex(NotedIndex):
         self._writer = Writer(collection)
         self._write_lock = threading.Lock()
         self._metric = effective_metric(vector_db)
+        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -207,7 +216,10 @@ class ChromaIndex(NotedIndex):
         if few or limit > k + MARGIN:
             return self._compare_all(embedding, k, passing)
         found = self._collection.query(embedding, limit, passing)
-        proposals = self._scored(embedding, found, limit)
+        if self._unit_length:
+            proposals = self._settled(embedding, k, found, limit)
+        else:
+            proposals = self._scored(embedding, self._compared(found), limit)
         if len(proposals.candidates) < k and len(proposals.candidates) < self._most(passing):
             return self._compare_all(embedding, k, passing)
         return proposals
@@ -225,6 +237,41 @@ class ChromaIndex(NotedIndex):
         for found in self._collection.read(ids, ("embeddings",)):
             best = best_of([*best, *self._scored(embedding, found, 0).candidates], k)
         return Proposals(best, None)
+
+    def _settled(
+        self, embedding: NDArray[np.float32], k: int, found: Rows, limit: int
+    ) -> Proposals:
+        """Take Chroma's scores, and embeddings only where its rounding errors leave ties."""
+        if not found.ids:
+            return Proposals([], None)
+        scores = {
+            row_id: 1.0 - distance
+            for row_id, distance in zip(found.ids, found.distances, strict=True)
+            if not is_marker(row_id)
+        }
+        ids = list(scores)
+        places = unsettled(list(scores.values()), k, SINGLE_PRECISION_SLACK)
+        for some in self._collection.read([ids[place] for place in places], ("embeddings",)):
+            exact = self._scored(embedding, some, 0).candidates
+            scores.update((one.chunk_id, one.raw_score) for one in exact)
+        unseen = 1.0 - found.distances[-1] + SINGLE_PRECISION_SLACK
+        candidates = [Candidate(row_id, score) for row_id, score in scores.items()]
+        return Proposals(candidates, unseen if len(found.ids) >= limit else None)
+
+    def _compared(self, found: Rows) -> Rows:
+        """Return rows with their embeddings, in their order; of any length, they are compared all.
+
+        Raises:
+            UnknownIds: One was deleted meanwhile.
+        """
+        rows: dict[str, NDArray[np.float32]] = {}
+        for some in self._collection.read(found.ids, ("embeddings",)):
+            if some.embeddings is not None:
+                rows.update(zip(some.ids, some.embeddings, strict=True))
+        if len(rows) < len(found.ids):
+            raise UnknownIds("A chunk is gone.")
+        matrix = matrix_of([rows[row_id] for row_id in found.ids], len(found.ids))
+        return Rows(found.ids, embeddings=matrix)
 
     def _scored(self, embedding: NDArray[np.float32], found: Rows, limit: int) -> Proposals:
         """Give rows their exact scores, markers left out."""

@@ -20,11 +20,16 @@ CHUNK_KEYS = ("content", "metadata", "chunk_metadata")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a collection; the lists are parallel, or empty where not asked for."""
+    """Some rows of a collection; the lists are parallel, or empty where not asked for.
+
+    Attributes:
+        distances: From what was searched, as Chroma computed them: ascending.
+    """
 
     ids: list[str]
     metadatas: list[dict[str, Any]] = field(default_factory=list)
     embeddings: NDArray[np.float32] | None = None
+    distances: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

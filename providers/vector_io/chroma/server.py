@@ -229,16 +229,15 @@ class ServerCollection(Collection):
     def query(
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
     ) -> Rows:
-        """Return the ids and embeddings of about the k nearest rows, nearest first, k at most."""
+        """Return the ids and distances of about the k nearest rows, nearest first, k at most."""
         body = {
             "query_embeddings": [embedding.tolist()],
             "n_results": k,
             "ids": ids,
-            "include": ["embeddings"],
+            "include": ["distances"],
         }
         found = self._server.request("POST", f"{self._path}/query", body)
-        [nearest], [embeddings] = found["ids"], found["embeddings"]
-        return Rows(nearest, embeddings=matrix_of(embeddings, len(nearest)))
+        return Rows(found["ids"][0], distances=found["distances"][0])
 
     @property
     def batch_rows(self) -> int:

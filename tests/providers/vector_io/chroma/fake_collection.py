@@ -88,8 +88,9 @@ class FakeCollection(Collection):
             for row_id in (self.rows if ids is None else ids)
             if self.reachable is None or row_id in self.reachable
         ]
-        nearest = sorted(among, key=lambda i: -float(self.rows[i][1] @ embedding))[:k]
-        return Rows(nearest, [], matrix_of([self.rows[i][1] for i in nearest], len(nearest)))
+        distances = {i: 1.0 - float(self.rows[i][1] @ embedding) for i in among}
+        nearest = sorted(among, key=lambda i: distances[i])[:k]
+        return Rows(nearest, distances=[distances[i] for i in nearest])
 
 
 def _passes(metadata: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

@@ -12,10 +12,13 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError
+from corral.api.testing.indexes import chunk, ids
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.chroma.client import Collection
 from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
+from corral.providers.vector_io.chroma.keyword.journal import Head, read_head
 from corral.providers.vector_io.chroma.provider import PREFIX, ChromaProvider, create
 
 from .. import recall
@@ -92,6 +95,38 @@ async def test_the_folder_is_held_until_the_last_index_is_closed(tmp_path: Path)
     assert await two.count() == 2
     assert len((await two.query([1, 0], "lion", 2)).hits) == 2
     await two.close()
+
+
+async def test_chroma_is_asked_for_news_only_after_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody else can write: a second search asks for nothing, one after any write finds it.
+
+    The write is of another index of the same vector DB. If this fails: each search pays for two
+    requests, or misses what was just stored or deleted.
+    """
+    asked: list[object] = []
+
+    def counted(collection: Collection) -> Head:
+        asked.append(collection)
+        return read_head(collection)
+
+    index, other = await filled(tmp_path), await provider_in(tmp_path).open_index(registered())
+
+    async def lions() -> list[str]:
+        return ids(await index.query(None, "lion", 10, mode="keyword"))
+
+    first = await lions()
+    monkeypatch.setattr("corral.providers.vector_io.chroma.keyword.read_head", counted)
+    assert await lions() == first
+    assert asked == []
+    await other.add_chunks([chunk("new", "lion lion lion")], [[1, 0]])
+    assert await lions() == ["new", *first]
+    assert asked
+    await other.delete_chunks(["new"])
+    assert await lions() == first
+    await other.close()
+    await index.close()
 
 
 async def test_an_index_whose_collection_is_gone_is_not_found(tmp_path: Path) -> None:
