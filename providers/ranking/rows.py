@@ -35,7 +35,7 @@ class RowSet:
     def __or__(self, other: RowSet) -> RowSet:
         return ~(~self & ~other)  # De Morgan
 
-    def mask(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def mask(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return a mask of the rows, shape (n,), that are in the set."""
         if not len(self.rows):
             return np.full(len(rows), self.negated)

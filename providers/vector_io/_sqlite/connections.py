@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import apsw
 
 from corral.api.errors import CorralError, ProviderError, Unavailable
+from corral.providers.vector_io._sqlite.cached_postings import term_frequency
 from corral.providers.wal import use_wal
 
 T = TypeVar("T")
@@ -120,6 +121,7 @@ def connect(
         connection.load_extension(extension)
         connection.enable_load_extension(False)
     use_wal(connection, busy_timeout_seconds)
+    connection.register_fts5_function("term_frequency", term_frequency)
     for pragma in (f"synchronous={synchronous}", f"cache_size=-{CACHE_KIB}"):
         connection.execute(f"PRAGMA {pragma}")
     return connection

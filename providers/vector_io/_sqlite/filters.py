@@ -1,9 +1,14 @@
-"""Filters as sets of rows, read from a chunk file's index of attributes."""
+"""Filters as sets of rows, read from a chunk file's index of attributes.
+
+Of a filter in memory only what has changed since is read: which new rows pass, and which rows are
+gone.
+"""
 
 from __future__ import annotations
 
 import operator
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Any
@@ -13,22 +18,22 @@ import numpy as np
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.connections import state
+from corral.providers.vector_io._sqlite.changes import State, deleted_after, read_state
 
 CACHED_FILTERS = 16
-"""Filters whose rows are cached until the next write; 8 bytes a row."""
+"""Filters whose rows stay in memory; 8 bytes a row."""
 
 # SQLite orders numbers before texts before blobs, so '' bounds numbers from above and texts from
 # below, and x'' bounds texts from above.
 _RANGES = {
-    ("gt", True): "value > ?1 AND value < ''",
-    ("gte", True): "value >= ?1 AND value < ''",
-    ("lt", True): "value < ?1",
-    ("lte", True): "value <= ?1",
-    ("gt", False): "value > ?1 AND value < x''",
-    ("gte", False): "value >= ?1 AND value < x''",
-    ("lt", False): "value < ?1 AND value >= ''",
-    ("lte", False): "value <= ?1 AND value >= ''",
+    ("gt", True): "value > ? AND value < ''",
+    ("gte", True): "value >= ? AND value < ''",
+    ("lt", True): "value < ?",
+    ("lte", True): "value <= ?",
+    ("gt", False): "value > ? AND value < x''",
+    ("gte", False): "value >= ? AND value < x''",
+    ("lt", False): "value < ? AND value >= ''",
+    ("lte", False): "value <= ? AND value >= ''",
 }
 
 
@@ -36,9 +41,13 @@ class FilterCache:
     """The rows that pass the latest filters, so that both legs and the next query share them."""
 
     def __init__(self) -> None:
-        self._version = -1
-        self._passing: dict[str, RowSet] = {}
+        self._passing: OrderedDict[str, tuple[State, RowSet]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def forget(self) -> None:
+        """Release the memory."""
+        with self._lock:
+            self._passing.clear()
 
     def passing(self, connection: apsw.Connection, filter_: Filter | None) -> RowSet | None:
         """Return the rows that pass the filter, or None without a filter.
@@ -49,23 +58,40 @@ class FilterCache:
         """
         if filter_ is None:
             return None
-        version = state(connection, "version")
+        now = read_state(connection)
+        key = repr(filter_)  # not the filter: to Python, 1 equals True
         with self._lock:  # held while reading: the other leg wants the same rows
-            if version < self._version:
-                return _read(connection, filter_)
-            if version > self._version or len(self._passing) >= CACHED_FILTERS:
-                self._passing.clear()
-                self._version = version
-            key = repr(filter_)  # not the filter: to Python, 1 equals True
-            if key not in self._passing:
-                self._passing[key] = _read(connection, filter_)
-            return self._passing[key]
+            known, rows = self._passing.get(key, (State(), None))
+            if known.version > now.version:
+                return _read(connection, filter_, 0)
+            if known.version < now.version:
+                rows = _followed(connection, filter_, known, rows)
+                self._passing[key] = now, rows
+                if len(self._passing) > CACHED_FILTERS:
+                    self._passing.popitem(last=False)
+            self._passing.move_to_end(key)
+            return rows
 
 
-def _read(connection: apsw.Connection, filter_: Filter) -> RowSet:
+def _followed(
+    connection: apsw.Connection, filter_: Filter, known: State, old: RowSet | None
+) -> RowSet:
+    """Return the rows that pass, given those that passed in an earlier state."""
+    if old is None:
+        return _read(connection, filter_, 0)
+    new = _read(connection, filter_, known.last_row)
+    _, gone = deleted_after(connection, known.deletion)
+    rows = old.rows
+    if len(gone):
+        rows = rows[~RowSet(np.unique(gone)).mask(rows)]
+    return RowSet(np.concatenate([rows, new.rows]), old.negated)
+
+
+def _read(connection: apsw.Connection, filter_: Filter, after_row: int) -> RowSet:
+    """Return what passes of the rows above one; a negated set names only such rows either."""
     if isinstance(filter_, Comparison):
-        return _compare(connection, filter_)
-    parts = (_read(connection, part) for part in filter_.filters)
+        return _compare(connection, filter_, after_row)
+    parts = (_read(connection, part, after_row) for part in filter_.filters)
     return reduce(operator.and_ if filter_.type == "and" else operator.or_, parts)
 
 
@@ -76,18 +102,16 @@ def attributes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str | float |
             yield key, _stored(element)
 
 
-def _compare(connection: apsw.Connection, comparison: Comparison) -> RowSet:
+def _compare(connection: apsw.Connection, comparison: Comparison, after_row: int) -> RowSet:
     if comparison.type in ("eq", "ne", "in", "nin"):
         marks = ", ".join("?" for _ in comparison.values)
         condition, operands = f"value IN ({marks})", [_stored(v) for v in comparison.values]
-        query = f"SELECT row FROM attributes WHERE key = ? AND {condition}"  # noqa: S608 - marks
-        bound = [comparison.key, *operands]
     else:
         value = comparison.values[0]
-        condition = _RANGES[comparison.type, not isinstance(value, str)]
-        query = f"SELECT row FROM attributes WHERE key = ?2 AND {condition}"  # noqa: S608 - table
-        bound = [_stored(value), comparison.key]
-    found = np.fromiter((row for (row,) in connection.execute(query, tuple(bound))), dtype=np.int64)
+        condition, operands = _RANGES[comparison.type, not isinstance(value, str)], [_stored(value)]
+    query = f"SELECT row FROM attributes WHERE {condition} AND key = ? AND row > ?"  # noqa: S608 - own texts
+    bound = (*operands, comparison.key, after_row)
+    found = np.fromiter((row for (row,) in connection.execute(query, bound)), dtype=np.int64)
     return RowSet(np.unique(found), negated=comparison.type in ("ne", "nin"))
 
 

@@ -22,6 +22,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.exact import Nearest
 from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.changes import StaleRead
 from corral.providers.vector_io._sqlite.config import ChunkFileConfig
 from corral.providers.vector_io._sqlite.connections import (
     Connections,
@@ -30,7 +31,6 @@ from corral.providers.vector_io._sqlite.connections import (
     state,
 )
 from corral.providers.vector_io._sqlite.filters import FilterCache
-from corral.providers.vector_io._sqlite.matrix import StaleRead
 from corral.providers.vector_io._sqlite.postings import KeywordIndex
 from corral.providers.vector_io._sqlite.rows import (
     chunk_ids_after,
@@ -203,23 +203,32 @@ class ChunkFileIndex(EmbeddingIndex):
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
-        while True:
-            try:
-                with self._connections.reading() as connection:
-                    allowed = self._filters.passing(connection, filter_)
-                    nearest = self._vectors.search(connection, embedding, k, allowed)
-                    ids = chunk_ids_of(connection, nearest.rows.tolist())
-            except StaleRead:  # a faster query has seen a newer write; then so can this one
-                continue
+        def search(connection: apsw.Connection, allowed: RowSet | None) -> list[Candidate]:
+            nearest = self._vectors.search(connection, embedding, k, allowed)
+            ids = chunk_ids_of(connection, nearest.rows.tolist())
             pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
             return best_of((Candidate(ids[row], score) for row, score in pairs), k)
+
+        return self._among(filter_, search)
 
     def _search_words(
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
     ) -> KeywordLeg:
-        with self._connections.reading() as connection:
-            allowed = self._filters.passing(connection, filter_)
+        def search(connection: apsw.Connection, allowed: RowSet | None) -> KeywordLeg:
             return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)
+
+        return self._among(filter_, search)
+
+    def _among(
+        self, filter_: Filter | None, search: Callable[[apsw.Connection, RowSet | None], T]
+    ) -> T:
+        """Search the rows that pass, all in one state of the file."""
+        while True:
+            try:
+                with self._connections.reading() as connection:
+                    return search(connection, self._filters.passing(connection, filter_))
+            except StaleRead:  # a faster query has seen a newer write; then so can this one
+                continue
 
     # --- writing -----------------------------------------------------------------------------
 

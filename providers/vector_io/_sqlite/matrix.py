@@ -12,18 +12,11 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
 from corral.providers.vector_io._sqlite.connections import state
 
 BATCH_ROWS = 8192
 """Rows read at once."""
-
-
-class StaleRead(Exception):
-    """A transaction is older than what is in memory: begin it again.
-
-    What is in memory knows of deletions, and of rows in their place, that the transaction does not
-    see. Of a document that was just replaced, it would find neither the old nor the new chunks.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +80,6 @@ def read_rows(
         wide = matrix.astype(np.float64)
         matrix = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
     return matrix
-
-
-def last_deletion(connection: apsw.Connection) -> int:
-    """Return the number of the last deletion; 0 if nothing was ever deleted."""
-    query = "SELECT coalesce(max(sequence), 0) FROM deletions"
-    return int(str(connection.execute(query).fetchall()[0][0]))
-
-
-def last_row_ever(connection: apsw.Connection) -> int:
-    """Return the largest row number that was ever given, 0 for none."""
-    query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunks'"
-    return int(str(connection.execute(query).fetchall()[0][0]))
-
-
-def deleted_after(connection: apsw.Connection, deletion: int) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of the last deletion, and the rows deleted after an earlier one."""
-    query = "SELECT sequence, row FROM deletions WHERE sequence > ? ORDER BY sequence"
-    gone = connection.execute(query, (deletion,)).fetchall()
-    if not gone:
-        return deletion, np.empty(0, dtype=np.int64)
-    sequences, rows = np.array(gone, dtype=np.int64).T
-    return int(sequences[-1]), rows
 
 
 def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArray[np.int64]) -> int:

@@ -1,11 +1,11 @@
 """BM25 over SQLite's FTS5: the keyword index of SQLite, and of engines without BM25.
 
-FTS5 stores the inverted index, transactionally, and computes the saturated term weights; the
-ranking is Corral's one definition of BM25 (`bm25.py`). FTS5's own `rank` does not serve, for two
-reasons: it cuts idf off at 1e-6 for a term that more than half of the chunks hold, so that in a
-small vector DB every score is next to nothing; and it scores every match of a common word anew in
-each query. Here each term's postings are read once, cached as arrays until the next write, within
-a bound, and added up. Common words are the ones that stay in the cache.
+FTS5 stores the inverted index, transactionally; the ranking is Corral's one definition of BM25
+(`bm25.py`). FTS5's own `rank` does not serve, for two reasons: it cuts idf off at 1e-6 for a term
+that more than half of the chunks hold, so that in a small vector DB every score is next to nothing;
+and it scores every match of a common word anew in each query. Here each term's postings are read
+once, kept as arrays that follow the file (`cached_postings.py`), within a bound, and added up.
+Common words are the ones that stay in memory.
 
 A chunk's length is the number of its terms over all fields; its frequency of a term is the sum over
 the fields of weight times count.
@@ -20,9 +20,8 @@ The caller owns the connection, the transaction and the row numbers.
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,16 +37,13 @@ from corral.providers.ranking.fields import field_texts
 from corral.providers.ranking.rows import RowSet, best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
-from corral.providers.vector_io._sqlite.connections import state
+from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, Snapshot
 from corral.providers.vector_io._sqlite.rows import chunk_ids_of
 
 _LAYOUT = 1  # raise it with every change of the tables
 
 KEYWORD_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
 """An index of another version is rebuilt: its tables or its terms differ."""
-
-_FTS5_SMALLEST_IDF = 1e-6
-_POSTING = np.dtype([("row", np.int64), ("weight", np.float64)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +58,22 @@ class KeywordHit:
 class KeywordIndex:
     """The keyword index of one vector DB. Safe to use from many threads, each with a connection.
 
+    The file also has the tables `state`, `chunks` and `deletions` (`schema.py`), which tell what
+    has changed.
+
     Args:
         field_weights: Weight by field: `content`, or a metadata key whose text (or list of texts)
             is searched too.
         language: Name of the language for stemming and stop words.
-        memory_mib: Most memory for cached postings, in MiB.
+        memory_mib: Most memory for postings, in MiB.
     """
 
     def __init__(
         self, field_weights: Mapping[str, float], language: str, *, memory_mib: float = 64
     ) -> None:
         self._fields = tuple(field_weights)
-        self._weights = tuple(field_weights.values())
         self._analyzer = analyzer(language)
-        self._cache = _PostingCache(int(memory_mib * 2**20))
+        self._cache = CachedPostings(tuple(field_weights.values()), int(memory_mib * 2**20))
         self._vocabulary = _StoredVocabulary()
 
     def create(self, connection: apsw.Connection) -> None:
@@ -132,16 +130,8 @@ class KeywordIndex:
         *,
         fuzzy: bool = False,
     ) -> KeywordLeg:
-        """Return the k best chunks of a file with the tables `state` and `chunks`, ties by id."""
-        hits, most = self.search(
-            connection,
-            query,
-            k,
-            count=state(connection, "count"),
-            version=state(connection, "version"),
-            allowed=allowed,
-            fuzzy=fuzzy,
-        )
+        """Return the k best chunks, ties by id; arguments and errors as of `search`."""
+        hits, most = self.search(connection, query, k, allowed=allowed, fuzzy=fuzzy)
         ids = chunk_ids_of(connection, [hit.row for hit in hits])
         found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
         return KeywordLeg(best_of(found, k), most)
@@ -152,8 +142,6 @@ class KeywordIndex:
         query: str,
         k: int,
         *,
-        count: int,
-        version: int,
         allowed: RowSet | None = None,
         fuzzy: bool = False,
     ) -> tuple[list[KeywordHit], float]:
@@ -163,15 +151,18 @@ class KeywordIndex:
             connection: In a read transaction, so that all terms are of one state.
             query: Any text; its terms are joined by OR, a repeated one counts as often.
             k: How many rows are wanted, >= 1; more are returned where scores tie.
-            count: Number of rows in the index, for idf.
-            version: A number that every write changes; cached postings of another one are dropped.
             allowed: The rows that may be returned; None for all.
             fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
 
         Returns:
             Hits, best first, ties in ascending order of rows; and the score that none could exceed
             (`bm25.greatest`), where a term that no row holds counts as its similar terms.
+
+        Raises:
+            StaleRead: What is in memory is newer than the transaction.
         """
+        now = self._cache.follow(connection)
+        count = now.state.count
         wanted = Counter(self._analyzer.terms(query))
         similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
         held: dict[str, _Posting] = {}
@@ -179,7 +170,7 @@ class KeywordIndex:
         holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             near = similar.get(term, ())
-            found = self._found(connection, [(term, 1.0), *near], count, version)
+            found = self._found(connection, now, [(term, 1.0), *near])
             if found:
                 held |= {word: posting for word, (posting, _) in found.items()}
                 parts.append(_as_one(term, found, count, wanted[term]))
@@ -200,89 +191,33 @@ class KeywordIndex:
     def _found(
         self,
         connection: apsw.Connection,
+        now: Snapshot,
         terms: Iterable[tuple[str, float]],
-        count: int,
-        version: int,
     ) -> dict[str, tuple[_Posting, float]]:
         """Return postings and similarity of the first terms that any row holds."""
         found: dict[str, tuple[_Posting, float]] = {}
         for term, similarity in terms:
-            posting = self._postings(connection, term, count, version)
+            posting = self._cache.posting(connection, now, term)
             if len(posting.rows):
-                found[term] = posting, similarity
+                found[term] = _Posting(posting.rows, self._cache.weights(now, posting)), similarity
             if len(found) == MAX_SIMILAR:
                 break
         return found
 
-    def _postings(
-        self, connection: apsw.Connection, term: str, count: int, version: int
-    ) -> _Posting:
-        posting = self._cache.get(term, version)
-        if posting is None:
-            posting = self._read(connection, term, count)
-            self._cache.put(term, version, posting)
-        return posting
-
-    def _read(self, connection: apsw.Connection, term: str, count: int) -> _Posting:
-        """Read a term's rows and their saturated weights f (k1 + 1) / (f + k1 (...)) from FTS5.
-
-        For a query of one term FTS5's bm25() is minus its own idf times that weight, with k1 and b
-        of 1.2 and 0.75, which are ours too; so the weight is that number divided by FTS5's idf.
-        """
-        weights = ", ".join(map(repr, self._weights))
-        cursor = connection.execute(
-            f"SELECT rowid, bm25(lexical, {weights}) FROM lexical WHERE lexical MATCH ?",  # noqa: S608 - checked numbers
-            (f'"{term}"',),
-        )
-        table = np.fromiter(cursor, dtype=_POSTING)
-        holding = len(table)
-        theirs = math.log((count - holding + 0.5) / (holding + 0.5)) if holding else 1.0
-        return _Posting(table["row"].copy(), table["weight"] / -max(theirs, _FTS5_SMALLEST_IDF))
+    def forget(self) -> None:
+        """Release the memory, for a file that was replaced by another."""
+        self._cache.forget()
 
 
 @dataclass(frozen=True, slots=True)
 class _Posting:
     """Rows that hold a term, ascending, and the term's saturated weight in each."""
 
-    rows: NDArray[np.int64]
+    rows: NDArray[np.integer]
     weights: NDArray[np.float64]
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.weights.nbytes + 200  # 200: objects and key, about
 
 
 _NO_POSTING = _Posting(np.empty(0, np.int64), np.empty(0))
-
-
-class _PostingCache:
-    """The latest terms' postings of one version of the index, within a bound."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._held = 0
-        self._version = -1
-        self._terms: OrderedDict[str, _Posting] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, term: str, version: int) -> _Posting | None:
-        with self._lock:
-            if version != self._version or term not in self._terms:
-                return None
-            self._terms.move_to_end(term)
-            return self._terms[term]
-
-    def put(self, term: str, version: int, posting: _Posting) -> None:
-        with self._lock:
-            if version < self._version or (version == self._version and term in self._terms):
-                return
-            if version > self._version:
-                self._terms.clear()
-                self._version, self._held = version, 0
-            self._terms[term] = posting
-            self._held += posting.nbytes
-            while self._held > self._most:
-                self._held -= self._terms.popitem(last=False)[1].nbytes
 
 
 class _StoredVocabulary:
@@ -322,7 +257,7 @@ def _as_one(
     return _Posting(rows, scores)
 
 
-def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """Sum the scores of each row; both ways add in the order of the terms, so they agree."""
     all_rows = np.concatenate([part.rows for part in parts])
     all_scores = np.concatenate([part.weights for part in parts])
@@ -335,7 +270,7 @@ def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.int64], NDArray[np.fl
     return held, total[held]
 
 
-def _matched(found: Mapping[str, _Posting], rows: NDArray[np.int64]) -> list[tuple[str, ...]]:
+def _matched(found: Mapping[str, _Posting], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:
     held = {
         term: posting.rows[np.searchsorted(posting.rows, rows).clip(max=len(posting.rows) - 1)]
         == rows

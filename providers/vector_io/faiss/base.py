@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.matrix import (
-    EmbeddingBatch,
+from corral.providers.vector_io._sqlite.changes import (
     StaleRead,
     deleted_after,
     last_deletion,
     last_row_ever,
-    mark_deleted,
 )
+from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch, mark_deleted
 from corral.providers.vector_io.faiss.client import ApproximateIndex, usable_places
 
 

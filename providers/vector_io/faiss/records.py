@@ -16,7 +16,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.vector_io._sqlite.matrix import last_deletion
+from corral.providers.vector_io._sqlite.changes import last_deletion
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
 from corral.providers.vector_io.faiss.config import FaissConfig

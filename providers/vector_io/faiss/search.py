@@ -27,11 +27,11 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import Nearest, effective_metric, nearest
 from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._sqlite.changes import last_deletion
 from corral.providers.vector_io._sqlite.connections import state, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     EmbeddingBatch,
     MemoryCopy,
-    last_deletion,
     read_embeddings,
     read_rows,
 )

@@ -21,6 +21,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
 from corral.providers.vector_io._sqlite.connections import (
     Connections,
     Damaged,
@@ -77,6 +78,14 @@ CREATE TABLE attributes (
 CREATE INDEX attributes_row ON attributes(row);
 """
 
+_DELETIONS = """
+-- Deleted rows, in the order of their deletion, for what is in memory to follow.
+CREATE TABLE IF NOT EXISTS deletions (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+    row INTEGER NOT NULL
+) STRICT;
+"""
+
 
 class Mirror:
     """The mirror of one vector DB's collection. Safe to use from many threads and processes.
@@ -130,12 +139,17 @@ class Mirror:
                 f"{self._provider_id}: cannot write to {self._path.parent} ({error.strerror})."
             ) from error
         with self._connections.writing() as connection:
+            connection.execute(_DELETIONS)
             if _origin(connection) != self._origin:
                 self._clear(connection)
 
     def _clear(self, connection: apsw.Connection) -> None:
-        """Empty the file. Its version goes on, for what is cached."""
-        version = state(connection, "version") + 1 if _origin(connection) else 0
+        """Empty the file. Its version and its rows go on, for what others have in memory."""
+        self._forget()
+        version, last_row = 0, 0
+        if _origin(connection):
+            version, last_row = state(connection, "version") + 1, last_row_ever(connection)
+            connection.execute("INSERT INTO deletions(row) SELECT row FROM chunks")
         self._keyword.drop(connection)
         for table in ("state", "chunks", "attributes"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -143,6 +157,7 @@ class Mirror:
             pass
         insert = "INSERT INTO state VALUES ('origin', ?), ('version', ?)"
         connection.execute(insert, (self._origin, version))
+        connection.execute("INSERT INTO sqlite_sequence VALUES ('chunks', ?)", (last_row,))
         self._keyword.create(connection)
 
     def close(self) -> None:
@@ -157,6 +172,7 @@ class Mirror:
         self._delete()
 
     def _delete(self) -> None:
+        self._forget()
         self._connections.close()
         delete_files(self._path)
 
@@ -232,6 +248,7 @@ class Mirror:
             delete = f"DELETE FROM {table} WHERE row = ?"  # noqa: S608 - own names
             connection.executemany(delete, ((row,) for row in rows))
         self._keyword.delete(connection, rows)
+        connection.executemany("INSERT INTO deletions(row) VALUES (?)", ((row,) for row in rows))
         count_up(connection, -len(rows))
 
     # --- reading -----------------------------------------------------------------------------
@@ -239,7 +256,15 @@ class Mirror:
     def read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Follow, then call a function with a connection that sees one state of the file."""
         self.follow()
-        return self._connections.read(read, *arguments, **options)
+        while True:
+            try:
+                return self._connections.read(read, *arguments, **options)
+            except StaleRead:  # a faster query has seen a newer state, or the file was replaced
+                self._forget()
+
+    def _forget(self) -> None:
+        self._keyword.forget()
+        self._filters.forget()
 
     def passing(self, connection: apsw.Connection, filter_: Filter | None) -> list[str]:
         """Return the ids of the chunks that pass a filter, in the order of their rows."""

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
 from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     MemoryCopy,
-    StaleRead,
-    last_row_ever,
     mark_deleted,
     read_embeddings,
     read_rows,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import apsw
 import numpy as np
@@ -12,7 +13,12 @@ from corral.api.chunks import Chunk
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.text import analyzer
+from corral.providers.vector_io._sqlite.cached_postings import term_frequency
+from corral.providers.vector_io._sqlite.changes import StaleRead
+from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.postings import KeywordHit, KeywordIndex
+from corral.providers.vector_io._sqlite.rows import count_up
+from corral.providers.vector_io._sqlite.schema import prepare
 
 WORDS = [f"word{number}" for number in range(40)]
 
@@ -33,35 +39,33 @@ class Herd:
         }
         self.index = KeywordIndex(self.weights, "simple", memory_mib=memory_mib)
         self.connection = apsw.Connection(":memory:")
-        self.index.create(self.connection)
-        self.version = 0
+        self.connection.register_fts5_function("term_frequency", term_frequency)
+        prepare(self.connection, self.index)
         self.add(self.chunks)
 
     def add(self, chunks: dict[int, Chunk]) -> None:
         """Index chunks."""
+        self.connection.executemany(
+            "INSERT INTO chunks(row, chunk_id, content, metadata) VALUES (?, ?, '', '')",
+            [(row, str(row)) for row in chunks],
+        )
         rows = [(row, self.index.analyze(chunk)) for row, chunk in chunks.items()]
         self.index.add(self.connection, rows)
         self.chunks.update(chunks)
-        self.version += 1
+        count_up(self.connection, len(chunks))
 
     def delete(self, rows: list[int]) -> None:
         """Remove chunks."""
         self.index.delete(self.connection, rows)
         for row in rows:
             del self.chunks[row]
-        self.version += 1
+            self.connection.execute("DELETE FROM chunks WHERE row = ?", (row,))
+            self.connection.execute("INSERT INTO deletions(row) VALUES (?)", (row,))
+        count_up(self.connection, -len(rows))
 
     def search(self, query: str, k: int, allowed: RowSet | None = None) -> list[KeywordHit]:
         """Search the index."""
-        hits, _ = self.index.search(
-            self.connection,
-            query,
-            k,
-            count=len(self.chunks),
-            version=self.version,
-            allowed=allowed,
-        )
-        return hits
+        return self.index.search(self.connection, query, k, allowed=allowed)[0]
 
     def defined(self, query: str) -> dict[int, float]:
         """Return every row's score by the definition of BM25, computed without FTS5."""
@@ -113,6 +117,56 @@ def test_scores_follow_additions_and_deletions() -> None:
     hits = herd.search("word0 word7", 100)
     assert {h.row: h.score for h in hits} == pytest.approx(herd.defined("word0 word7"), rel=1e-9)
     assert [h.row for h in hits] != [h.row for h in before]
+
+
+@pytest.mark.parametrize("title_weight", [2.0, 0.1])
+def test_what_memory_follows_equals_what_is_read_anew(title_weight: float) -> None:
+    """After every write, postings in memory give the answers of an index that just began, bit for
+    bit: rows come and go, lengths take one byte or two, a word appears and vanishes.
+
+    If this fails: a change of the file is missed, or counted twice.
+    """
+    rng = np.random.default_rng(3)
+    herd = Herd(30, title_weight=title_weight)
+    for step in range(40):
+        if step % 3 == 2:
+            herd.delete(rng.choice(sorted(herd.chunks), 1 + step % 5, replace=False).tolist())
+        else:
+            words = " ".join(rng.choice(WORDS, int(rng.integers(1, 300))))
+            chunk = Chunk(content=words, metadata={"title": "rare" if step == 4 else "word1"})
+            herd.add({100 + step: chunk})
+        for query in ("word0 word3 word39 word3", "rare word1")[step % 2 :]:
+            kept, _ = herd.index.search(herd.connection, query, 12)
+            fresh = KeywordIndex(herd.weights, "simple")
+            assert kept == fresh.search(herd.connection, query, 12)[0]
+
+
+def test_a_transaction_that_was_overtaken_is_refused(tmp_path: Path) -> None:
+    """Postings are never newer than the transaction that reads them."""
+    path = tmp_path / "x.db"
+    path.touch()
+    index, one, other = KeywordIndex({"content": 1.0}, "simple"), connect(path, 1), connect(path, 1)
+    prepare(one, index)
+
+    def write(row: int) -> None:
+        with transaction(other):
+            other.execute(
+                "INSERT INTO chunks(row, chunk_id, content, metadata) VALUES (?, ?, '', '')",
+                (row, str(row)),
+            )
+            index.add(other, [(row, ("word",))])
+            count_up(other, 1)
+
+    write(1)
+    with transaction(one, "DEFERRED"):
+        assert [hit.row for hit in index.search(one, "word", 5)[0]] == [1]
+        write(2)
+        assert [hit.row for hit in index.search(other, "word", 5)[0]] == [1, 2]
+        with pytest.raises(StaleRead):
+            index.search(one, "word", 5)
+    assert [hit.row for hit in index.search(one, "word", 5)[0]] == [1, 2]
+    one.close()
+    other.close()
 
 
 def test_the_memory_of_postings_changes_nothing() -> None:
