@@ -1,22 +1,30 @@
-"""The embeddings of a chunk file as one matrix in memory, which follows the file."""
+"""The embeddings of a chunk file in memory, one byte a number, and how they follow the file."""
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.scoring import Metric
+from corral.providers.ranking.codes import BYTES_BESIDES, Codes, candidates, coded
+from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
 from corral.providers.vector_io._sqlite.connections import state
 
 BATCH_ROWS = 8192
 """Rows read at once."""
+
+FEW_ROWS = 0.05
+"""Below this share of usable rows they are gathered instead of masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +33,54 @@ class View:
 
     Attributes:
         rows: Row numbers, ascending, int64, shape (n,).
-        matrix: float32, shape (n, dimension).
+        codes: Of the embeddings.
         squared_norms: Of the stored embeddings, float64, shape (n,).
         alive: False for a deleted row, shape (n,).
         all_alive: True if no row is deleted.
+        metric: How embeddings are compared.
     """
 
     rows: NDArray[np.int64]
-    matrix: NDArray[np.float32]
+    codes: Codes
     squared_norms: NDArray[np.float64]
     alive: NDArray[np.bool_]
     all_alive: bool
+    metric: Metric
+
+    def candidates(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Return all rows that can be among the k nearest, with their stored embeddings.
+
+        Args:
+            connection: In the transaction that the view is of.
+            query, k, allowed: As `VectorSearcher.search` takes them.
+        """
+        rows, codes, norms = self.rows, self.codes, self.squared_norms
+        usable = usable_places(rows, self.alive, self.all_alive, allowed)
+        if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(rows):
+            places = np.flatnonzero(usable)
+            rows, codes, norms, usable = rows[places], codes[places], norms[places], None
+
+        def read(places: NDArray[np.intp]) -> NDArray[np.float32]:
+            return read_rows(connection, rows[places], len(query))
+
+        found, matrix = candidates(codes, norms, query, k, self.metric, usable, read)
+        return rows[found], matrix
+
+
+def usable_places(
+    rows: NDArray[np.int64], alive: NDArray[np.bool_], all_alive: bool, allowed: RowSet | None
+) -> NDArray[np.bool_] | None:
+    """Return a mask of the rows that may be returned; None if all may."""
+    if allowed is None:
+        return None if all_alive else alive.copy()
+    mask = allowed.mask(rows)
+    return mask if all_alive else mask & alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +93,13 @@ class EmbeddingBatch:
 
 
 def read_embeddings(
-    connection: apsw.Connection, after_row: int, *, unit: bool, at_most: int = -1
+    connection: apsw.Connection, after_row: int, *, at_most: int = -1
 ) -> Iterator[EmbeddingBatch]:
     """Yield the embeddings of the rows above one, in batches, in the order of the rows.
 
     Args:
         connection: In a read transaction that lasts for the whole iteration.
         after_row: The row above which to begin, 0 for all.
-        unit: Pass True to scale the embeddings to length 1.
         at_most: How many rows in all, -1 for no limit.
     """
     query = "SELECT row, squared_norm, embedding FROM embeddings WHERE row > ? ORDER BY row LIMIT ?"
@@ -64,22 +108,24 @@ def read_embeddings(
         rows, norms, blobs = zip(*batch, strict=True)
         squared_norms = np.array(norms, dtype=np.float64)
         matrix = np.frombuffer(b"".join(blobs), dtype="<f4").reshape(len(rows), -1)
-        if unit:
-            matrix = (matrix / np.sqrt(squared_norms[:, None])).astype(np.float32)
         yield EmbeddingBatch(np.array(rows, dtype=np.int64), squared_norms, matrix)
 
 
 def read_rows(
-    connection: apsw.Connection, rows: NDArray[np.int64], dimension: int, *, unit: bool
+    connection: apsw.Connection, rows: NDArray[np.int64], dimension: int
 ) -> NDArray[np.float32]:
-    """Return the embeddings of some rows that exist, shape (n, dimension), in their order."""
+    """Return the stored embeddings of some rows that exist, shape (n, dimension), in order."""
     query = "SELECT embedding FROM embeddings WHERE row = ?"
     found: Any = connection.executemany(query, ((row,) for row in rows.tolist()))
-    matrix = np.frombuffer(b"".join(blob for (blob,) in found), "<f4").reshape(-1, dimension)
-    if unit:
-        wide = matrix.astype(np.float64)
-        matrix = (wide / np.linalg.norm(wide, axis=1, keepdims=True)).astype(np.float32)
-    return matrix
+    return np.frombuffer(b"".join(blob for (blob,) in found), "<f4").reshape(-1, dimension)
+
+
+def unit_rows(
+    matrix: NDArray[np.float32], squared_norms: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """Return rows scaled to length 1."""
+    scaled: NDArray[np.float32] = (matrix / np.sqrt(squared_norms[:, None])).astype(np.float32)
+    return scaled
 
 
 def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArray[np.int64]) -> int:
@@ -99,35 +145,47 @@ def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArra
 
 
 class MemoryCopy:
-    """The embeddings of one file as one matrix that follows the file, each change read once.
+    """The embeddings of one file, coded, in arrays that follow the file, each change read once.
 
     Args:
         dimension: Numbers in an embedding.
-        unit: Pass True to scale the embeddings to length 1.
+        metric: How embeddings are compared.
         after_row: The row above which the copy begins, for engines that hold the rest elsewhere.
+        most_bytes: Codes that take more are in a temporary file, of which the operating system
+            keeps in memory what there is room for.
+        folder: Where that file is; it has no name, or one that goes with the process.
     """
 
-    def __init__(self, dimension: int, *, unit: bool, after_row: int = 0) -> None:
+    def __init__(
+        self,
+        dimension: int,
+        metric: Metric,
+        *,
+        after_row: int = 0,
+        most_bytes: int = 2**63,
+        folder: Path | None = None,
+    ) -> None:
         self._dimension = dimension
-        self._unit = unit
+        self._metric = metric
         self._after_row = after_row
+        self._most_bytes = most_bytes
+        self._folder = folder
         self._lock = threading.Lock()
-        self._reset()
-
-    def forget(self) -> None:
-        """Release the memory."""
-        with self._lock:
-            self._reset()
-
-    def _reset(self) -> None:
         self._version = -1
         self._deletion = 0
         self._used = 0
         self._rows = np.empty(0, dtype=np.int64)
-        self._matrix = np.empty((0, self._dimension), dtype=np.float32)
+        self._codes = np.empty((0, dimension), dtype=np.int8)
+        self._scales = np.empty(0, dtype=np.float32)
+        self._residuals = np.empty(0, dtype=np.float32)
         self._norms = np.empty(0, dtype=np.float64)
         self._alive = np.empty(0, dtype=np.bool_)
         self._dead = 0
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once the file was read."""
+        return self._version >= 0
 
     def view(self, connection: apsw.Connection) -> View:
         """Return a copy of what the connection's transaction sees.
@@ -145,13 +203,14 @@ class MemoryCopy:
                 self._append(connection)
                 self._mark_deleted(connection)
                 self._version = version
-            used = self._used
+            used = slice(self._used)
             return View(
-                self._rows[:used],
-                self._matrix[:used],
-                self._norms[:used],
-                self._alive[:used],
+                self._rows[used],
+                Codes(self._codes[used], self._scales[used], self._residuals[used]),
+                self._norms[used],
+                self._alive[used],
                 self._dead == 0,
+                self._metric,
             )
 
     def _start(self, connection: apsw.Connection) -> None:
@@ -161,24 +220,36 @@ class MemoryCopy:
 
     def _append(self, connection: apsw.Connection) -> None:
         last = int(self._rows[self._used - 1]) if self._used else self._after_row
-        for batch in read_embeddings(connection, last, unit=self._unit):
+        for batch in read_embeddings(connection, last):
             start, end = self._used, self._used + len(batch.rows)
             self._reserve(end)
+            codes = coded(batch.matrix)
+            unit = 1 / np.sqrt(batch.squared_norms) if self._metric is Metric.COSINE else 1.0
             self._rows[start:end] = batch.rows
             self._norms[start:end] = batch.squared_norms
-            self._matrix[start:end] = batch.matrix
+            self._codes[start:end] = codes.codes
+            self._scales[start:end] = codes.scales * unit
+            self._residuals[start:end] = codes.residuals * unit
             self._alive[start:end] = True
             self._used = end
 
     def _reserve(self, size: int) -> None:
         if size <= len(self._rows):
             return
-        capacity = max(size, len(self._rows) * 3 // 2, 1024)
-        for name in ("_rows", "_matrix", "_norms", "_alive"):
+        capacity = max(size, len(self._rows) * 5 // 4, 1024)
+        for name in _COLUMNS:
             old = getattr(self, name)
-            new = np.empty((capacity, *old.shape[1:]), dtype=old.dtype)
+            new = self._empty((capacity, *old.shape[1:]), old.dtype)
             new[: self._used] = old[: self._used]
             setattr(self, name, new)
+
+    def _empty(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
+        """Return a new array; that of the codes is in a file where they are many."""
+        is_codes = len(shape) == 2
+        if not is_codes or shape[0] * (self._dimension + BYTES_BESIDES) <= self._most_bytes:
+            return np.empty(shape, dtype=kind)
+        with tempfile.TemporaryFile(dir=self._folder, prefix="codes.") as file:
+            return np.memmap(file, dtype=kind, mode="w+", shape=shape)
 
     def _mark_deleted(self, connection: apsw.Connection) -> None:
         self._deletion, gone = deleted_after(connection, self._deletion)
@@ -191,6 +262,12 @@ class MemoryCopy:
 
     def _compact(self) -> None:
         alive = np.flatnonzero(self._alive[: self._used])
-        for name in ("_rows", "_matrix", "_norms", "_alive"):
-            setattr(self, name, getattr(self, name)[alive])
+        for name in _COLUMNS:
+            old = getattr(self, name)
+            new = self._empty((len(alive), *old.shape[1:]), old.dtype)
+            np.take(old, alive, axis=0, out=new)
+            setattr(self, name, new)
         self._used, self._dead = len(alive), 0
+
+
+_COLUMNS = ("_rows", "_codes", "_scales", "_residuals", "_norms", "_alive")

@@ -15,8 +15,12 @@ from corral.providers.vector_io._sqlite.changes import (
     last_deletion,
     last_row_ever,
 )
-from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch, mark_deleted
-from corral.providers.vector_io.faiss.client import ApproximateIndex, usable_places
+from corral.providers.vector_io._sqlite.matrix import (
+    EmbeddingBatch,
+    mark_deleted,
+    usable_places,
+)
+from corral.providers.vector_io.faiss.client import ApproximateIndex
 
 
 class Base:
@@ -91,8 +95,8 @@ class Base:
         query: NDArray[np.float32],
         k: int,
         allowed: RowSet | None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return rows and embeddings among which about the k nearest are.
+    ) -> NDArray[np.int64]:
+        """Return rows among which about the k nearest are.
 
         Args:
             connection: In a read transaction; rows that it sees as deleted are not returned.
@@ -108,5 +112,5 @@ class Base:
             self._deletion, gone = deleted_after(connection, self._deletion)
             self._dead += mark_deleted(self.rows, self._alive, gone)
             usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
-        places = self.index.places(query, k, usable)
-        return self.rows[places], self.index.embeddings(places)
+        found: NDArray[np.int64] = self.rows[self.index.places(query, k, usable)]
+        return found

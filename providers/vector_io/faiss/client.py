@@ -1,4 +1,4 @@
-"""FAISS itself: exact scans over a matrix in memory, and HNSW and IVF indexes."""
+"""FAISS itself: HNSW and IVF indexes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.exact import rounding_slack
-from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.matrix import View
 from corral.providers.vector_io.faiss.config import FaissConfig
 
 faiss: Any = importlib.import_module("faiss")  # its type stubs (1.15) lack half of what we use
@@ -28,40 +25,6 @@ POINTS_PER_LIST = 39
 """Fewest training points of an IVF list; FAISS's own bound."""
 
 
-def flat_places(
-    view: View, query: NDArray[np.float32], k: int, allowed: RowSet | None, metric: Metric
-) -> NDArray[np.int64]:
-    """Return the places in the view of the k nearest rows, of all that tie with the last, and more.
-
-    Args:
-        view: The rows.
-        query: Shape (dimension,), contiguous.
-        k: At least 1.
-        allowed: The rows that may be returned, None for all.
-        metric: The inner product of unit rows for cosine.
-    """
-    usable = usable_places(view.rows, view.alive, view.all_alive, allowed)
-    passing = len(view.rows) if usable is None else int(usable.sum())
-    slack = rounding_slack(view.squared_norms, query, metric)
-    size = min(passing, k + SPARE)
-    while size:
-        scores, places = _scan(view.matrix, query, size, usable, metric)
-        if size == passing or scores[-1] < scores[k - 1] - slack:
-            return places
-        size = min(passing, 4 * size)
-    return np.empty(0, dtype=np.int64)
-
-
-def usable_places(
-    rows: NDArray[np.int64], alive: NDArray[np.bool_], all_alive: bool, allowed: RowSet | None
-) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that may be returned; None if all may."""
-    if allowed is None:
-        return None if all_alive else alive.copy()
-    mask = allowed.mask(rows)
-    return mask if all_alive else mask & alive
-
-
 class Selector:
     """FAISS's view of a mask over places, with the memory that it points to.
 
@@ -73,26 +36,6 @@ class Selector:
         # FAISS keeps a pointer only: the bits must live as long as the search.
         self._bits = None if usable is None else np.packbits(usable, bitorder="little")
         self.faiss: Any = None if self._bits is None else faiss.IDSelectorBitmap(self._bits)
-
-
-def _scan(
-    matrix: NDArray[np.float32],
-    query: NDArray[np.float32],
-    k: int,
-    usable: NDArray[np.bool_] | None,
-    metric: Metric,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return scores (L2: minus the squared distance) and places, best first."""
-    faiss.omp_set_num_threads(1)  # holds for the calling thread, of which there are many
-    selector = Selector(usable)
-    scores, places = np.empty(k, dtype=np.float32), np.empty(k, dtype=np.int64)
-    pointers = [faiss.swig_ptr(query), faiss.swig_ptr(matrix), matrix.shape[1], 1, len(matrix), k]
-    pointers += [faiss.swig_ptr(scores), faiss.swig_ptr(places)]
-    if metric is Metric.L2:
-        faiss.knn_L2sqr(*pointers, None, selector.faiss)
-        return -scores, places
-    faiss.knn_inner_product(*pointers, selector.faiss)
-    return scores, places
 
 
 class ApproximateIndex(ABC):
@@ -118,11 +61,6 @@ class ApproximateIndex(ABC):
         """Add embeddings at the next places. The index must not be searched meanwhile."""
         faiss.omp_set_num_threads(self._config.build_threads)
         self.engine.add(np.ascontiguousarray(matrix))
-
-    def embeddings(self, places: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the embeddings at some places, exactly as they were added."""
-        found: NDArray[np.float32] = self.engine.reconstruct_batch(places)
-        return found
 
     def places(
         self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
@@ -238,7 +176,6 @@ def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: F
     dimension = sample.shape[1]
     engine = faiss.IndexIVFFlat(faiss.IndexFlat(dimension, kind), dimension, lists, kind)
     engine.train(np.ascontiguousarray(sample))
-    engine.make_direct_map()  # from a place to its embedding
     return Ivf(engine, config)
 
 

@@ -1,8 +1,8 @@
 """Vector search of inline::faiss: a base that is searched approximately, and the rest exactly.
 
 The chunk file is the truth. Memory holds two parts: the *base*, an HNSW or IVF index over the rows
-up to some row, and a *copy* of the embeddings above it, all of which are compared. A `flat` index
-has no base, and small vector DBs have none yet.
+up to some row, and a *copy* of the embeddings above it, all of which are compared, as in
+`inline::sqlite`. A `flat` index has no base, and small vector DBs have none yet.
 
 A base never changes during a search. When the copy has grown, a thread builds a new base from the
 old one and the copy, and exchanges both at once. So neither queries nor writes wait for an index
@@ -16,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import apsw
@@ -34,13 +35,13 @@ from corral.providers.vector_io._sqlite.matrix import (
     MemoryCopy,
     read_embeddings,
     read_rows,
+    unit_rows,
 )
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import (
     ApproximateIndex,
     empty_hnsw,
     empty_ivf,
-    flat_places,
     lists_for,
 )
 from corral.providers.vector_io.faiss.config import FaissConfig
@@ -112,12 +113,11 @@ class FaissSearch:
     ) -> Nearest:
         """Return the k nearest rows; see `VectorSearcher`."""
         base, copy = self._parts
-        view = copy.view(connection)
-        places = flat_places(view, query, k, allowed, self._metric)
-        rows, matrix = view.rows[places], view.matrix[places]
+        rows, matrix = copy.view(connection).candidates(connection, query, k, allowed)
         if base is not None:
-            more_rows, more = base.candidates(connection, query, k, allowed)
-            rows, matrix = np.concatenate([rows, more_rows]), np.concatenate([matrix, more])
+            proposed = base.candidates(connection, query, k, allowed)
+            more = read_rows(connection, proposed, self._dimension)
+            rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
         self.build_if_due(connection)
         return nearest(rows, matrix, query, k, self._metric)
 
@@ -205,7 +205,7 @@ class FaissSearch:
         self._parts = (base, self._copy_after(base.last_row if base else 0))
 
     def _copy_after(self, row: int) -> MemoryCopy:
-        return MemoryCopy(self._dimension, unit=self._unit, after_row=row)
+        return MemoryCopy(self._dimension, self._metric, after_row=row)
 
     def _grown(self, connection: apsw.Connection, old: Base | None) -> Base:
         """Return a base over all rows of the file, leaving the old one as it is."""
@@ -246,7 +246,10 @@ class FaissSearch:
             rows = rows[:0]
         elif len(rows) > size:
             rows = np.sort(np.random.default_rng(0).choice(rows, size, replace=False))
-        return read_rows(connection, rows, self._dimension, unit=self._unit)
+        matrix = read_rows(connection, rows, self._dimension)
+        if self._unit:
+            return unit_rows(matrix, (matrix.astype(np.float64) ** 2).sum(axis=1))
+        return matrix
 
     def _above(self, connection: apsw.Connection, row: int) -> Iterator[EmbeddingBatch]:
         """Yield the rows above one, each batch in a transaction of its own.
@@ -255,11 +258,11 @@ class FaissSearch:
         """
         while True:
             with transaction(connection, "DEFERRED"):
-                batches = read_embeddings(connection, row, unit=self._unit, at_most=SLICE_ROWS)
-                batch = next(batches, None)
+                batch = next(read_embeddings(connection, row, at_most=SLICE_ROWS), None)
             if batch is None:
                 return
-            yield batch
+            unit = unit_rows(batch.matrix, batch.squared_norms) if self._unit else batch.matrix
+            yield replace(batch, matrix=unit)
             row = int(batch.rows[-1])
 
 

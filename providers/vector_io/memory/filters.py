@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of, matches
+from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of
+
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class MetadataIndex:
             asked = [(kind_of(value), value) for value in comparison.values]
             found = [values[one] for one in asked if one in values]
         else:
-            key = comparison.key
-            found = [ids for (_, one), ids in values.items() if matches(comparison, {key: one})]
+            passes, bound = _ORDER[comparison.type], comparison.values[0]
+            kind = kind_of(bound)
+            found = [ids for (of, one), ids in values.items() if of == kind and passes(one, bound)]
         return Passing(frozenset().union(*found), comparison.type in ("ne", "nin"))

@@ -1,8 +1,8 @@
 """The index of one vector DB in memory: the reference that other providers are judged by.
 
-Plain on purpose: it scores every embedding that passes the filter, and computes BM25 from its
-definition. It scores in single precision, and those among the k best or near them again in double
-precision.
+Plain on purpose: it compares every embedding that passes the filter, in one byte a number, and all
+that can be among the k best again in double precision (`ranking/codes.py`). It computes BM25 from
+its definition.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import effective_metric, nearest, rounding_slack
-from corral.providers.ranking.rows import best_rows
+from corral.providers.ranking.exact import effective_metric, nearest
 from corral.providers.vector_io.memory.filters import MetadataIndex, Passing
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.matrix import Matrix
@@ -70,7 +69,8 @@ class MemoryIndex(EmbeddingIndex):
 
     def _clear(self) -> None:
         self._chunks: dict[str, Chunk] = {}
-        self._embeddings = Matrix(self.vector_db.embedding_dimension)
+        self._metric = effective_metric(self.vector_db)
+        self._embeddings = Matrix(self.vector_db.embedding_dimension, self._metric)
         self._metadata = MetadataIndex()
         self._selections: dict[str, _Selection] = {}
         self._documents_of: dict[str, set[str]] = {}  # chunk ids by document
@@ -154,12 +154,12 @@ class MemoryIndex(EmbeddingIndex):
                 old = [self._documents_of.get(name, ()) for name in replace_documents]
                 self._remove(list(chain.from_iterable(old)))
             self._remove(chunk.chunk_id for chunk in stored)
-            for chunk, embedding, found in zip(stored, embeddings, terms, strict=True):
+            self._embeddings.extend([chunk.chunk_id for chunk in stored], embeddings)
+            for chunk, found in zip(stored, terms, strict=True):
                 self._chunks[chunk.chunk_id] = chunk
                 self._metadata.add(chunk.chunk_id, chunk.metadata)
                 if chunk.document_id is not None:
                     self._documents_of.setdefault(chunk.document_id, set()).add(chunk.chunk_id)
-                self._embeddings.append(chunk.chunk_id, embedding)
                 self._words.add(chunk.chunk_id, found)
 
     def _delete(self, chunk_ids: Iterable[str]) -> None:
@@ -184,15 +184,11 @@ class MemoryIndex(EmbeddingIndex):
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
-        metric = effective_metric(self.vector_db)
         with self._lock:
             held = self._embeddings
             places = None if filter_ is None else self._selected(filter_).rows
-            slack = rounding_slack(held.squared_norms, embedding, metric)
-            rough = held.rough_scores(embedding, metric, places)
-            near = best_rows(rough, k, slack)
-            near = near if places is None else places[near]
-            found = nearest(near, held.rows[near], embedding, k, metric)
+            near = held.near(embedding, k, places)
+            found = nearest(near, held.rows[near], embedding, k, self._metric)
             # With those tied with the k-th, so that ties are broken by id.
             hits = zip(found.rows.tolist(), found.scores.tolist(), strict=True)
             candidates = [Candidate(held.ids[place], score) for place, score in hits]

@@ -36,6 +36,15 @@ _NOWHERE: _Weights = (np.empty(0, dtype=np.intp), np.empty(0))
 
 
 @dataclass(slots=True)
+class _Posting:
+    """A term's places and frequencies as arrays, and the places that have changed since."""
+
+    places: NDArray[np.intp]
+    frequencies: NDArray[np.float64]
+    changed: set[int]
+
+
+@dataclass(slots=True)
 class WordHit:
     """A chunk's BM25, above 0, and the query's terms that it holds (or similar ones)."""
 
@@ -71,7 +80,9 @@ class KeywordIndex:
         self._ids: list[str] = []  # by place, as are the terms
         self._terms: list[ChunkTerms] = []
         self._postings: dict[str, dict[int, float]] = {}  # term -> place -> frequency
+        self._arrays: dict[str, _Posting] = {}  # of terms searched for
         self._weighed: dict[str, _Weights] = {}  # of terms searched for since the last write
+        self._lengths = np.zeros(64, dtype=np.int64)  # by place
         self._total_length = 0
         self._vocabulary = Vocabulary()
 
@@ -84,9 +95,14 @@ class KeywordIndex:
         self._weighed.clear()
         place = self._place_for(chunk_id, terms)
         self._places[chunk_id] = place
+        if place == len(self._lengths):
+            self._lengths = np.concatenate([self._lengths, np.zeros_like(self._lengths)])
+        self._lengths[place] = terms.length
         self._total_length += terms.length
         for term, frequency in terms.frequencies.items():
             self._postings.setdefault(term, {})[place] = frequency
+            if term in self._arrays:
+                self._arrays[term].changed.add(place)
 
     def _place_for(self, chunk_id: str, terms: ChunkTerms) -> int:
         if self._free:
@@ -105,8 +121,11 @@ class KeywordIndex:
         self._total_length -= self._terms[place].length
         for term in self._terms[place].frequencies:
             del self._postings[term][place]
+            if term in self._arrays:
+                self._arrays[term].changed.add(place)
             if not self._postings[term]:
                 del self._postings[term]
+                self._arrays.pop(term, None)
 
     def mask(self, passing: Passing) -> NDArray[np.bool_]:
         """Return which places have chunks that pass; those of no chunk do not count."""
@@ -194,12 +213,30 @@ class KeywordIndex:
         if term not in self._postings:
             return _NOWHERE
         if term not in self._weighed:
-            posting = self._postings[term]
-            lengths = np.array([self._terms[place].length for place in posting])
+            posting = self._posting(term)
             average = self._total_length / len(self._places)
-            weights = term_weight(np.array(list(posting.values())), lengths, average)
-            self._weighed[term] = np.array(list(posting)), weights
+            weights = term_weight(posting.frequencies, self._lengths[posting.places], average)
+            self._weighed[term] = posting.places, weights
         return self._weighed[term]
+
+    def _posting(self, term: str) -> _Posting:
+        """Return where a term is and how often; after a write only what changed is looked at."""
+        now = self._postings[term]
+        held = self._arrays.get(term)
+        if held is None or 4 * len(held.changed) > len(now):
+            places, frequencies = np.array(list(now)), np.array(list(now.values()))
+        elif held.changed:
+            moved = np.zeros(len(self._ids), dtype=np.bool_)
+            moved[list(held.changed)] = True
+            kept = ~moved[held.places]
+            new = [place for place in held.changed if place in now]
+            places = np.concatenate([held.places[kept], np.array(new, dtype=np.intp)])
+            found = np.array([now[place] for place in new])
+            frequencies = np.concatenate([held.frequencies[kept], found])
+        else:
+            return held
+        self._arrays[term] = _Posting(places, frequencies, set())
+        return self._arrays[term]
 
 
 def _by_query_term(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
+from corral.providers.ranking.codes import Codes, candidates, coded
 from corral.providers.vector_io.memory.filters import Passing
 
 FEW_ROWS = 0.05
@@ -13,23 +16,27 @@ FEW_ROWS = 0.05
 
 
 class Matrix:
-    """Embeddings as rows of one matrix without holes: the last row takes a removed one's place."""
+    """Embeddings as rows of one matrix without holes: the last row takes a removed one's place.
 
-    def __init__(self, dimension: int) -> None:
+    Args:
+        dimension: Numbers in an embedding.
+        metric: How embeddings are compared.
+    """
+
+    def __init__(self, dimension: int, metric: Metric) -> None:
         self.ids: list[str] = []
+        self._metric = metric
         self._places: dict[str, int] = {}
         self._store = np.empty((64, dimension), dtype=np.float32)
         self._norms = np.empty(64)  # squared
+        self._codes = np.empty((64, dimension), dtype=np.int8)
+        self._scales = np.empty(64, dtype=np.float32)
+        self._residuals = np.empty(64, dtype=np.float32)
 
     @property
     def rows(self) -> NDArray[np.float32]:
         """The embeddings, shape (n, dimension)."""
         return self._store[: len(self.ids)]
-
-    @property
-    def squared_norms(self) -> NDArray[np.float64]:
-        """Of the rows, shape (n,)."""
-        return self._norms[: len(self.ids)]
 
     def places(self, passing: Passing) -> NDArray[np.intp]:
         """Return the rows of the chunks that pass, ascending."""
@@ -37,21 +44,35 @@ class Matrix:
         mask[[self._places[i] for i in passing.ids]] = not passing.negated
         return np.flatnonzero(mask)
 
-    def rough_scores(
-        self, query: NDArray[np.float32], metric: Metric, places: NDArray[np.intp] | None
-    ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return a number for each row that orders them as the metric does, but for rounding."""
-        few = places is not None and len(places) < FEW_ROWS * len(self.ids)
-        rows, norms = self.rows, self.squared_norms
-        if few:
-            rows, norms = rows[places], norms[places]
-        products: NDArray[np.float32] = rows @ query
-        scores: NDArray[np.float32] | NDArray[np.float64] = products
-        if metric is Metric.L2:
-            scores = 2.0 * products.astype(np.float64) - norms
-        elif metric is Metric.COSINE:
-            scores = products / np.sqrt(norms)
-        return scores if few or places is None else scores[places]
+    def near(
+        self, query: NDArray[np.float32], k: int, places: NDArray[np.intp] | None
+    ) -> NDArray[np.intp]:
+        """Return all of some rows that can be among the k nearest of them.
+
+        Args:
+            query: Shape (dimension,).
+            k: At least 1.
+            places: The rows to choose from, ascending; None for all.
+        """
+        used = slice(len(self.ids))
+        codes = Codes(self._codes[used], self._scales[used], self._residuals[used])
+        norms, rows, usable = self._norms[used], self.rows, None
+        if places is not None and len(places) < FEW_ROWS * len(self.ids):
+            found, _ = candidates(
+                codes[places],
+                norms[places],
+                query,
+                k,
+                self._metric,
+                None,
+                lambda some: rows[places[some]],
+            )
+            return places[found]
+        if places is not None:
+            usable = np.zeros(len(self.ids), dtype=np.bool_)
+            usable[places] = True
+        found, _ = candidates(codes, norms, query, k, self._metric, usable, rows.__getitem__)
+        return found
 
     def of(self, chunk_id: str) -> NDArray[np.float32]:
         """Return the embedding of a chunk."""
@@ -59,28 +80,34 @@ class Matrix:
         return row
 
     def reserve(self, more: int) -> None:
-        """Make room for so many more rows, without which `append` would fail in the middle."""
+        """Make room for so many more rows, without which `extend` would fail in the middle."""
         missing = len(self.ids) + more - len(self._store)
         if missing > 0:
-            grown = max(missing, len(self._store))
-            rows = np.empty((grown, self._store.shape[1]), dtype=np.float32)
-            norms = np.concatenate([self._norms, np.empty(grown)])
-            self._store, self._norms = np.concatenate([self._store, rows]), norms
+            size = max(missing, len(self._store))
+            grown = [
+                np.concatenate([old, np.empty((size, *old.shape[1:]), old.dtype)])
+                for old in (self._store, self._norms, self._codes, self._scales, self._residuals)
+            ]
+            self._store, self._norms, self._codes, self._scales, self._residuals = grown
 
-    def append(self, chunk_id: str, embedding: NDArray[np.float32]) -> None:
-        """Add a row, for which there is room."""
-        place = len(self.ids)
-        self._store[place] = embedding
-        wide = embedding.astype(np.float64)
-        self._norms[place] = wide @ wide
-        self._places[chunk_id] = place
-        self.ids.append(chunk_id)
+    def extend(self, chunk_ids: Sequence[str], embeddings: NDArray[np.float32]) -> None:
+        """Add rows, for which there is room."""
+        start = len(self.ids)
+        new = slice(start, start + len(chunk_ids))
+        norms = (embeddings.astype(np.float64) ** 2).sum(axis=1)
+        codes = coded(embeddings)
+        unit = 1 / np.sqrt(norms) if self._metric is Metric.COSINE else 1.0
+        self._store[new], self._norms[new], self._codes[new] = embeddings, norms, codes.codes
+        self._scales[new], self._residuals[new] = codes.scales * unit, codes.residuals * unit
+        self._places.update({chunk_id: start + n for n, chunk_id in enumerate(chunk_ids)})
+        self.ids += chunk_ids
 
     def remove(self, chunk_id: str) -> None:
         """Remove a row; the last one takes its place."""
         place = self._places.pop(chunk_id)
         last = self.ids.pop()
         if last != chunk_id:
-            self._store[place] = self._store[len(self.ids)]
-            self._norms[place] = self._norms[len(self.ids)]
+            end = len(self.ids)
+            for column in (self._store, self._norms, self._codes, self._scales, self._residuals):
+                column[place] = column[end]
             self.ids[place], self._places[last] = last, place

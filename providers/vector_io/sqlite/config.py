@@ -13,6 +13,7 @@ class SqliteConfig(ChunkFileConfig):
     vector_memory_mib: float = Field(
         default=1024,
         ge=0,
-        description="A vector DB whose embeddings fit is searched in a memory copy; a larger one "
-        "by sqlite-vec in the file, exactly too but more slowly. 100,000 x 384 take 147 MiB.",
+        description="Memory for the copy of the embeddings that is searched, one byte a number, in "
+        "MiB per vector DB: 1,000,000 x 384 take 380 MiB. A larger copy is in a temporary file in "
+        "the folder; 0 makes none, and sqlite-vec searches the file, exactly too but slowly.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from corral.api.scoring import Metric
+from corral.providers.ranking.codes import coded
 from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
 from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.matrix import (
@@ -17,6 +20,7 @@ from corral.providers.vector_io._sqlite.matrix import (
     mark_deleted,
     read_embeddings,
     read_rows,
+    unit_rows,
 )
 from corral.providers.vector_io._sqlite.postings import KeywordIndex
 from corral.providers.vector_io._sqlite.rows import count_up
@@ -69,15 +73,21 @@ def delete(connection: apsw.Connection, *rows: int) -> None:
 
 
 def living(copy: MemoryCopy, connection: apsw.Connection) -> dict[int, list[float]]:
-    """Return the rows of the copy that are alive, with their embeddings."""
+    """Return the rows of the copy that are alive, with their embeddings, whose codes it holds."""
     view = copy.view(connection)
     assert view.all_alive is bool(view.alive.all())
-    return dict(zip(view.rows[view.alive].tolist(), view.matrix[view.alive].tolist(), strict=True))
+    rows, codes = view.rows[view.alive], view.codes[np.flatnonzero(view.alive)]
+    matrix = read_rows(connection, rows, 2)
+    expected = coded(matrix)
+    assert codes.codes.tolist() == expected.codes.tolist()
+    assert codes.scales.tolist() == expected.scales.tolist()
+    assert codes.residuals.tolist() == expected.residuals.tolist()
+    return dict(zip(rows.tolist(), matrix.tolist(), strict=True))
 
 
 def test_the_copy_follows_writes_and_deletions(connection: apsw.Connection) -> None:
     """Each view is the file as it is: rows appended, rows gone, compacted after many deletions."""
-    copy = MemoryCopy(2, unit=False)
+    copy = MemoryCopy(2, Metric.DOT)
     assert living(copy, connection) == {}
     write(connection, [3, 4], [0, 2], [1, 0], [5, 5])
     assert living(copy, connection) == {1: [3, 4], 2: [0, 2], 3: [1, 0], 4: [5, 5]}
@@ -95,7 +105,7 @@ def test_the_copy_follows_writes_and_deletions(connection: apsw.Connection) -> N
 def test_a_copy_may_begin_above_a_row(connection: apsw.Connection) -> None:
     """Rows up to `after_row` are somebody else's, also when all others are gone."""
     write(connection, [3, 4], [0, 2], [1, 0])
-    copy = MemoryCopy(2, unit=False, after_row=2)
+    copy = MemoryCopy(2, Metric.DOT, after_row=2)
     assert living(copy, connection) == {3: [1, 0]}
     delete(connection, 3, 1)
     assert living(copy, connection) == {}
@@ -104,20 +114,48 @@ def test_a_copy_may_begin_above_a_row(connection: apsw.Connection) -> None:
 
 
 def test_unit_rows_have_length_one_however_they_are_read(connection: apsw.Connection) -> None:
-    """`unit` scales to length 1; the three ways of reading agree to the last bit."""
+    """Under cosine codes stand for rows of length 1; stored embeddings are read as they are."""
     write(connection, [3, 4], [0, 2], [1e-3, 7])
-    view = MemoryCopy(2, unit=True).view(connection)
-    assert np.linalg.norm(view.matrix, axis=1) == pytest.approx([1, 1, 1], abs=1e-6)
-    [batch] = read_embeddings(connection, 0, unit=True)
-    some = read_rows(connection, np.array([1, 3]), 2, unit=True)
-    assert view.matrix.tolist() == batch.matrix.tolist()
-    assert some.tolist() == view.matrix[[0, 2]].tolist()
+    view = MemoryCopy(2, Metric.COSINE).view(connection)
+    decoded = view.codes.codes * view.codes.scales[:, None]
+    lengths = np.linalg.norm(decoded, axis=1)
+    assert (np.abs(lengths - 1) <= view.codes.residuals + 1e-6).all()
+    assert view.codes.residuals.max() < 0.01
+    [batch] = read_embeddings(connection, 0)
+    unit = unit_rows(batch.matrix, batch.squared_norms)
+    assert np.linalg.norm(unit, axis=1) == pytest.approx([1, 1, 1], abs=1e-6)
+    some = read_rows(connection, np.array([1, 3]), 2)
+    assert some.tolist() == batch.matrix[[0, 2]].tolist()
     assert view.squared_norms.tolist()[:2] == [25.0, 4.0]
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_codes_that_do_not_fit_are_in_a_file(
+    tmp_path: Path, connection: apsw.Connection, metric: Metric
+) -> None:
+    """A copy in a temporary file, which has gone with it, holds what one in memory holds."""
+    write(connection, *np.random.default_rng(1).standard_normal((30, 2)).tolist())
+    folder = tmp_path / "codes"
+    folder.mkdir()
+    plain = MemoryCopy(2, metric)
+    mapped = MemoryCopy(2, metric, most_bytes=100, folder=folder)
+    for _ in range(2):
+        one, other = plain.view(connection), mapped.view(connection)
+        assert isinstance(other.codes.codes.base, np.memmap | mmap.mmap)
+        assert one.rows.tolist() == other.rows.tolist()
+        assert one.codes.codes.tolist() == other.codes.codes.tolist()
+        query = np.array([0.5, -1], dtype=np.float32)
+        found = [view.candidates(connection, query, 3, None) for view in (one, other)]
+        assert found[0][0].tolist() == found[1][0].tolist()
+        delete(connection, *range(1, 12))  # compacts both
+        write(connection, [6, 6])
+    del mapped, other, found
+    assert list(folder.iterdir()) == []
 
 
 def test_later_states_leave_a_view_alone(connection: apsw.Connection) -> None:
     """What a search is reading does not change under it."""
-    copy = MemoryCopy(2, unit=False)
+    copy = MemoryCopy(2, Metric.DOT)
     write(connection, [3, 4], [0, 2], [1, 0], [2, 2], [4, 4])
     view = copy.view(connection)
     delete(connection, 1)
@@ -135,7 +173,7 @@ def test_a_transaction_that_was_overtaken_is_refused(
     If this fails: a query misses a document that was replaced while it ran, in both versions.
     """
     write(connection, [3, 4])
-    copy, other = MemoryCopy(2, unit=False), connect(path, 1)
+    copy, other = MemoryCopy(2, Metric.DOT), connect(path, 1)
     with transaction(connection, "DEFERRED"):
         assert living(copy, connection) == {1: [3, 4]}
         write(other, [1, 1])

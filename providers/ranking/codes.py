@@ -1,0 +1,182 @@
+"""Embeddings in one byte a number, and a search in them that misses nothing.
+
+A row x is stored as x = scale * code + residual, code in [-127, 127], with the length of the
+residual. For a query q of length 1, coded likewise as q' with the residual p,
+
+    q . x  =  q' . (scale * code)  +  p . (scale * code)  +  q . residual
+
+and by the inequality of Cauchy and Schwarz the first term, an integer product times two scales, is
+off by at most  |p| (|x| + |residual|) + |residual|.  The k rows with the greatest first terms are
+compared by their own numbers; the least of their scores is one that k rows reach. A row whose
+first term plus bound is below that is not among the k best. All others are compared by their own
+numbers, too (a filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal
+multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.scoring import Metric
+from corral.providers.ranking.exact import exact_scores, rounding_slack
+
+numkong: Any = importlib.import_module("numkong")  # its type stubs know no array of numpy's
+
+BYTES_BESIDES = 8
+"""Bytes of a row's scale and residual."""
+_MOST = 127
+_BLOCK_ROWS = 16_384  # 128 KiB of products stay in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """Rows in one byte a number.
+
+    Attributes:
+        codes: In [-127, 127], int8, shape (n, dimension), contiguous.
+        scales: What to multiply a row's codes with, float32, shape (n,).
+        residuals: The length of what a row's codes leave out, at least; float32, shape (n,).
+    """
+
+    codes: NDArray[np.int8]
+    scales: NDArray[np.float32]
+    residuals: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, places: NDArray[np.intp] | slice) -> Codes:
+        """Return some of the rows."""
+        return Codes(self.codes[places], self.scales[places], self.residuals[places])
+
+
+def coded(matrix: NDArray[np.floating]) -> Codes:
+    """Return the codes of some rows.
+
+    Args:
+        matrix: Finite, shape (n, dimension). Not mutated.
+    """
+    wide = np.asarray(matrix, dtype=np.float32)
+    largest = np.abs(wide).max(axis=1, initial=0.0)
+    scales = np.maximum(largest / np.float32(_MOST), np.finfo(np.float32).tiny)
+    codes = np.rint(wide / scales[:, None])
+    left = wide - codes * scales[:, None]
+    lengths = np.sqrt(np.einsum("ij,ij->i", left, left, dtype=np.float64))
+    lengths += 1e-6 * largest  # for the rounding of `left`
+    return Codes(codes.astype(np.int8), scales, np.nextafter(lengths.astype(np.float32), np.inf))
+
+
+def candidates(
+    stored: Codes,
+    squared_norms: NDArray[np.float64],
+    query: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    usable: NDArray[np.bool_] | None,
+    read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
+) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Return the places of all rows that can be among the k nearest, with their embeddings.
+
+    Rows that tie with the k-th nearest are among them; `exact.nearest` then has the answer.
+
+    Args:
+        stored: All rows; under cosine, scales and residuals are those of rows of length 1.
+        squared_norms: Of the embeddings, shape (n,).
+        query: Shape (dimension,).
+        k: At least 1.
+        metric: Which decides what is near.
+        usable: Which rows may be returned, shape (n,); None for all.
+        read: Returns the embeddings at some places, shape (n, dimension).
+    """
+    k = min(k, len(stored) if usable is None else int(np.count_nonzero(usable)))
+    if not k:
+        none = np.empty(0, dtype=np.intp)
+        return none, np.empty((0, len(query)), dtype=np.float32)
+    asked = _Query(query, metric)
+    rough = asked.rough(stored, squared_norms)
+    if usable is not None:
+        rough[~usable] = -np.inf
+    first = np.argpartition(rough, len(rough) - k)[len(rough) - k :]
+    embeddings = read(first)
+    least = asked.comparable(exact_scores(embeddings, query, metric)).min()
+    least -= 2 * rounding_slack(squared_norms, asked.scale, metric)
+    near = asked.reaching(least, rough, stored, squared_norms)
+    more = np.setdiff1d(near, first, assume_unique=True)
+    if not len(more):
+        return first, embeddings
+    return np.concatenate([first, more]), np.concatenate([embeddings, read(more)])
+
+
+class _Query:
+    """A query, as codes are compared with it.
+
+    What is compared is the product with the query's direction, and for L2 the square of the query's
+    length minus that of the distance.
+    """
+
+    def __init__(self, query: NDArray[np.float32], metric: Metric) -> None:
+        wide = query.astype(np.float64)
+        self.length = float(np.linalg.norm(wide)) or 1.0
+        self.unit = (wide / self.length).astype(np.float32)
+        self.scale = query if metric is Metric.L2 else self.unit
+        self._metric = metric
+        self._codes = coded(self.unit[None])
+
+    def rough(
+        self, stored: Codes, squared_norms: NDArray[np.float64]
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what the codes say, shape (n,)."""
+        products = np.empty(len(stored), dtype=np.float32)
+        for start in range(0, len(stored), _BLOCK_ROWS):
+            part = slice(start, start + _BLOCK_ROWS)
+            found = numkong.cdist(self._codes.codes, stored.codes[part], "dot")
+            scales = stored.scales[part] * self._codes.scales[0]
+            np.multiply(np.asarray(found)[0], scales, out=products[part], casting="same_kind")
+        return self._compared(products, squared_norms)
+
+    def reaching(
+        self,
+        least: float,
+        rough: NDArray[np.floating],
+        stored: Codes,
+        squared_norms: NDArray[np.float64],
+    ) -> NDArray[np.intp]:
+        """Return the places of the rows that may reach a score."""
+        longest = 1.0 if self._metric is Metric.COSINE else float(np.sqrt(squared_norms.max()))
+        most = self._error(float(stored.residuals.max()), longest)
+        near = np.flatnonzero(rough >= least - most)
+        norms = 1.0 if self._metric is Metric.COSINE else np.sqrt(squared_norms[near])
+        near = near[rough[near] + self._error(stored.residuals[near], norms) >= least]
+        # Fewer are left when the query is not coded.
+        some = stored[near]
+        products = (some.codes.astype(np.float32) @ self.unit) * some.scales
+        finer = self._compared(products, squared_norms[near])
+        left: NDArray[np.intp] = near[finer + self._factor * some.residuals >= least]
+        return left
+
+    def comparable(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return raw scores as `rough` has them."""
+        if self._metric is Metric.L2:
+            return self.length**2 - scores**2
+        return scores if self._metric is Metric.COSINE else scores / self.length
+
+    def _compared(
+        self, products: NDArray[np.float32], squared_norms: NDArray[np.float64]
+    ) -> NDArray[np.float32] | NDArray[np.float64]:
+        if self._metric is Metric.L2:
+            return self._factor * products.astype(np.float64) - squared_norms
+        return products
+
+    @property
+    def _factor(self) -> float:
+        return 2 * self.length if self._metric is Metric.L2 else 1.0
+
+    def _error(self, residuals: Any, norms: Any) -> Any:
+        own = float(self._codes.residuals[0])
+        return self._factor * (own * (norms + residuals) + residuals)

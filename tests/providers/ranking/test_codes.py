@@ -1,0 +1,141 @@
+"""Embeddings in one byte a number: the candidates hold the exact answer, whatever the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from corral.api.scoring import Metric
+from corral.providers.ranking.codes import Codes, candidates, coded
+from corral.providers.ranking.exact import Nearest, nearest
+
+DIMENSION = 24
+
+
+def rows_of(kind: str, count: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return embeddings of some kind, none of them zero."""
+    plain = rng.standard_normal((count, DIMENSION)).astype(np.float32)
+    near = plain[rng.integers(0, min(3, count), count)]
+    kinds = {
+        "plain": plain,
+        "clusters": near + 0.2 * plain,
+        "nearly equal": plain[:1] + np.float32(1e-3) * plain,
+        "equal": near,
+        "one large number": plain * np.where(np.arange(DIMENSION) == 3, np.float32(1e3), 1),
+        "lengths apart": plain
+        * np.float32(10) ** rng.integers(-4, 5, (count, 1)).astype(np.float32),
+        "tiny": plain * np.float32(1e-30),
+        "huge": plain * np.float32(1e18),
+    }
+    return kinds[kind].astype(np.float32)
+
+
+def both(
+    matrix: NDArray[np.float32],
+    query: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    usable: NDArray[np.bool_] | None = None,
+) -> tuple[Nearest, Nearest, int]:
+    """Return the answer among the candidates, the one among all rows, and how many were read."""
+    norms = (matrix.astype(np.float64) ** 2).sum(axis=1)
+    codes = coded(matrix)
+    if metric is Metric.COSINE:
+        unit = 1 / np.sqrt(norms)
+        codes = Codes(
+            codes.codes,
+            (codes.scales * unit).astype(np.float32),
+            (codes.residuals * unit).astype(np.float32),
+        )
+    places, read = candidates(codes, norms, query, k, metric, usable, lambda p: matrix[p])
+    assert read.tolist() == matrix[places].tolist()
+    assert len(set(places.tolist())) == len(places)
+    order = np.argsort(places)
+    found = nearest(places[order], read[order], query, k, metric)
+    every = np.arange(len(matrix)) if usable is None else np.flatnonzero(usable)
+    return found, nearest(every, matrix[every], query, k, metric), len(places)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(
+        [
+            "plain",
+            "clusters",
+            "nearly equal",
+            "equal",
+            "one large number",
+            "lengths apart",
+            "tiny",
+            "huge",
+        ]
+    ),
+    metric=st.sampled_from(list(Metric)),
+    count=st.integers(1, 300),
+    k=st.integers(1, 40),
+    share=st.sampled_from([None, 0.0, 0.03, 0.5]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_answer_is_the_exact_one(
+    kind: str, metric: Metric, count: int, k: int, share: float | None, seed: int
+) -> None:
+    """Rows, order and scores, ties at the cut included, equal those of comparing every embedding.
+
+    If this fails: the bound is too tight, or something is left out of it (the query's own coding,
+    a row's length, rounding).
+    """
+    rng = np.random.default_rng(seed)
+    matrix = rows_of(kind, count, rng)
+    query = matrix[rng.integers(count)] * np.float32(rng.choice([0.1, 1, 3]))
+    query = query + np.float32(0.1 * np.abs(query).mean()) * rng.standard_normal(DIMENSION)
+    usable = None if share is None else rng.random(count) < share
+    found, expected, _ = both(matrix, query.astype(np.float32), k, metric, usable)
+    assert found.rows.tolist() == expected.rows.tolist()
+    assert found.scores.tolist() == expected.scores.tolist()
+
+
+@pytest.mark.parametrize("metric", list(Metric))
+def test_what_codes_cannot_tell_apart_is_compared(metric: Metric) -> None:
+    """Rows with equal codes are ordered by their own numbers."""
+    base = np.linspace(-1, 1, DIMENSION, dtype=np.float32)
+    steps = np.arange(50, dtype=np.float32)[::-1, None] * np.float32(1e-5)
+    matrix = base + steps * np.eye(DIMENSION, dtype=np.float32)[5]
+    assert len(np.unique(coded(matrix).codes, axis=0)) == 1
+    query = np.eye(DIMENSION, dtype=np.float32)[5]
+    found, expected, _ = both(matrix, query, 7, metric)
+    assert found.rows.tolist() == expected.rows.tolist()
+
+
+def test_few_rows_are_read() -> None:
+    """The bound is tight enough to be of use: of 5,000 rows in clusters under 200 are compared.
+
+    If this fails: answers are right, and a search reads far more of the file than it needs to.
+    """
+    rng = np.random.default_rng(1)
+    centers = rng.standard_normal((50, 384), dtype=np.float32)
+    matrix = centers[rng.integers(0, 50, 5000)] + 0.7 * rng.standard_normal((5000, 384))
+    unit = (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+    for number in range(5):
+        query = unit[number] + np.float32(0.02) * rng.standard_normal(384).astype(np.float32)
+        found, expected, read = both(unit, query, 10, Metric.DOT)
+        assert found.rows.tolist() == expected.rows.tolist()
+        assert read < 200
+
+
+def test_codes_and_residuals_add_up() -> None:
+    """A row is scale times code plus a rest that is no longer than its stored length."""
+    rng = np.random.default_rng(2)
+    for kind in ("plain", "one large number", "tiny", "huge"):
+        matrix = np.vstack([rows_of(kind, 20, rng), np.zeros((1, DIMENSION), np.float32)])
+        codes = coded(matrix)
+        assert codes.codes.dtype == np.int8
+        assert np.abs(codes.codes.astype(int)).max() <= 127
+        scaled = codes.codes.astype(np.float64) * codes.scales[:, None].astype(np.float64)
+        rest = np.linalg.norm(matrix.astype(np.float64) - scaled, axis=1)
+        assert (rest <= codes.residuals).all()
+        assert (
+            codes.residuals[:20] < 0.1 * np.linalg.norm(matrix[:20].astype(float), axis=1)
+        ).all()
