@@ -18,11 +18,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.providers.ranking.exact import exact_scores, rounding_slack
 
@@ -113,6 +115,24 @@ def candidates(
     return np.concatenate([first, more]), np.concatenate([embeddings, read(more)])
 
 
+@cache
+def products() -> Callable[..., Any]:
+    """Return what multiplies codes, tried once: the bound holds for whole numbers that are right.
+
+    Raises:
+        ProviderError: It multiplies wrongly on this processor.
+    """
+    codes = np.random.default_rng(0).integers(-_MOST, _MOST + 1, (9, 403), dtype=np.int8)
+    expected = codes.astype(np.int64) @ codes[0].astype(np.int64)
+    found = np.asarray(numkong.cdist(codes[:1], codes, "dot"))[0]
+    if found.tolist() != expected.tolist():
+        raise ProviderError(
+            "numkong multiplies bytes wrongly on this processor; answers would miss chunks.",
+            hint="Install another version of numkong.",
+        )
+    return cast(Callable[..., Any], numkong.cdist)
+
+
 class _Query:
     """A query, as codes are compared with it.
 
@@ -132,13 +152,13 @@ class _Query:
         self, stored: Codes, squared_norms: NDArray[np.float64]
     ) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return what the codes say, shape (n,)."""
-        products = np.empty(len(stored), dtype=np.float32)
+        multiply, scores = products(), np.empty(len(stored), dtype=np.float32)
         for start in range(0, len(stored), _BLOCK_ROWS):
             part = slice(start, start + _BLOCK_ROWS)
-            found = numkong.cdist(self._codes.codes, stored.codes[part], "dot")
+            found = multiply(self._codes.codes, stored.codes[part], "dot")
             scales = stored.scales[part] * self._codes.scales[0]
-            np.multiply(np.asarray(found)[0], scales, out=products[part], casting="same_kind")
-        return self._compared(products, squared_norms)
+            np.multiply(np.asarray(found)[0], scales, out=scores[part], casting="same_kind")
+        return self._compared(scores, squared_norms)
 
     def reaching(
         self,
@@ -155,8 +175,8 @@ class _Query:
         near = near[rough[near] + self._error(stored.residuals[near], norms) >= least]
         # Fewer are left when the query is not coded.
         some = stored[near]
-        products = (some.codes.astype(np.float32) @ self.unit) * some.scales
-        finer = self._compared(products, squared_norms[near])
+        uncoded = (some.codes.astype(np.float32) @ self.unit) * some.scales
+        finer = self._compared(uncoded, squared_norms[near])
         left: NDArray[np.intp] = near[finer + self._factor * some.residuals >= least]
         return left
 
@@ -167,11 +187,11 @@ class _Query:
         return scores if self._metric is Metric.COSINE else scores / self.length
 
     def _compared(
-        self, products: NDArray[np.float32], squared_norms: NDArray[np.float64]
+        self, scores: NDArray[np.float32], squared_norms: NDArray[np.float64]
     ) -> NDArray[np.float32] | NDArray[np.float64]:
         if self._metric is Metric.L2:
-            return self._factor * products.astype(np.float64) - squared_norms
-        return products
+            return self._factor * scores.astype(np.float64) - squared_norms
+        return scores
 
     @property
     def _factor(self) -> float:

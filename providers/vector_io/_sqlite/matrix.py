@@ -153,7 +153,7 @@ class MemoryCopy:
         after_row: The row above which the copy begins, for engines that hold the rest elsewhere.
         most_bytes: Codes that take more are in a temporary file, of which the operating system
             keeps in memory what there is room for.
-        folder: Where that file is; it has no name, or one that goes with the process.
+        beside: The file; the temporary one is beside it, and goes with the process.
     """
 
     def __init__(
@@ -163,13 +163,13 @@ class MemoryCopy:
         *,
         after_row: int = 0,
         most_bytes: int = 2**63,
-        folder: Path | None = None,
+        beside: Path | None = None,
     ) -> None:
         self._dimension = dimension
         self._metric = metric
         self._after_row = after_row
         self._most_bytes = most_bytes
-        self._folder = folder
+        self._beside = beside
         self._lock = threading.Lock()
         self._version = -1
         self._deletion = 0
@@ -248,7 +248,8 @@ class MemoryCopy:
         is_codes = len(shape) == 2
         if not is_codes or shape[0] * (self._dimension + BYTES_BESIDES) <= self._most_bytes:
             return np.empty(shape, dtype=kind)
-        with tempfile.TemporaryFile(dir=self._folder, prefix="codes.") as file:
+        folder, name = (self._beside.parent, self._beside.stem) if self._beside else (None, "")
+        with tempfile.TemporaryFile(dir=folder, prefix=f"{name}.codes.") as file:
             return np.memmap(file, dtype=kind, mode="w+", shape=shape)
 
     def _mark_deleted(self, connection: apsw.Connection) -> None:

@@ -27,6 +27,6 @@ class SqliteIndex(ChunkFileIndex):
             vector_db.embedding_dimension,
             effective_metric(vector_db),
             memory_mib=config.vector_memory_mib,
-            folder=path.parent,
+            beside=path,
         )
         super().__init__(vector_db, path, config, vectors, sqlite_vec.loadable_path())

@@ -27,17 +27,15 @@ class VectorSearch:
         metric: How embeddings are compared; the inner product where they have length 1.
         memory_mib: Largest copy in memory, in MiB; a larger one is in a temporary file. With 0
             there is none, and sqlite-vec searches the file.
-        folder: Of the temporary file.
+        beside: The file, which the temporary one is beside.
     """
 
-    def __init__(
-        self, dimension: int, metric: Metric, *, memory_mib: float, folder: Path | None = None
-    ) -> None:
+    def __init__(self, dimension: int, metric: Metric, *, memory_mib: float, beside: Path) -> None:
         self._dimension = dimension
         self._metric = metric
         self._in_file = memory_mib == 0
         self._copy = MemoryCopy(
-            dimension, metric, most_bytes=int(memory_mib * 2**20), folder=folder
+            dimension, metric, most_bytes=int(memory_mib * 2**20), beside=beside
         )
 
     def search(

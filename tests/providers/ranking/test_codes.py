@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
-from corral.providers.ranking.codes import Codes, candidates, coded
+from corral.providers.ranking import codes as codes_module
+from corral.providers.ranking.codes import Codes, candidates, coded, products
 from corral.providers.ranking.exact import Nearest, nearest
 
 DIMENSION = 24
@@ -139,3 +141,15 @@ def test_codes_and_residuals_add_up() -> None:
         assert (
             codes.residuals[:20] < 0.1 * np.linalg.norm(matrix[:20].astype(float), axis=1)
         ).all()
+
+
+def test_a_processor_that_multiplies_wrongly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products that are off are an error, not an answer that misses chunks."""
+    products.cache_clear()
+    right = codes_module.numkong.cdist
+    with monkeypatch.context() as patched:
+        patched.setattr(codes_module.numkong, "cdist", lambda *a: np.asarray(right(*a)) + 1)
+        with pytest.raises(ProviderError, match="numkong multiplies bytes wrongly"):
+            products()
+    ones = np.ones((2, 5), np.int8)
+    assert np.asarray(products()(ones[:1], ones, "dot")).tolist() == [[5, 5]]

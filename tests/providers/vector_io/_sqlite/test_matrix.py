@@ -138,7 +138,7 @@ def test_codes_that_do_not_fit_are_in_a_file(
     folder = tmp_path / "codes"
     folder.mkdir()
     plain = MemoryCopy(2, metric)
-    mapped = MemoryCopy(2, metric, most_bytes=100, folder=folder)
+    mapped = MemoryCopy(2, metric, most_bytes=100, beside=folder / "x.db")
     for _ in range(2):
         one, other = plain.view(connection), mapped.view(connection)
         assert isinstance(other.codes.codes.base, np.memmap | mmap.mmap)
