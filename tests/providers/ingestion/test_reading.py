@@ -8,6 +8,7 @@ import gc
 import json
 import time
 from collections.abc import Awaitable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -237,3 +238,21 @@ async def test_documents_do_not_take_the_threads_of_others() -> None:
         return first
 
     assert await query_meanwhile()
+
+
+async def test_a_short_plain_file_needs_no_process(tmp_path: Path) -> None:
+    """A small file of plain text is read here and alike; a large or other one in a process.
+
+    If this fails: `corral ingest` of one note waits half a second for a process, or a document that
+    could hang a reader is read where it stops the server.
+    """
+    files = reader()
+    (tmp_path / "a.md").write_text("# A\n\nfence", encoding="utf-8")
+    (tmp_path / "a.html").write_text("<h1>A</h1><p>fence", encoding="utf-8")
+    (tmp_path / "large.txt").write_text("fence " * reading.SHORT_TEXT, encoding="utf-8")
+    short = await files.read_file(tmp_path / "a.md", "a.md")
+    assert short == parse(b"# A\n\nfence", "text/markdown")
+    assert not files._idle
+    for name in ("a.html", "large.txt"):
+        await files.read_file(tmp_path / name, name)
+        assert files._idle.pop().lives()
