@@ -25,7 +25,8 @@ from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.headings import Heading, Outline
 from corral.providers.ingestion.parsing import ParsedDocument
-from corral.providers.ingestion.splitting import Piece, Window, pieces_of
+from corral.providers.ingestion.sizes import Window
+from corral.providers.ingestion.splitting import Piece, pieces_of
 from corral.providers.ingestion.stored import document_hash
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
 

@@ -25,7 +25,7 @@ from corral.providers.ingestion.fetching import Fetcher
 from corral.providers.ingestion.mime_types import chosen_type, served_type
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.reading import Reader
-from corral.providers.ingestion.splitting import Window
+from corral.providers.ingestion.sizes import Window
 from corral.providers.ingestion.stored import document_hash, unchanged
 from corral.providers.ingestion.storing import all_cleaned, embed
 from corral.providers.rag.frame import item_template

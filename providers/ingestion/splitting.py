@@ -1,17 +1,21 @@
 """Split a text into chunks of bounded cost, on the best boundaries there are.
 
 `semantic-text-splitter` looks for the highest boundary that still fits (headings and blocks in
-Markdown; paragraphs, lines, sentences, words, characters) and never exceeds the size. Its cost
-grows with the square of a text that has no sentence in it, and it holds the interpreter lock while
-it works. So it is given a window of the text at a time: the chunk that touches a window's end is
-dropped, and the next window starts where that chunk did, overlap included.
+Markdown; paragraphs, lines, sentences, words, characters). Its cost grows with the square of a text
+that has no sentence in it, and it holds the interpreter lock while it works. So it is given a
+window of the text at a time: the chunk that touches a window's end is dropped, and the next window
+starts where that chunk did, overlap included.
+
+It asks for the sizes of some forty texts for each chunk, and the tokenizer of an embedding model is
+slow. So it works with sizes that are nearly right, from one reading of the text. Each chunk is then
+measured for itself, and one that is too large is cut again; that happens with exact sizes as well.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,6 +23,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.sections import Sections
+from corral.providers.ingestion.sizes import Size, Window
 from corral.providers.ingestion.tables import FENCE, Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
@@ -29,28 +34,14 @@ follow each other without any punctuation (measured on one core)."""
 
 MIN_WINDOW_CHARACTERS = 1024
 
+READ_AHEAD = 3
+"""Windows behind one whose tokens are counted with it, since windows overlap."""
+
 LEAST_BODY = 4
 """A heading that takes more than 1 / 4 of a chunk stays alone: little of the rest would fit."""
 
 _HEAD = re.compile(r"\s*(?:#{1,6}(?:\s|$)|`{3,}[^`]*$|~{3,}|<!--.*-->\s*$)")
 """A line that says nothing by itself: a heading, the fence of a code block, a comment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What an embedding model reads of a text: so many tokens by its own count.
-
-    Attributes:
-        counter: Counts as the model does.
-        size: Tokens, >= 1.
-    """
-
-    counter: Tokenizer
-    size: int
-
-    def holds(self, text: str) -> bool:
-        """Return True if the model reads all of a text."""
-        return self.counter.count_within(text, self.size) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +103,11 @@ def pieces_of(
             them, without overlap; the lines of one are chunks of text where it does not fit.
     """
     counting = counter or tokenizer()
-    size = _size(counting, chunk_size, window)
+    size = Size(counting, chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
-    spans = _Walk(text, kind, size, chunk_size, overlap).spans()
+    spans = _Walk(text, kind, size, overlap).spans()
     if sections:
-        spans = _sections(text, sections, size, chunk_size, overlap)
+        spans = _sections(text, sections, size, overlap)
     made = reached = first_token = covered = 0
     for start, end, header in spans:
         part = text[start:end]
@@ -132,39 +123,19 @@ def pieces_of(
             break
 
 
-def _size(counter: Tokenizer, chunk_size: int, window: Window | None) -> Callable[[str], int]:
-    """Return what measures a text: at most `chunk_size` only where the window holds it, too."""
-    if window is None:
-        return counter.count
-    own, most = window.counter, window.size
-
-    def size(text: str) -> int:
-        tokens = counter.count(text)
-        # No tokenizer makes more tokens than there are bytes, but for a mark at the beginning.
-        if tokens > chunk_size or len(text) * 4 < most:
-            return tokens
-        return max(tokens, -(-own.count(text) * chunk_size // most))
-
-    return size
-
-
 Cut: TypeAlias = tuple[int, int, str]
 """Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
 
 
-def _sections(
-    text: str,
-    sections: Sequence[Heading],
-    size: Callable[[str], int],
-    chunk_size: int,
-    overlap: int,
-) -> Iterator[Cut]:
+def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) -> Iterator[Cut]:
+    measure = size.exact()
+
     def plain(begin: int, end: int) -> Iterator[tuple[int, int]]:
-        walk = _Walk(text[begin:end], TextSplitter, size, chunk_size, overlap)
+        walk = _Walk(text[begin:end], TextSplitter, size, overlap)
         return ((begin + start, begin + stop) for start, stop, _ in walk.spans())
 
     def fits(part: str) -> bool:
-        return size(part) <= chunk_size
+        return measure(part) <= size.room
 
     for start, end in Sections(text, sections, fits, plain).spans():
         part = text[start:end]
@@ -179,18 +150,17 @@ class _Walk:
         text: The text.
         kind: The splitter's class.
         size: Measures a text.
-        chunk_size, overlap: As in `split`.
+        overlap: As in `split`.
     """
 
-    def __init__(
-        self, text: str, kind: Any, size: Callable[[str], int], chunk_size: int, overlap: int
-    ) -> None:
+    def __init__(self, text: str, kind: Any, size: Size, overlap: int) -> None:
         self._text = text
         self._kind = kind
-        self._size = size
-        self._chunk_size = chunk_size
-        self._overlap = overlap
-        self._splitter = kind.from_callback(size, chunk_size, overlap)
+        self._sizes = size
+        self._size = size.exact()
+        self._room = size.room
+        self._overlap = size.share(overlap)
+        self._near = range(0), self._size
         self._joins = kind is MarkdownSplitter
         self._tables = find_tables(text) if self._joins else []
         self._fences = list(FENCE.finditer(text)) if self._joins else []
@@ -199,7 +169,7 @@ class _Walk:
     def spans(self) -> Iterator[Cut]:
         """Yield the chunks."""
         text = self._text
-        window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._chunk_size)
+        window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._room)
         start, length = 0, window
         while start < len(text):
             found = list(self._found(start, start + length))
@@ -223,10 +193,21 @@ class _Walk:
         number = bisect_left(self._fences, start, key=lambda fence: fence.start())
         fence = self._fences[number - 1] if number % 2 else None
         lead = f"{fence[0].strip()}\n" if fence and fence.end() <= start else ""
-        for offset, part in self._splitter.chunk_indices(lead + self._text[start:stop]):
+        splitter = self._splitter(start, stop)
+        for offset, part in splitter.chunk_indices(lead + self._text[start:stop]):
             begin, end = (start + place - len(lead) for place in (offset, offset + len(part)))
             if end > start:
                 yield max(begin, start), end
+
+    def _splitter(self, start: int, stop: int) -> Any:
+        """Return what splits a window, by sizes that are nearly right."""
+        stop = min(stop, len(self._text))
+        known, nearly = self._near
+        if start not in known or stop > known.stop:
+            known = range(start, stop + READ_AHEAD * (stop - start))
+            nearly = self._sizes.nearly(self._text[start : known.stop])
+            self._near = known, nearly
+        return self._kind.from_callback(nearly, self._room, self._overlap)
 
     def _joined(
         self, ends: Sequence[tuple[int, int]], *, is_last: bool
@@ -241,14 +222,14 @@ class _Walk:
         head: int | None = None
         for number, (begin, found) in enumerate(ends):
             end, reached = found, None
-            if head is not None and self._size(text[head:found]) > self._chunk_size:
-                cut = self._cut(text[head:begin], begin, found)
-                if cut is None:
-                    yield head, ends[number - 1][1], ""
-                    head = None
-                else:
-                    end, reached = cut
             first = begin if head is None else head
+            if self._size(text[first:found]) > self._room:
+                cut = self._cut(text[first:begin], begin, found)
+                if cut is not None:
+                    end, reached = cut
+                elif head is not None:
+                    yield head, ends[number - 1][1], ""
+                    first = begin
             more = number + 1 < len(ends) or not is_last
             head = first if reached is None and more and self._is_head(text[first:end]) else None
             if head is not None:
@@ -262,7 +243,7 @@ class _Walk:
     def _is_head(self, part: str) -> bool:
         """Return True if a chunk says nothing by itself, and is small enough to lead another."""
         bare = self._joins and all(map(_HEAD.match, filter(str.strip, part.split("\n"))))
-        return bare and self._size(part) * LEAST_BODY <= self._chunk_size
+        return bare and self._size(part) * LEAST_BODY <= self._room
 
     def _cut(self, head: str, begin: int, end: int) -> tuple[int, int] | None:
         """Return where a chunk ends that has `head` before `begin`, and where the next begins.
@@ -270,12 +251,13 @@ class _Walk:
         The body is split once more, by what the head leaves of the size.
         """
         body = self._text[begin:end]
-        room = self._chunk_size - self._size(head)
-        while room * LEAST_BODY >= self._chunk_size:
-            splitter = self._kind.from_callback(self._size, room, min(self._overlap, room // 2))
+        room = self._room - self._size(head)
+        while room * LEAST_BODY >= self._room:
+            overlap = min(self._overlap, room // 2)
+            splitter = self._kind.from_callback(self._near[1], room, overlap)
             parts = splitter.chunk_indices(body)
             stop = begin + parts[0][0] + len(parts[0][1])
-            excess = self._size(head + self._text[begin:stop]) - self._chunk_size
+            excess = self._size(head + self._text[begin:stop]) - self._room
             if excess <= 0:
                 return stop, begin + parts[1][0] if len(parts) > 1 else end
             room -= excess
@@ -332,7 +314,7 @@ class _Walk:
         return stops[number - 1] if number else None
 
     def _fits(self, header: str, first: int, end: int) -> bool:
-        return self._size(header + self._text[first:end]) <= self._chunk_size
+        return self._size(header + self._text[first:end]) <= self._room
 
     def _header(self, table: Table, position: int) -> str:
         """Return the header of the columns at and behind a position; "" where it is too long."""
@@ -341,7 +323,7 @@ class _Walk:
         leading = self._text[row:row_end].lstrip().startswith("|")
         column = passed - leading if self._text[row:position].strip() else 0
         header = table.header_from(column)
-        return header if self._size(header) * 2 <= self._chunk_size else ""
+        return header if self._size(header) * 2 <= self._room else ""
 
     def _table_at(self, position: int) -> Table | None:
         """Return the table that a position is in, its end included."""

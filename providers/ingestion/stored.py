@@ -21,7 +21,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-from corral.providers.ingestion.splitting import Window
+from corral.providers.ingestion.sizes import Window
 
 _READ_AT_ONCE = 500
 

@@ -11,6 +11,7 @@ some seams (`seam`). Whoever has to keep a budget counts the joined text.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
@@ -58,6 +59,12 @@ class Tokenizer(Protocol):
         """Return the longest prefix that ends at a token boundary and costs <= max_tokens.
 
         It is counted again by itself, never splits a character, and is empty for max_tokens < 1.
+        """
+
+    def nearly(self, text: str) -> Callable[[str], int]:
+        """Return what counts parts of a text to look for boundaries; `count` is exact.
+
+        A costly tokenizer reads the text once, and a part costs the tokens that end in it.
         """
 
 
@@ -148,6 +155,9 @@ class _BytePairs:
                 return text[: len(prefix)]
         return ""
 
+    def nearly(self, text: str) -> Callable[[str], int]:
+        return self.count
+
 
 class _Bytes:
     """One token a UTF-8 byte."""
@@ -166,6 +176,9 @@ class _Bytes:
         most = max(max_tokens, 0)  # as many characters as bytes, or fewer
         prefix = _encodable(text[:most]).encode()[:most].decode(errors="ignore")
         return text[: len(prefix)]
+
+    def nearly(self, text: str) -> Callable[[str], int]:
+        return self.count
 
 
 class _Own:
@@ -202,6 +215,21 @@ class _Own:
             if self.count(start[:end]) <= max_tokens:
                 return text[:end]
         return ""
+
+    def nearly(self, text: str) -> Callable[[str], int]:
+        ends = self._tokens.token_ends(text)
+        found = 0  # one part mostly begins where the one before did
+
+        def count(part: str) -> int:
+            nonlocal found
+            if not text.startswith(part, found):
+                place = text.find(part, found)
+                found = max(text.find(part) if place < 0 else place, 0)
+                if not text.startswith(part, found):
+                    return self.count(part)
+            return bisect_right(ends, found + len(part)) - bisect_right(ends, found)
+
+        return count
 
 
 def _encodable(text: str) -> str:

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.providers.ingestion import splitting
+from corral.providers.ingestion.sizes import Window
 from corral.providers.ingestion.splitting import (
     MIN_WINDOW_CHARACTERS,
     WINDOW_CHARACTERS_PER_TOKEN,
     Piece,
     split,
 )
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.rag.tokens import own_tokenizer, tokenizer
 
 WORDS = [
     "the", "cattle", "中文", "graze,", "in\n", "the\n\nvalley.", "über", "#", "fence", "-", "gate",
@@ -190,3 +191,62 @@ def test_token_spans_follow_the_document() -> None:
 def test_a_blank_text_has_no_chunks() -> None:
     """White space is nothing."""
     assert split(" \n\t ", chunk_size=8, overlap=0) == []
+
+
+class Pairs:
+    """The tokenizer of a model: two characters of a word are a token, whatever is before them.
+
+    Args:
+        start: Tokens that the beginning of a text costs beside its words.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        self.start = start
+        self.read = 0
+
+    def token_ends(self, text: str) -> list[int]:
+        self.read += len(text)
+        words = re.finditer(r"\S+", text)
+        ends = [min(at + 2, w.end()) for w in words for at in range(w.start(), w.end(), 2)]
+        return [0] * (self.start if ends else 0) + ends
+
+
+@pytest.mark.parametrize("markdown", [True, False])
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_chunk_fits_into_what_the_model_reads(start: int, markdown: bool) -> None:
+    """No chunk has more tokens of the model than it reads, where these are smaller than ours.
+
+    If this fails: the splitter takes a text of fewer bytes than the size for one that fits, so
+    sizes must not be scaled beyond a text's bytes; or a chunk that was cut by nearly right sizes is
+    not measured for itself.
+    """
+    tokens = own_tokenizer(Pairs(start))
+    draw = random.Random(11)
+    numbers = "\n\n".join(
+        f"## Part {n}\n\n{' '.join(f'{draw.random():.4f}' for _ in range(60))}." for n in range(8)
+    )
+    for text in (numbers, prose(2000)):
+        for size, window in ((512, 120), (64, 120), (100, 20)):
+            pieces = split(
+                text,
+                chunk_size=size,
+                overlap=size // 8,
+                markdown=markdown,
+                window=Window(tokens, window),
+            )
+            check(text, pieces, size)
+            assert max(tokens.count(piece.text) for piece in pieces) <= window
+            fullest = sorted(tokens.count(piece.text) for piece in pieces)[len(pieces) // 2]
+            assert fullest * 2 > window or size == 64  # and they are not cut to pieces
+
+
+def test_the_tokenizer_of_a_model_reads_a_text_a_few_times() -> None:
+    """Splitting reads a text with the model's tokenizer at most four times over.
+
+    If this fails: each of the many texts that the splitter asks for is tokenized again, which
+    takes a sixth of the time of embedding them.
+    """
+    model = Pairs()
+    text = "\n\n".join(f"## Part {n}\n\n{prose(120)}" for n in range(100))
+    split(text, chunk_size=512, overlap=64, markdown=True, window=Window(own_tokenizer(model), 254))
+    assert model.read < 4 * len(text)
