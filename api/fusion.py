@@ -9,7 +9,8 @@ Fusion reads ranks and scores, never text (that is re-ranking). Three ways:
 * `weighted`, a convex combination: alpha * vector + (1 - alpha) * keyword of the legs' scores,
   as they are or normalized first.
   Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023, section 4.
-  With z-scores it is the default; RFC 0004 has the measurements.
+  With z-scores it is the default (RFC 0004). Where no alpha is named, a vector leg whose model
+  cannot read the query counts less (RFC 0019).
 * `max`: each leg's score scaled by its weight, the best leg wins.
 
 Weight 0 switches a leg off, in each of them: it is not searched, and what only it would find is not
@@ -40,6 +41,11 @@ MIN_CANDIDATES = 40
 legs can be missed for small k."""
 MIN_WEIGHTED_CANDIDATES = 100
 """The same where scores are normalized: their spread is estimated from the candidates."""
+DEFAULT_ALPHA = 0.55
+"""The vector leg's share where none is named and the model reads the query well."""
+LEAST_ALPHA = 0.05
+"""The vector leg's share where the model reads nothing: it is still searched, and it is all there
+is where no word is shared."""
 MAX_CANDIDATES = 10_000
 """Most candidates that a request may ask of a leg."""
 
@@ -172,12 +178,13 @@ class WeightedRanker(_Ranker):
     """
 
     type: Literal["weighted"] = "weighted"
-    alpha: float = Field(
-        default=0.4,
+    alpha: float | None = Field(
+        default=None,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the vector leg; 0.4 was best on each of four judged sets.",
+        description="Share of the vector leg; when absent 0.55, less where the embedding model "
+        "knows few of the query's words, which its tokenizer then cuts into letters.",
     )
     normalization: Literal["raw", "min_max", "z_score"] = Field(
         default="z_score",
@@ -200,7 +207,17 @@ class WeightedRanker(_Ranker):
 
     def weight(self, leg: LegName) -> float:
         """Return alpha for the vector leg, and what is left to 1 for the other."""
-        return self.alpha if leg == "vector" else 1.0 - self.alpha
+        alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
+        return alpha if leg == "vector" else 1.0 - alpha
+
+    def reading(self, share: float) -> WeightedRanker:
+        """Return the ranker of a query of which the model reads so much, in [0, 1].
+
+        A model that cannot read a query orders chunks by chance. A named alpha stays.
+        """
+        if self.alpha is not None:
+            return self
+        return self.model_copy(update={"alpha": max(LEAST_ALPHA, DEFAULT_ALPHA * share)})
 
 
 class MaxRanker(_Ranker):
@@ -227,6 +244,8 @@ Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(disc
 """How hybrid results are fused: `{"type": "rrf" | "weighted" | "max", ...}`."""
 
 DEFAULT_RANKER = WeightedRanker()
+EARLIER_DEFAULT_RANKER = WeightedRanker(alpha=0.4)
+"""What a registration that names no ranker was stored with before RFC 0019, and keeps."""
 
 Leg: TypeAlias = Sequence[tuple[str, float, float]]
 """(chunk_id, score, raw_score), best first."""

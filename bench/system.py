@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
-from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.reranker import Reranker
@@ -43,11 +43,13 @@ class Collection:
         name: Of the data set; letters, digits and dashes.
         dimension: Of its embeddings, which have length 1: cosine is the metric.
         language: English name, as a registration takes it.
+        tokenizer: Of the model that embeds, by which Corral weighs the legs; None: unknown.
     """
 
     name: str
     dimension: int
     language: str = "english"
+    tokenizer: TextTokenizer | None = None
 
 
 class System(ABC):
@@ -154,7 +156,7 @@ class CorralSystem(System):
         )
         providers = Providers(vector_io=[self._entry], embedding=[embedding])
         self._stack = Stack(RunConfig(providers=providers), self.folder)
-        self._retrieval = Retrieval(_Library(self._stack, collection.dimension))
+        self._retrieval = Retrieval(_Library(self._stack, collection))
         registration = VectorDBRegistration(
             vector_db_id=self.vector_db_id,
             provider_id=self._entry.provider_id,
@@ -203,9 +205,9 @@ class CorralSystem(System):
 class _Library:
     """The stack, with an embedder that answers what the measurement has at hand."""
 
-    def __init__(self, stack: Stack, dimension: int) -> None:
+    def __init__(self, stack: Stack, collection: Collection) -> None:
         self._stack = stack
-        self._embedder = _Given(dimension)
+        self._embedder = _Given(collection)
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
         return await self._stack.vector_db(vector_db_id)
@@ -230,8 +232,9 @@ class _Given(Embedder):
     their rows.
     """
 
-    def __init__(self, dimension: int) -> None:
-        self.info = ModelInfo(model=MODEL, dimension=dimension)
+    def __init__(self, collection: Collection) -> None:
+        self.info = ModelInfo(model=MODEL, dimension=collection.dimension)
+        self.tokenizer = collection.tokenizer
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.stack(list(islice(_given.get(), len(texts))))

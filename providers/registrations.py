@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from corral.api.embedder import Embedder
 from corral.api.errors import Conflict, InvalidRequest
+from corral.api.fusion import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.provider import Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.configured import ConfiguredProviders
@@ -152,11 +153,15 @@ def _short(part: object) -> str:
 def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
     """Return the stored vector DB if it is the one that was asked for, the time aside.
 
+    The default ranker is also the default of the time when the stored one was registered.
+
     Raises:
         Conflict: It differs; the message names where.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint"}
+    if asked.ranker == DEFAULT_RANKER and stored.ranker == EARLIER_DEFAULT_RANKER:
+        asked_for -= {"ranker"}
     differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]
     if differing:
         raise Conflict(

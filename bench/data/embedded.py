@@ -44,6 +44,7 @@ class Embedding:
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self.info: ModelInfo = embedder.info
+        self.tokenizer = embedder.tokenizer
         self._embedder = embedder
         self._cache = cache
 

@@ -106,7 +106,10 @@ class _QualityRun(Run):
             for backend, _ in waiting:
                 self.fail(backend, "budget", "No time was left after embedding.", judged.name)
             return
-        collection = Collection(judged.name, self._embedding.info.dimension, judged.language)
+        embedding = self._embedding
+        collection = Collection(
+            judged.name, embedding.info.dimension, judged.language, embedding.tokenizer
+        )
         for backend, cells in waiting:
             if cells:
                 await self.on(backend, collection, partial(self._measure, cells, embedded))

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.fusion import Explanation, FusedHit, Leg, LegName, fuse, single_leg
+from corral.api.fusion import (
+    Explanation,
+    FusedHit,
+    Leg,
+    LegName,
+    WeightedRanker,
+    fuse,
+    single_leg,
+)
 from corral.api.hits import Hit
 from corral.api.reranker import MMRRerank, NoRerank
 from corral.api.vector_dbs import SearchMode, VectorDB
@@ -33,6 +41,7 @@ class Answers:
         legs: By question id, each leg with `DEPTH` candidates.
         chunks: By id, the chunks that were found, with their embeddings.
         embeddings: By question id, the question's.
+        reads: By question id, how much of it the embedding model reads.
     """
 
     vector_db: VectorDB
@@ -40,6 +49,7 @@ class Answers:
     legs: dict[str, dict[LegName, Leg]] = field(default_factory=dict)
     chunks: dict[str, Chunk] = field(default_factory=dict)
     embeddings: dict[str, Any] = field(default_factory=dict)
+    reads: dict[str, float] = field(default_factory=dict)
 
     async def ranked(self, key: str, trial: Trial) -> list[str]:
         """Return the chunk ids of a question under a trial's settings, best first."""
@@ -55,7 +65,10 @@ class Answers:
         if trial.mode is SearchMode.KEYWORD:
             return single_leg("keyword", legs["keyword"][:K])
         size = trial.ranker.leg_size(K if trial.ranker.candidates is None else 1)
-        return fuse(trial.ranker, {name: leg[:size] for name, leg in legs.items()}, K)
+        ranker = trial.ranker
+        if isinstance(ranker, WeightedRanker):
+            ranker = ranker.reading(self.reads[key])
+        return fuse(ranker, {name: leg[:size] for name, leg in legs.items()}, K)
 
     async def _reranked(self, key: str, trial: Trial, hits: Sequence[FusedHit]) -> list[FusedHit]:
         rerank = trial.rerank
@@ -100,6 +113,7 @@ async def search_legs(
             legs[name] = [(chunk_id, hit.score, hit.raw_score) for chunk_id, hit in said]
             answers.chunks.update((hit.chunk.chunk_id, hit.chunk) for hit in found.hits)
         answers.legs[key] = legs
+        answers.reads[key] = embedder.reads(text)
         answers.embeddings[key] = np.asarray(await embedder.embed_query(text), dtype=np.float32)
         advance(1, 1)
     index = await retrieval.library.index(vector_db.identifier)

@@ -13,6 +13,7 @@ from typing import TypeVar
 from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Filter
+from corral.api.fusion import WeightedRanker
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
@@ -60,6 +61,12 @@ class SearchPlan:
         """Whether the queries have to be embedded."""
         by_meaning = isinstance(self.rerank, MMRRerank) and self.rerank.relevance != "bm25"
         return self.mode is not SearchMode.KEYWORD or by_meaning
+
+    @property
+    def reads(self) -> bool:
+        """Whether fusion has to know how much of a query the embedding model reads."""
+        named = not isinstance(self.ranker, WeightedRanker) or self.ranker.alpha is not None
+        return self.mode is SearchMode.HYBRID and not named
 
 
 @dataclass(frozen=True, slots=True)

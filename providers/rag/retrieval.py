@@ -196,10 +196,7 @@ class Retrieval:
         vectors = await run_all(_embedded(embedders[m], m, text) for m, text in wanted)
         embedded = dict(zip(wanted, vectors, strict=True))
         return {
-            name: [
-                replace(one, embedding=embedded.get((how.vector_db.embedding_model, one.meaning)))
-                for one in queries[name]
-            ]
+            name: [_asked(how, one, embedders, embedded) for one in queries[name]]
             for name, how in plan.searches.items()
         }
 
@@ -257,6 +254,20 @@ class Retrieval:
         if isinstance(how.rerank, ModelRerank):
             return await self.library.reranker(how.rerank.model)
         return reranker_for(how.rerank, how.vector_db)
+
+
+def _asked(
+    how: SearchPlan,
+    query: Query,
+    embedders: Mapping[str, Embedder],
+    embedded: Mapping[tuple[str, str], NDArray[np.float32]],
+) -> Query:
+    """Return a query with its embedding, and with how much of it the model reads."""
+    model = how.vector_db.embedding_model
+    if (model, query.meaning) not in embedded:
+        return query
+    read = embedders[model].reads(query.meaning) if how.reads else 1.0
+    return replace(query, embedding=embedded[model, query.meaning], read=read)
 
 
 async def _embedded(embedder: Embedder, model: str, text: str) -> NDArray[np.float32]:

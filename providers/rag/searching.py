@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.checks import MAX_K, check_query_text
+from corral.api.checks import MAX_K, AnyRanker, check_query_text
 from corral.api.chunks import Chunk
 from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
-from corral.api.fusion import merge_ranked
+from corral.api.fusion import WeightedRanker, merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
@@ -49,12 +49,14 @@ class Query:
         meaning: What is embedded.
         checker: What a chunk has to hold or must not; None where anything goes.
         embedding: Of `meaning`, shape (dimension,); None where nothing needs it.
+        read: How much of `meaning` the embedding model reads, as `read_share` says.
     """
 
     words: str
     meaning: str
     checker: Checker | None = None
     embedding: NDArray[np.float32] | None = None
+    read: float = 1.0
 
 
 def queries_of(how: SearchPlan, questions: Sequence[str]) -> list[Query]:
@@ -114,7 +116,7 @@ async def _retrieve(index: EmbeddingIndex, how: SearchPlan, query: Query) -> Que
     refusals: dict[str, str | None] = {}
     while True:
         found = await _ask(index, how, query, size, how.filters)
-        steps = [Step("retrieve", len(found.hits), detail=_description(how, size))]
+        steps = [Step("retrieve", len(found.hits), detail=_description(how, query, size))]
         if how.explain and how.filters is not None:
             steps[:0] = [await _filter_effect(index, how, query, size)]
         if query.checker is None:
@@ -158,7 +160,7 @@ async def _ask(
         k=size,
         mode=how.mode,
         filters=filters,
-        ranker=how.ranker,
+        ranker=_ranker(how, query),
         include_embeddings=how.include_embeddings or isinstance(how.rerank, MMRRerank),
         fuzzy=how.fuzzy and how.mode is not SearchMode.VECTOR,
     )
@@ -172,8 +174,18 @@ async def _filter_effect(index: EmbeddingIndex, how: SearchPlan, query: Query, s
     return Step("filter", passing, len(found.hits) - passing, detail)
 
 
-def _description(how: SearchPlan, size: int) -> str:
+def _ranker(how: SearchPlan, query: Query) -> AnyRanker:
+    """Return the ranker of one query: without an alpha of its own it depends on the model."""
+    if isinstance(how.ranker, WeightedRanker) and how.reads:
+        return how.ranker.reading(query.read)
+    return how.ranker
+
+
+def _description(how: SearchPlan, query: Query, size: int) -> str:
     fused = f", {how.ranker.type}" if how.mode is SearchMode.HYBRID else ""
+    if how.reads:
+        alpha = _ranker(how, query).weight("vector")
+        fused += f" with alpha {alpha:.2f} (the model reads {query.read:.0%} of the query)"
     return f"{how.mode} search{fused}, {size} wanted"
 
 

@@ -69,7 +69,8 @@ async def test_a_threshold_of_0_1_does_not_empty_hybrid_results() -> None:
 
     If this fails: it was applied to a leg, or before the fused score was brought to [0, 1].
     """
-    index = ScriptedIndex(candidates(a=-0.9, b=-0.95), candidates(b=0.05, c=0.01))
+    ranker = {"type": "weighted", "alpha": 0.4}
+    index = ScriptedIndex(candidates(a=-0.9, b=-0.95), candidates(b=0.05, c=0.01), ranker=ranker)
     assert ids(await ask(index, "hybrid", score_threshold=0.1)) == ["b", "a", "c"]
     assert ids(await ask(index, "hybrid", score_threshold=0.6)) == ["b"]
 
@@ -280,6 +281,7 @@ class OneRoundTrip(ScriptedIndex):
 
 async def test_a_provider_may_bring_both_legs_in_one_round_trip() -> None:
     """The override replaces the two hooks; fusion and checks stay ours."""
-    index = OneRoundTrip(candidates(a=0.5, b=0.4), candidates(b=1.0))
+    ranker = {"type": "weighted", "alpha": 0.4}
+    index = OneRoundTrip(candidates(a=0.5, b=0.4), candidates(b=1.0), ranker=ranker)
     assert ids(await ask(index, "hybrid", k=2)) == ["b", "a"]
     assert [name for name, _ in index.calls] == ["hybrid", "get"]

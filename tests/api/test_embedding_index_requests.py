@@ -142,10 +142,11 @@ async def test_a_query_overrides_the_registration(mode: str) -> None:
 
 
 async def test_a_query_overrides_the_registered_ranker() -> None:
-    """The request's ranker, then the registration's, then RRF 60."""
+    """The request's ranker, then the registration's."""
     keyword_only = {"type": "weighted", "alpha": 0, "normalization": "raw"}
     vector_only = WeightedRanker(alpha=1, normalization="raw")
-    assert await ask(ScriptedIndex(**TWO), mode="hybrid", k=1) == ["b"]
+    balanced = WeightedRanker(alpha=0.4)
+    assert await ask(ScriptedIndex(**TWO, ranker=balanced), mode="hybrid", k=1) == ["b"]
     assert await ask(ScriptedIndex(**TWO, ranker=vector_only), mode="hybrid", k=1) == ["a"]
     registered = ScriptedIndex(**TWO, ranker=vector_only)
     assert await ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c"]

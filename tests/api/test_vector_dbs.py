@@ -138,10 +138,10 @@ def test_default_weights_are_not_shared() -> None:
 
 
 def test_defaults() -> None:
-    """Hybrid by z-scores, 0.4 for vectors, English, cosine, normalized, 256 tokens, 32 twice."""
+    """Hybrid by z-scores, alpha left to the query, English, cosine, 256 tokens, 32 twice."""
     settings = SearchSettings()
     assert settings.search_mode is SearchMode.HYBRID
-    assert settings.ranker == WeightedRanker(alpha=0.4, normalization="z_score")
+    assert settings.ranker == WeightedRanker(alpha=None, normalization="z_score")
     assert (settings.language, settings.metric, settings.normalize) == ("english", "cosine", True)
     assert settings.chunking == ChunkingConfig(chunk_size_in_tokens=256, overlap_in_tokens=32)
 
@@ -221,7 +221,8 @@ def test_a_stored_registration_comes_back_equal(change: dict[str, Any]) -> None:
     [
         ({}, {}, True),
         ({"language": "no"}, {"language": "Norwegian"}, True),
-        ({"ranker": None}, {"ranker": {"type": "weighted", "alpha": 0.4}}, True),
+        ({"ranker": None}, {"ranker": {"type": "weighted", "normalization": "z_score"}}, True),
+        ({"ranker": None}, {"ranker": {"type": "weighted", "alpha": 0.4}}, False),
         ({"field_weights": {"title": 2, "content": 1}}, {}, True),
         ({"search_mode": "hybrid"}, {}, True),
         ({"search_mode": "vector"}, {}, False),

@@ -129,7 +129,7 @@ def test_a_person_goes_through_the_page(
             ["sh", "-c", curl], capture_output=True, text=True, timeout=60, check=True
         )
         assert "burrow 1" in answer.stdout
-        fill(browser, "#alpha", "0.4")
+        fill(browser, "#alpha", "0.55")
         judge_all(browser)
         assert browser.errors == []
         assert all(address.startswith((url, "blob:")) for address in browser.requests)

@@ -14,7 +14,9 @@ const number = (id) => Number(find(id).value);
 
 // The settings on the page, as a registration and a request take them.
 export function settings() {
-  const ranker = { type: "weighted", alpha: number("alpha"), normalization: "z_score" };
+  const ranker = { type: "weighted", normalization: "z_score" };
+  // Where the slider stands at its default, alpha goes by what the model reads of the question.
+  if (find("alpha").value !== find("alpha").defaultValue) ranker.alpha = number("alpha");
   const rerank = find("mmr").checked ? { type: "mmr", lambda: number("lambda") } : { type: "none" };
   return { ranker, rerank };
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -266,6 +268,59 @@ async def test_the_effect_of_a_filter_is_told() -> None:
     before = len(library.indexes["db"].queries)
     await ask(retrieval, "hill", k=5, mode="vector", filters=even)
     assert len(library.indexes["db"].queries) == before + 1
+
+
+# --- a leg that is blind ------------------------------------------------------------------------
+
+
+class Reads:
+    """A tokenizer that keeps some words whole and cuts the others into letters."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token ends."""
+        parts = re.findall("|".join([*map(re.escape, self._words), r"\S"]), text)
+        return list(itertools.accumulate(map(len, parts)))
+
+
+@pytest.mark.parametrize(
+    ("query", "ranker", "alpha"),
+    [
+        ("barnhill", {"type": "weighted"}, 0.55),
+        ("barnhxyz", {"type": "weighted"}, 0.55 * 4 / 8 / 0.87),
+        ("wxyz", {"type": "weighted", "normalization": "min_max"}, 0.05),
+        ("wxyz", {"type": "weighted", "alpha": 0.7}, 0.7),
+        ("wxyz", {"type": "weighted", "weights": {"vector": 1, "keyword": 1}}, 0.5),
+    ],
+)
+async def test_the_vector_leg_counts_as_far_as_its_model_reads(
+    query: str, ranker: dict[str, Any], alpha: float
+) -> None:
+    """Without an alpha it is .55 times what the model reads, and never nothing; a named one stays.
+
+    If this fails: a model that does not know a language spoils what keywords find in it.
+    """
+    texts = {"a": f"{query} fence", "b": "the river bank"}
+    library, retrieval = await filled(texts, ranker=ranker)
+    library.embedders["words"].tokenizer = Reads("barn", "hill")
+    found = await ask(retrieval, query, mode="hybrid", explain=True)
+    assert set(found.hits[0].explanation.legs) == {"vector", "keyword"}
+    told = next(each.detail for each in found.steps if each.name == "retrieve")
+    if "alpha" in ranker or "weights" in ranker:
+        assert "reads" not in told
+    else:
+        assert f"alpha {alpha:.2f}" in told
+    if ranker.get("normalization") != "min_max":
+        assert found.hits[0].explanation.asked["vector"] == pytest.approx(alpha)
+
+
+async def test_a_model_whose_tokenizer_is_unknown_is_trusted() -> None:
+    """A model behind an HTTP API has none here."""
+    _, retrieval = await filled()
+    found = await ask(retrieval, "red barn", mode="hybrid")
+    assert found.hits[0].explanation.asked["vector"] == pytest.approx(0.55)
 
 
 # --- OpenAI's words -------------------------------------------------------------------------------
