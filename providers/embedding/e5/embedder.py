@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
+from corral.providers.embedding._local.batches import LocalModel
+from corral.providers.embedding._local.embedder import LocalProvider, Served
 from corral.providers.embedding.e5.config import E5Config
 from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, model_file
 
@@ -23,7 +24,7 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.e5.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
-        return Model(model_file(config.model_path), home, config.threads)
+        return Model(model_file(config.model_path), home, config.threads, config.precision)
 
     infos = [
         ModelInfo(

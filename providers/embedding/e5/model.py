@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from corral.providers.embedding._local import onnx_graph
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, MASK, TOKENS, BertGraph
+from corral.providers.embedding._local.precision import Precision, at_precision
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.e5.weights import (
     DIMENSION,
@@ -38,6 +40,7 @@ class Model:
         path: Of the file.
         home: The data folder, for the graph's cache.
         threads: Threads of one computation, the calling one included.
+        precision: Of the products of matrices.
 
     Raises:
         ConfigError: The file is another one.
@@ -49,15 +52,20 @@ class Model:
     )
     max_tokens = MAX_TOKENS
 
-    def __init__(self, path: Path, home: Path, threads: int) -> None:
+    def __init__(self, path: Path, home: Path, threads: int, precision: Precision) -> None:
+        # Vector DBs that were registered before there was a choice know no precision.
+        if precision != "int8":
+            self.traits = {**self.traits, "precision": precision}
         file = read_model(path)
         self._words, self._positions = file.words, file.positions
         self._characters = file.characters
         self._tokenizer = tokenizer_of(file)
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._uncut = tokenizer_of(file)
-        graph = onnx_graph.cached_graph(home, "e5", SHA256, lambda: build_graph(file))
-        self._session = Session(graph, file.weights, threads)
+        weights = at_precision(precision, file.weights)
+        digest = f"{SHA256} {precision}"
+        graph = onnx_graph.cached_graph(home, "e5", digest, lambda: build_graph(weights))
+        self._session = Session(graph, weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 512, the marks at both ends included."""
@@ -98,9 +106,9 @@ def tokenizer_of(file: ModelFile) -> Tokenizer:
     return tokenizer
 
 
-def build_graph(file: ModelFile) -> bytes:
+def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the serialized graph, from the sum of token and position to embeddings."""
-    graph = BertGraph(file.weights, heads=HEADS, epsilon=EPSILON)
+    graph = BertGraph(weights, heads=HEADS, epsilon=EPSILON)
     hidden = graph.normalize_tokens()
     for layer in range(LAYERS):
         hidden = graph.layer(f"encoder.layer.{layer}.", hidden)

@@ -58,7 +58,7 @@ class ModelFile:
         characters: What replaces a character before the text is split.
         words: The table of token embeddings, in 4 bits, shape (tokens, 12).
         positions: What is added by position, that of the one segment included; shape (512, 384).
-        weights: The other tensors, as `BertGraph` takes them.
+        weights: The other tensors in float32, under BERT's names.
     """
 
     pieces: list[tuple[str, float]]
@@ -116,13 +116,13 @@ def read_model(path: Path) -> ModelFile:
     return ModelFile(pieces, characters, words, positions, _named(tensors))
 
 
-def rows(table: NDArray[Any], ids: NDArray[np.integer]) -> NDArray[np.float32]:
+def rows(table: NDArray[Any], ids: NDArray[np.integer] | slice) -> NDArray[np.float32]:
     """Return rows of a table in 4 bits as float32, of the shape of the ids and the row's length."""
     blocks = table[ids]
     numbers = blocks["numbers"]
     both = np.concatenate([numbers & 15, numbers >> 4], axis=-1).astype(np.float32) - 8
     found: NDArray[np.float32] = both * blocks["scale"].astype(np.float32)[..., None]
-    return found.reshape(*np.shape(ids), -1)
+    return found.reshape(*blocks.shape[:-1], -1)
 
 
 class _Reader:
@@ -173,7 +173,7 @@ def _tensors(reader: _Reader) -> dict[str, NDArray[Any]]:
 
 
 def _named(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the tensors under BERT's names, matrices as `BertGraph` takes them."""
+    """Return the tensors under BERT's names, in float32."""
     found: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.split(".")
@@ -181,21 +181,13 @@ def _named(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             found[f"embeddings.LayerNorm.{_KINDS[kind]}"] = np.array(tensor)
             continue
         full = f"encoder.layer.{layer[1:]}.{_PARTS[part]}.{_KINDS[kind]}"
-        if tensor.dtype == _Q4_0:
-            found[full], found[f"{full}.scales"] = _repacked(tensor, part)
-        else:
-            found[full] = np.array(tensor)
+        width = 4 * DIMENSION if part == "fo" else DIMENSION
+        found[full] = (
+            rows(tensor.reshape(-1, width // _BLOCK), np.s_[:])
+            if tensor.dtype == _Q4_0
+            else np.array(tensor)
+        )
     return found
-
-
-def _repacked(tensor: NDArray[Any], part: str) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Return a matrix's numbers with neighbors in one byte, and its scales."""
-    width = 4 * DIMENSION if part == "fo" else DIMENSION
-    halves = tensor["numbers"]
-    numbers = np.concatenate([halves & 15, halves >> 4], axis=-1)
-    packed = numbers[:, 0::2] | (numbers[:, 1::2] << 4)
-    blocks = packed.reshape(-1, width // _BLOCK, _BLOCK // 2)
-    return np.ascontiguousarray(blocks), tensor["scale"].astype(np.float32)
 
 
 def _package_folder() -> Path | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
+from corral.providers.embedding._local.batches import LocalModel
+from corral.providers.embedding._local.embedder import LocalProvider, Served
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.weights import (
     DIMENSION,
@@ -30,7 +31,7 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
         from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
         folder = available_folder(config.model_path, home, config.hub)
-        return Model(folder, home, config.threads)
+        return Model(folder, home, config.threads, config.precision)
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
     served = Served(infos, load, lambda: model_folder(config.model_path))

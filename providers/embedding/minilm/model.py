@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
+from corral.providers.embedding._local.precision import Precision, at_precision
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.minilm.onnx_graph import cached_graph
 from corral.providers.embedding.minilm.weights import (
@@ -30,6 +31,7 @@ class Model:
         folder: Where `model.safetensors` and `tokenizer.json` are.
         home: The data folder, for the graph's cache.
         threads: Threads of one computation, the calling one included.
+        precision: Of the products of matrices.
 
     Raises:
         ConfigError: A file is not the official one.
@@ -41,15 +43,18 @@ class Model:
     query = passage = ""
     max_tokens = MAX_TOKENS
 
-    def __init__(self, folder: Path, home: Path, threads: int) -> None:
+    def __init__(self, folder: Path, home: Path, threads: int, precision: Precision) -> None:
+        # Vector DBs that were registered before there was a choice know no precision.
+        if precision != "float32":
+            self.traits = {**self.traits, "precision": precision}
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
         self._tokenizer.no_padding()  # the file itself pads and cuts to 128
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._uncut = Tokenizer.from_buffer(read_tokenizer(folder))
         self._uncut.no_padding()
         self._uncut.no_truncation()
-        weights = read_weights(folder)
-        self._session = Session(cached_graph(home, weights), weights, threads)
+        weights = at_precision(precision, read_weights(folder))
+        self._session = Session(cached_graph(home, precision, weights), weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 256, the marks at both ends included."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from corral.providers.embedding._local import onnx_graph
 from corral.providers.embedding._local.onnx_graph import BertGraph
+from corral.providers.embedding._local.precision import Precision
 from corral.providers.embedding.minilm.weights import DIMENSION, SHA256, WEIGHTS_NAME
 
 LAYERS = 6
@@ -17,13 +18,13 @@ HEADS = 12
 EPSILON = 1e-12
 
 
-def cached_graph(home: Path, weights: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """Return the serialized graph of the tensors that `read_weights` returned."""
-    digest = SHA256[WEIGHTS_NAME]
+def cached_graph(home: Path, precision: Precision, weights: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the serialized graph of the official weights at that precision."""
+    digest = f"{SHA256[WEIGHTS_NAME]} {precision}"
     return onnx_graph.cached_graph(home, "minilm", digest, lambda: build_graph(weights))
 
 
-def build_graph(weights: Mapping[str, NDArray[np.float32]]) -> bytes:
+def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the serialized graph, from token ids to embeddings."""
     graph = BertGraph(weights, heads=HEADS, epsilon=EPSILON)
     hidden = graph.embed_ids()

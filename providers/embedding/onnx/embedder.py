@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.embedder import LocalModel, LocalProvider, Served
+from corral.providers.embedding._local.batches import LocalModel
+from corral.providers.embedding._local.embedder import LocalProvider, Served
 from corral.providers.embedding.onnx.config import OnnxConfig, OnnxModel
 from corral.providers.embedding.onnx.files import OPTIONAL, dimension_of
 from corral.providers.onnx_models import check_folder, open_folder

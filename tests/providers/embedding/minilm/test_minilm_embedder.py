@@ -10,11 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.providers.embedding._local import embedder as embedder_module
-from corral.providers.embedding._local.embedder import (
-    TOKENS_PER_BATCH,
-    LocalEmbedder,
-    batches,
-)
+from corral.providers.embedding._local.batches import TOKENS_PER_BATCH, batches
+from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.minilm.weights import model_folder, read_weights
 
 from .reference_bert import reference_embedding

@@ -1,0 +1,53 @@
+"""What a loaded model does, and batches of the texts that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.embedder import TextTokenizer
+
+TOKENS_PER_BATCH = 1024
+"""Tokens of one computation, padding included. Larger batches are no faster (measured from 256 to
+4096), and what waits behind a batch waits less behind a small one."""
+
+
+class LocalModel(TextTokenizer, Protocol):
+    """A loaded model. Its methods block, and may run in several threads at once.
+
+    Attributes:
+        traits: As of `Embedder`.
+        query, passage: What is put before a question and before a document.
+        max_tokens: Tokens of a text that it reads, marks and prefix included.
+    """
+
+    traits: Mapping[str, str]
+    query: str
+    passage: str
+    max_tokens: int
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of each text, marks included, cut at what the model reads."""
+
+    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, dimension)."""
+
+
+def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the indices of texts in batches of similar length, the shortest first.
+
+    Args:
+        lengths: Tokens of each text. A batch times its longest text is at most
+            `TOKENS_PER_BATCH`, except where one text alone is longer.
+    """
+    batch: list[int] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and (len(batch) + 1) * lengths[index] > TOKENS_PER_BATCH:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch

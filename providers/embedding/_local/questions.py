@@ -1,0 +1,71 @@
+"""Embeds questions: at once when there is one, together those that have waited for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.providers.embedding._local.batches import LocalModel, batches
+
+TOKENS_APART = 8
+"""Questions of one computation differ by fewer tokens than this: padding a short one to the length
+of a long one costs more than computing both (measured from 1 to 16)."""
+
+Embedding = NDArray[np.float32]
+
+
+class Questions:
+    """The questions to a model, in the order of their coming.
+
+    Args:
+        model: Loaded.
+        worker: Its one thread for questions.
+    """
+
+    def __init__(self, model: LocalModel, worker: ThreadPoolExecutor) -> None:
+        self._model, self._worker = model, worker
+        self._waiting: deque[tuple[str, Future[Embedding]]] = deque()
+
+    async def embed(self, text: str) -> Embedding:
+        """Return the embedding of a text, shape (dimension,)."""
+        found: Future[Embedding] = Future()
+        self._waiting.append((text, found))
+        # One call for each question, though the first may answer them all: none is forgotten.
+        call = self._worker.submit(self._answer)
+        call.add_done_callback(lambda done: done.cancelled() and found.cancel())
+        return await asyncio.wrap_future(found)
+
+    def _answer(self) -> None:
+        """Embed what is waiting now; what comes meanwhile waits for the next call."""
+        taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        asked = [each for each in taken if each[1].set_running_or_notify_cancel()]
+        try:
+            token_ids = self._model.tokenize([text for text, _ in asked]) if asked else []
+            for batch in alike([len(ids) for ids in token_ids]):
+                rows = self._model.embed([token_ids[i] for i in batch])
+                for i, row in zip(batch, rows, strict=True):
+                    asked[i][1].set_result(row)
+        except Exception as error:
+            for _, found in asked:
+                if not found.done():
+                    found.set_exception(error)
+            raise
+
+
+def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the indices of texts in batches of nearly one length, the first text's batch first.
+
+    Args:
+        lengths: Tokens of each text.
+    """
+    groups: dict[int, list[int]] = {}
+    for index, length in enumerate(lengths):
+        groups.setdefault(-(-length // TOKENS_APART), []).append(index)
+    for group in groups.values():
+        for batch in batches([lengths[i] for i in group]):
+            yield [group[i] for i in batch]
