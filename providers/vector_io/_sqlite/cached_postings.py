@@ -1,7 +1,7 @@
 """Postings of FTS5 in memory, which follow their file: each change is read once.
 
 Of a term, memory holds the rows that hold it, and for each row a number that stands for the pair
-(frequency of the term, length of the chunk): 6 bytes a posting. Pairs are few, and BM25 knows
+(frequency of the term, length of the chunk): 5 or 6 bytes a posting. Pairs are few, and BM25 knows
 nothing else of a chunk. So when the average length moves with a write, the weights of the pairs
 are computed anew, not those of the postings, and they are BM25's to the last bit.
 
@@ -30,7 +30,7 @@ from corral.providers.vector_io._sqlite.changes import (
     read_state,
 )
 
-_BATCH = 65_536
+_BATCH = 8192
 _READ = np.dtype([("row", np.int64), ("frequency", np.float64)])
 _OVERHEAD = 200  # bytes of a posting's objects and key, about
 
@@ -81,7 +81,7 @@ class Posting:
         return self.rows.nbytes + self.shapes.nbytes + _OVERHEAD
 
 
-_NOTHING = Posting(np.empty(0, np.uint32), np.empty(0, np.uint16), 0, 0)
+_NOTHING = Posting(np.empty(0, np.uint32), np.empty(0, np.uint8), 0, 0)
 
 
 class CachedPostings:
@@ -165,12 +165,10 @@ class CachedPostings:
         self._put(term, posting)
         return posting
 
-    def weights(self, snapshot: Snapshot, posting: Posting) -> NDArray[np.float64]:
-        """Return the saturated weight (`bm25.term_weight`) of a term in each row of a posting."""
+    def weights(self, snapshot: Snapshot) -> NDArray[np.float64]:
+        """Return the saturated weight (`bm25.term_weight`) of each shape, those read so far."""
         with self._lock:
-            weights = self._shapes.weights(snapshot.average)
-        found: NDArray[np.float64] = weights[posting.shapes]
-        return found
+            return self._shapes.weights(snapshot.average)
 
     def _extended(
         self, connection: apsw.Connection, snapshot: Snapshot, term: str, held: Posting
@@ -186,7 +184,8 @@ class CachedPostings:
             lengths = snapshot.lengths[new["row"]] - 1
             with self._lock:
                 numbers = self._shapes.numbers(new["frequency"], lengths)
-            rows = np.concatenate([rows, _narrow(new["row"], state.last_row)])
+            kind = np.uint32 if state.last_row < 2**32 else np.int64
+            rows = np.concatenate([rows, new["row"].astype(kind)])
             shapes = np.concatenate([shapes, numbers])
         return Posting(rows, shapes, state.last_row, state.deletion)
 
@@ -219,7 +218,7 @@ class _Shapes:
         distinct, places = np.unique(frequencies + 1j * lengths, return_inverse=True)
         numbers = self._numbers
         found = [numbers.setdefault(pair, len(numbers)) for pair in distinct.tolist()]
-        return _narrow(np.array(found)[places], len(numbers), np.uint16)
+        return np.array(found)[places].astype(np.min_scalar_type(len(numbers)))
 
     def weights(self, average: float) -> NDArray[np.float64]:
         """Return the weight of each pair where chunks have an average length."""
@@ -229,13 +228,6 @@ class _Shapes:
                 self._weights = term_weight(pairs.real, pairs.imag, average)
             self._average = average
         return self._weights
-
-
-def _narrow(
-    numbers: NDArray[np.int64], most: int, kind: type[np.unsignedinteger] = np.uint32
-) -> NDArray[np.integer]:
-    """Return the numbers in fewer bytes if the largest possible one fits."""
-    return numbers.astype(kind) if most <= np.iinfo(kind).max else numbers
 
 
 def _sums_of_varints(blobs: Sequence[bytes]) -> NDArray[np.int64]:

@@ -20,8 +20,8 @@ from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
 from corral.providers.vector_io._sqlite.connections import state
 
-BATCH_ROWS = 8192
-"""Rows read at once."""
+BATCH_ROWS = 1024
+"""Rows read and coded at once; more would not stay in the processor's cache."""
 
 FEW_ROWS = 0.05
 """Below this share of usable rows they are gathered instead of masked."""

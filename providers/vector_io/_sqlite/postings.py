@@ -34,7 +34,8 @@ from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.ranking.bm25 import greatest, idf
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.fields import field_texts
-from corral.providers.ranking.rows import RowSet, best_rows
+from corral.providers.ranking.max_score import TermScores, best_by_terms
+from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, Snapshot
@@ -165,8 +166,8 @@ class KeywordIndex:
         count = now.state.count
         wanted = Counter(self._analyzer.terms(query))
         similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
-        held: dict[str, _Posting] = {}
-        parts: list[_Posting] = []
+        held: dict[str, TermScores] = {}
+        parts: list[TermScores] = []
         holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             near = similar.get(term, ())
@@ -179,13 +180,9 @@ class KeywordIndex:
         most = greatest(holding, count)
         if not parts:
             return [], most
-        rows, scores = _add_up(parts)
-        if allowed is not None:
-            passing = allowed.mask(rows)
-            rows, scores = rows[passing], scores[passing]
-        best = best_rows(scores, k)
-        terms = _matched(dict(sorted(held.items())), rows[best])
-        hits = zip(rows[best], scores[best], terms, strict=True)
+        rows, scores = best_by_terms(parts, k, allowed)
+        terms = _matched(dict(sorted(held.items())), rows)
+        hits = zip(rows, scores, terms, strict=True)
         return [KeywordHit(int(row), float(score), here) for row, score, here in hits], most
 
     def _found(
@@ -193,13 +190,14 @@ class KeywordIndex:
         connection: apsw.Connection,
         now: Snapshot,
         terms: Iterable[tuple[str, float]],
-    ) -> dict[str, tuple[_Posting, float]]:
+    ) -> dict[str, tuple[TermScores, float]]:
         """Return postings and similarity of the first terms that any row holds."""
-        found: dict[str, tuple[_Posting, float]] = {}
+        found: dict[str, tuple[TermScores, float]] = {}
         for term, similarity in terms:
             posting = self._cache.posting(connection, now, term)
             if len(posting.rows):
-                found[term] = _Posting(posting.rows, self._cache.weights(now, posting)), similarity
+                weights = self._cache.weights(now)
+                found[term] = TermScores.of(posting.rows, weights, posting.shapes), similarity
             if len(found) == MAX_SIMILAR:
                 break
         return found
@@ -209,15 +207,7 @@ class KeywordIndex:
         self._cache.forget()
 
 
-@dataclass(frozen=True, slots=True)
-class _Posting:
-    """Rows that hold a term, ascending, and the term's saturated weight in each."""
-
-    rows: NDArray[np.integer]
-    weights: NDArray[np.float64]
-
-
-_NO_POSTING = _Posting(np.empty(0, np.int64), np.empty(0))
+_NO_POSTING = TermScores.of(np.empty(0, np.int64), np.empty(0))
 
 
 class _StoredVocabulary:
@@ -239,41 +229,24 @@ class _StoredVocabulary:
 
 
 def _as_one(
-    term: str, found: Mapping[str, tuple[_Posting, float]], count: int, times: int
-) -> _Posting:
+    term: str, found: Mapping[str, tuple[TermScores, float]], count: int, times: int
+) -> TermScores:
     """Return the scores of a query term's rows, the similar terms that they hold included."""
     own = found[term][0] if term in found else None
     if own is not None and len(found) == 1:
-        return _Posting(own.rows, own.weights * (idf(len(own.rows), count) * times))
+        return own.times(idf(len(own.rows), count) * times)
     every = np.concatenate([posting.rows for posting, _ in found.values()])
-    worth = np.concatenate([posting.weights * share for posting, share in found.values()])
+    worth = np.concatenate([posting.scores() * share for posting, share in found.values()])
     order = np.argsort(every, kind="stable")
     rows, starts = np.unique(every[order], return_index=True)
     scores = np.maximum.reduceat(worth[order], starts) * (idf(len(rows), count) * times)
     if own is not None:
         place = np.searchsorted(rows, own.rows)
-        exact = own.weights * (idf(len(own.rows), count) * times)
+        exact = own.scores() * (idf(len(own.rows), count) * times)
         scores[place] = np.maximum(scores[place], exact)
-    return _Posting(rows, scores)
+    return TermScores.of(rows, scores)
 
 
-def _add_up(parts: Sequence[_Posting]) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Sum the scores of each row; both ways add in the order of the terms, so they agree."""
-    all_rows = np.concatenate([part.rows for part in parts])
-    all_scores = np.concatenate([part.weights for part in parts])
-    largest = int(max(part.rows[-1] for part in parts))
-    if largest > 8 * len(all_rows):  # few postings in a large index: sorting them is cheaper
-        distinct, place = np.unique(all_rows, return_inverse=True)
-        return distinct, np.asarray(np.bincount(place, weights=all_scores), dtype=np.float64)
-    total = np.asarray(np.bincount(all_rows, weights=all_scores), dtype=np.float64)
-    held = np.flatnonzero(total > 0)
-    return held, total[held]
-
-
-def _matched(found: Mapping[str, _Posting], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:
-    held = {
-        term: posting.rows[np.searchsorted(posting.rows, rows).clip(max=len(posting.rows) - 1)]
-        == rows
-        for term, posting in found.items()
-    }
+def _matched(found: Mapping[str, TermScores], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:
+    held = {term: posting.find(rows)[1] for term, posting in found.items()}
     return [tuple(term for term, here in held.items() if here[place]) for place in range(len(rows))]
