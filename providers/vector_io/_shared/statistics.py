@@ -15,6 +15,8 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field
 
+from corral.providers.ranking.sparse import Statistics, bands
+
 S = TypeVar("S")
 T = TypeVar("T", bound=Hashable)
 
@@ -82,18 +84,29 @@ class KeptStatistics(Generic[S, T]):
         self._known = None
         self._writes += 1
 
+    async def holding(self, terms: Sequence[T]) -> list[int]:
+        """Return for each term how many chunks hold it."""
+        known = self._latest()
+        if known is None:
+            return list(await self._hold(terms))
+        missing = [term for term in terms if term not in known.holding]
+        if missing:
+            known.note(missing, await self._hold(missing))
+        return [known.holding.get(term, 0) for term in terms]
+
     async def read(self, terms: Sequence[T]) -> tuple[S, list[int]]:
         """Return the statistics, and for each term how many chunks hold it.
 
         That no chunk holds a term is never kept: the first one that does may come from elsewhere.
         """
-        known = self._known
-        if known is None or known.until <= time.monotonic():
+        known = self._latest()
+        if known is None:
             return await self._read_anew(terms)
-        missing = [term for term in terms if term not in known.holding]
-        if missing:
-            known.note(missing, await self._hold(missing))
-        return known.statistics, [known.holding.get(term, 0) for term in terms]
+        return known.statistics, await self.holding(terms)
+
+    def _latest(self) -> _Known[S, T] | None:
+        known = self._known
+        return None if known is None or known.until <= time.monotonic() else known
 
     async def _read_anew(self, terms: Sequence[T]) -> tuple[S, list[int]]:
         started, writes = time.monotonic(), self._writes
@@ -103,3 +116,11 @@ class KeptStatistics(Generic[S, T]):
             self._known = known = _Known[S, T](statistics, started + self._max_age)
             known.note(terms, numbers)
         return statistics, list(numbers)
+
+
+def finds_new_chunks(statistics: Statistics) -> bool:
+    """Return True if what another process adds is found, though it is not counted yet.
+
+    It is not where nothing is stored, and where a search names the references that there are.
+    """
+    return statistics.average > 0 and len(bands(statistics)) == 1

@@ -159,6 +159,11 @@ class Collection:
             matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
             yield [row["chunk_id"] for row in some], matrix
 
+    def embeddings_of(self, pks: Sequence[str]) -> dict[str, list[float]]:
+        """Return the embeddings of the chunks of these primary keys that exist, by chunk id."""
+        rows = self._get(pks, ("chunk_id", "embedding", "kind"))
+        return {row["chunk_id"]: row["embedding"] for row in rows if row["kind"] == Kind.CHUNK}
+
     def entries(self, *, with_keys: bool) -> Iterator[Entry]:
         """Yield what the statistics need of every chunk."""
         return self._entries(self._scan(CHUNKS, _entry_fields(with_keys)), with_keys)

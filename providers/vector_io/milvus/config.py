@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
+from corral.providers.vector_io._shared.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
 
 
 def _server_uri(value: str) -> str:
@@ -51,6 +52,7 @@ class RemoteMilvusConfig(ProviderConfig):
         le=3600,
         description="Bound of one request to the server, retries included.",
     )
+    statistics_max_age_seconds: MaxAge = DEFAULT_MAX_AGE_SECONDS
     index: Literal["HNSW", "FLAT"] = Field(
         default="HNSW", description="FLAT is exact and reads every embedding. For new vector DBs."
     )

@@ -15,9 +15,19 @@ from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
-from corral.providers.ranking.exact import effective_metric, exact_scores
+from corral.providers.ranking.candidates import (
+    Proposals,
+    best_candidates,
+    score_vectors,
+    unsettled,
+)
+from corral.providers.ranking.exact import (
+    SINGLE_PRECISION_SLACK,
+    effective_metric,
+    exact_scores,
+)
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.id_pages import IdPages
 from corral.providers.vector_io._shared.intents import NotedIndex
@@ -29,28 +39,31 @@ from corral.providers.vector_io.milvus.keyword import Keywords
 from corral.providers.vector_io.milvus.records import Entry, Row, entry_of, row_key
 from corral.providers.vector_io.milvus.schema import stored_dimension
 
-_MARGIN = 32  # rows asked for beyond k, so that most ties are settled by the first request
+_MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over each
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
 class MilvusIndex(NotedIndex):
     """Chunks in one Milvus collection; every public method is the contract's.
 
-    The work runs in threads. Milvus finds candidates, their scores are computed here, in double
-    precision, and more are asked for until none that is missing can belong to the answer.
+    The work runs in threads. Milvus finds candidates; their scores are computed here, in double
+    precision, where its own leave their order open; and more are asked for until none that is
+    missing can belong to the answer.
 
     Args:
         vector_db: The registration.
         collection: Its rows.
+        max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+    def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
         super().__init__(vector_db)
         self._collection = collection
         self._threads = collection.connection.threads
         self._metric = effective_metric(vector_db)
+        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
         self._writing = threading.RLock()
-        self._keywords = Keywords(vector_db, collection, self._writing)
+        self._keywords = Keywords(vector_db, collection, self._writing, max_age_seconds)
         self._pages = IdPages()
         self._open = True
         collection.connection.client.enter()
@@ -138,15 +151,40 @@ class MilvusIndex(NotedIndex):
     def _propose(
         self, padded: NDArray[np.float32], k: int, expression: str, limit: int
     ) -> Proposals:
-        hits = self._collection.search(
-            "embedding", padded, expression, limit, ("chunk_id", "embedding")
-        )
+        fields = ("chunk_id",) if self._unit_length else ("chunk_id", "embedding")
+        hits = self._collection.search("embedding", padded, expression, limit, fields)
         if len(hits) < k and self._collection.unreached(expression, len(hits)):
             return Proposals(self._compare_all(padded, k, expression), None)
         rows = [hit["entity"] for hit in hits]
+        if self._unit_length:
+            scores = [hit["distance"] for hit in hits]
+            return self._settled(padded, k, [row["chunk_id"] for row in rows], scores, limit)
         matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
         ids = [row["chunk_id"] for row in rows]
         return score_vectors(ids, matrix, padded, self._metric, limit=limit, squares=True)
+
+    def _settled(
+        self,
+        padded: NDArray[np.float32],
+        k: int,
+        chunk_ids: Sequence[str],
+        scores: list[float],
+        limit: int,
+    ) -> Proposals:
+        """Take Milvus's scores, and embeddings only where its rounding errors leave ties."""
+        if not chunk_ids:
+            return Proposals([], None)
+        unseen = scores[-1] + SINGLE_PRECISION_SLACK if len(chunk_ids) >= limit else None
+        places = unsettled(scores, k, SINGLE_PRECISION_SLACK)
+        if places:
+            stored = self._collection.embeddings_of([row_key(chunk_ids[place]) for place in places])
+            there = [place for place in places if chunk_ids[place] in stored]
+            matrix = np.array([stored[chunk_ids[place]] for place in there], dtype=np.float32)
+            exact = exact_scores(matrix.reshape(-1, len(padded)), padded, self._metric)
+            for place, score in zip(there, exact.tolist(), strict=True):
+                scores[place] = score
+        pairs = zip(chunk_ids, scores, strict=True)
+        return Proposals([Candidate(chunk_id, score) for chunk_id, score in pairs], unseen)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
         """Compare every row that passes: of many equal embeddings a graph does not reach all."""

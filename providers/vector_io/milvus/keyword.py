@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from corral.api.chunks import Chunk
@@ -22,9 +25,10 @@ from corral.providers.ranking.sparse import (
     sparse_chunk,
 )
 from corral.providers.ranking.text import analyzer
+from corral.providers.vector_io._shared.statistics import finds_new_chunks
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
-from corral.providers.vector_io.milvus.records import Entry, lexemes
+from corral.providers.vector_io.milvus.records import Entry, lexeme_arrays, lexemes
 
 T = TypeVar("T")
 
@@ -38,10 +42,15 @@ class Keywords:
         vector_db: The registration; its language and field weights decide the terms.
         collection: Its rows.
         writing: Held by every write of this process, so that counting all rows meets none.
+        max_age_seconds: How long a query need not ask again whether another process has written.
     """
 
     def __init__(
-        self, vector_db: VectorDB, collection: Collection, writing: threading.RLock
+        self,
+        vector_db: VectorDB,
+        collection: Collection,
+        writing: threading.RLock,
+        max_age_seconds: float,
     ) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
@@ -51,6 +60,8 @@ class Keywords:
         self._others: dict[str, str] = {}  # other writers, as the counts knows them
         self._known: dict[int, int] = {}  # chunks by term key, as counted by the server
         self._writing = writing
+        self._max_age = max_age_seconds
+        self._asked = -math.inf  # when it was last asked who else has written
         self._counting = threading.RLock()
 
     @property
@@ -94,12 +105,20 @@ class Keywords:
         with self._counting:
             self._memory = None
 
-    def _read(self, read: Callable[[Counts], T]) -> T:
+    def _read(self, read: Callable[[Counts], T], *, recent: bool = False) -> T:
         """Read the counts, after counting anew where another client has written.
 
         Whoever needs both locks takes `_writing` first, as a write does that asks for statistics.
+
+        Args:
+            read: Called with the counts.
+            recent: Whether they may be as old as the setting allows.
         """
         with self._collection.connection.exclusive():
+            if recent and time.monotonic() < self._asked + self._max_age:
+                with self._counting:
+                    if self._memory is not None:
+                        return read(self._memory)
             others = self._other_writers()
             with self._counting:
                 if self._memory is not None and others == self._others:
@@ -112,15 +131,29 @@ class Keywords:
                 return read(self._memory)
 
     def _other_writers(self) -> dict[str, str]:
-        return {} if self._collection.connection.embedded else self._collection.writers.others()
+        if self._collection.connection.embedded:
+            return {}
+        asked, others = time.monotonic(), self._collection.writers.others()
+        self._asked = asked
+        return others
 
     async def _counts(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
-        """Return the statistics, and for each term key how many chunks hold it."""
+        """Return the statistics, and for each term key how many chunks hold it.
+
+        They are those of this moment where older ones would hide what another process has added.
+        """
+        found = await self._counted(keys, recent=True)
+        if all(found[1]) and finds_new_chunks(found[0]):
+            return found
+        return await self._counted(keys, recent=False)
+
+    async def _counted(self, keys: Sequence[int], *, recent: bool) -> tuple[Statistics, list[int]]:
+        read = partial(self._read, recent=recent)
         if self.in_memory:
             return await self._threads.run(
-                self._read, lambda counts: (counts.statistics(), counts.holding(keys))
+                read, lambda counts: (counts.statistics(), counts.holding(keys))
             )
-        return await self._threads.run(self.statistics), await self._holding(keys)
+        return await self._threads.run(read, Counts.statistics), await self._holding(keys)
 
     async def _holding(self, keys: Sequence[int]) -> list[int]:
         """Have the server count, for each term key, the chunks that hold it."""
@@ -162,11 +195,12 @@ class Keywords:
         proposals = []
         for hit in hits:
             row = hit["entity"]
-            if row["lexemes"] or row["pk"] in texts:
-                keys, frequencies = lexemes(row["lexemes"], texts.get(row["pk"], ""))
-                proposals.append(
-                    Proposal(row["chunk_id"], hit["distance"], keys, frequencies, row["length"])
-                )
+            chunk_id, score, length = row["chunk_id"], hit["distance"], row["length"]
+            if row["lexemes"]:
+                proposals.append(Proposal(chunk_id, score, *lexeme_arrays(row["lexemes"]), length))
+            elif row["pk"] in texts:
+                words = lexemes("", texts[row["pk"]])
+                proposals.append(Proposal(chunk_id, score, *words, length))
         return proposals
 
 

@@ -40,6 +40,7 @@ class MilvusProvider(VectorIOProvider):
         layout: How rows are stored.
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
+        max_age_seconds: Most age of the statistics where another process writes.
     """
 
     def __init__(
@@ -49,8 +50,10 @@ class MilvusProvider(VectorIOProvider):
         layout: Layout,
         vectors: VectorIndex,
         prefix: str,
+        max_age_seconds: float = 0.0,
     ) -> None:
         super().__init__(provider_id)
+        self._max_age = max_age_seconds
         self._connection, self._layout = connection, layout
         self._vectors, self._prefix = vectors, prefix
 
@@ -71,7 +74,7 @@ class MilvusProvider(VectorIOProvider):
                 )
             if is_new:
                 collection.make()
-            index = MilvusIndex(vector_db, collection)
+            index = MilvusIndex(vector_db, collection, self._max_age)
             try:
                 index.prepare(is_new=is_new)
             except BaseException:
@@ -173,4 +176,7 @@ def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> M
         timeout_seconds=config.timeout_seconds,
         embedded=False,
     )
-    return MilvusProvider(provider_id, connection, SERVER, vectors, config.collection_prefix)
+    max_age = config.statistics_max_age_seconds
+    return MilvusProvider(
+        provider_id, connection, SERVER, vectors, config.collection_prefix, max_age
+    )

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -239,6 +240,16 @@ def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
         return [], []
     keys, frequencies = json.loads(stored or json.loads(payload)["lexemes"])
     return keys, frequencies
+
+
+@lru_cache(maxsize=16_384)
+def lexeme_arrays(stored: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return what `lexemes` does of a row that holds them; remembered, as searches meet them again.
+
+    They take 2 KB of memory for 60 words.
+    """
+    keys, frequencies = json.loads(stored)
+    return np.array(keys, np.int64), np.array(frequencies, np.float64)
 
 
 def _payload(chunk: Chunk, lexemes: str) -> str:

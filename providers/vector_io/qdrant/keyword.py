@@ -15,14 +15,13 @@ from corral.providers.ranking.sparse import (
     SparseChunk,
     SparseQuery,
     Statistics,
-    bands,
     best_matches,
     query_vector,
     reference_of,
     sparse_chunk,
 )
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io._shared.statistics import KeptStatistics
+from corral.providers.vector_io._shared.statistics import KeptStatistics, finds_new_chunks
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.records import FoundPoint
@@ -51,7 +50,7 @@ class Keywords:
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
         self._kept = KeptStatistics(
-            self._statistics, self._frequencies, max_age_seconds, lasts=_finds_new_chunks
+            self._statistics, self._frequencies, max_age_seconds, lasts=finds_new_chunks
         )
         self._counted: Statistics | None = None  # the latest, and what was added since
         self._added_chunks = self._added_terms = 0
@@ -124,14 +123,6 @@ class Keywords:
         counts = await self._collection.counts([native.holding(key) for key in used])
         found = dict(zip(used, counts, strict=True))
         return [found.get(key, 0) for key in keys]
-
-
-def _finds_new_chunks(statistics: Statistics) -> bool:
-    """Return True if what another process adds is found, though it is not counted yet.
-
-    It is not where nothing is stored, and where a search names the references that there are.
-    """
-    return statistics.average > 0 and len(bands(statistics)) == 1
 
 
 def _proposal(point: FoundPoint, passes: bool = True) -> Proposal:

@@ -37,7 +37,8 @@ def lite(folder: Path) -> MilvusProvider:
 
 
 def remote(uri: str, **options: Any) -> MilvusProvider:
-    """Return a remote provider."""
+    """Return a remote provider; it counts anew for each query unless asked otherwise."""
+    options = {"statistics_max_age_seconds": 0, **options}
     return create_remote("far", RemoteMilvusConfig(uri=uri, **options), Path())
 
 

@@ -10,7 +10,7 @@ from corral.providers.vector_io.milvus import schema
 from corral.providers.vector_io.milvus.index import MilvusIndex
 
 from .conftest import Server
-from .helpers import expected_scores, keyword, registered, remote, rows_left, words
+from .helpers import counting, expected_scores, keyword, registered, remote, rows_left, words
 
 WRITERS = "kind == 3"
 
@@ -45,6 +45,48 @@ async def test_processes_that_close_leave_one_row(milvus_server: Server) -> None
         assert await keyword(watcher, "zebra lion") == pytest.approx(
             expected_scores("zebra lion", texts)
         )
+    await watcher.delete()
+
+
+@pytest.mark.parametrize("by_server", [False, True])
+async def test_other_processes_are_asked_for_as_often_as_configured(
+    milvus_server: Server, monkeypatch: pytest.MonkeyPatch, by_server: bool
+) -> None:
+    """One process adds chunks: another finds them at once, with scores as old as allowed.
+
+    After a write of its own its scores are exact again. If this fails: each keyword query asks the
+    server who has written, or a chunk with a new word is not found.
+    """
+    asked: list[object] = []
+    others = schema.Writers.others
+
+    def counted(writers: schema.Writers) -> dict[str, str]:
+        asked.append(writers)
+        return others(writers)
+
+    monkeypatch.setattr(schema.Writers, "others", counted)
+    vector_db = registered()
+    texts = {"a": "zebra", "b": "zebra lion"}
+    near = remote(milvus_server.uri, statistics_max_age_seconds=3600)
+    watcher = await counting(near, by_server, vector_db)
+    await watcher.add_chunks(words(texts), [[1, 0]] * 2)
+    first = await keyword(watcher, "zebra lion")
+    assert first == pytest.approx(expected_scores("zebra lion", texts))
+    asked.clear()
+    assert await keyword(watcher, "zebra lion") == first
+    assert asked == []
+    other = await remote(milvus_server.uri).open_index(vector_db)
+    texts["c"] = "lion okapi"
+    await other.add_chunks(words({"c": texts["c"]}), [[1, 0]])
+    await other.close()
+    found = await keyword(watcher, "zebra lion")
+    assert set(found) == {"a", "b", "c"}
+    assert found != pytest.approx(expected_scores("zebra lion", texts))
+    assert set(await keyword(watcher, "okapi")) == {"c"}
+    await watcher.delete_chunks(["nothing"])
+    assert await keyword(watcher, "zebra lion") == pytest.approx(
+        expected_scores("zebra lion", texts)
+    )
     await watcher.delete()
 
 
