@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
+from corral.providers.vector_io._shared.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
 
 
 def _http_url(url: str) -> str:
@@ -65,6 +66,7 @@ class WeaviateConfig(ProviderConfig):
         le=10_000,
         description="Candidates looked at by a search; more find more.",
     )
+    statistics_max_age_seconds: MaxAge = DEFAULT_MAX_AGE_SECONDS
     replicas: int | None = Field(
         default=None,
         ge=1,

@@ -46,13 +46,21 @@ class WeaviateIndex(NotedIndex):
         vector_db: The registration.
         collection: The collection, which exists.
         undo_seconds: How long cleaning up after a failed write may take.
+        statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection, *, undo_seconds: float) -> None:
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        collection: Collection,
+        *,
+        undo_seconds: float,
+        statistics_max_age_seconds: float,
+    ) -> None:
         super().__init__(vector_db)
         self._collection = collection
         self._undo_seconds = undo_seconds
-        self._keywords = Keywords(vector_db, collection)
+        self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
         self._metric = effective_metric(vector_db)
         self._writing = asyncio.Lock()
 
@@ -79,6 +87,17 @@ class WeaviateIndex(NotedIndex):
     # --- the contract's hooks ----------------------------------------------------------------
 
     async def _put(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        try:
+            await self._store(chunks, embeddings, replace_documents)
+        finally:
+            self._keywords.forget()
+
+    async def _store(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -136,9 +155,12 @@ class WeaviateIndex(NotedIndex):
         ]
 
     async def _take(self, chunk_ids: Sequence[str]) -> None:
-        async with self._writing:
-            await self._collection.delete([object_id(i) for i in dict.fromkeys(chunk_ids)])
-        await self._collection.settle()
+        try:
+            async with self._writing:
+                await self._collection.delete([object_id(i) for i in dict.fromkeys(chunk_ids)])
+            await self._collection.settle()
+        finally:
+            self._keywords.forget()
 
     async def _count(self) -> int:
         return await self._collection.count()

@@ -24,6 +24,7 @@ from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import Analyzer, analyzer
+from corral.providers.vector_io._shared.statistics import KeptStatistics
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject
@@ -43,12 +44,20 @@ class Keywords:
     Args:
         vector_db: The registration; its language and field weights decide the terms.
         collection: Its objects.
+        max_age_seconds: Most age of the statistics where another process writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection) -> None:
+    def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
+        self._kept = KeptStatistics(
+            collection.statistics, self._count, max_age_seconds, lasts=lambda one: one.average > 0
+        )
+
+    def forget(self) -> None:
+        """Count anew for the next query: a write has ended."""
+        self._kept.forget()
 
     def terms(self, chunk: Chunk) -> ChunkTerms:
         """Return the terms of a chunk."""
@@ -59,9 +68,19 @@ class Keywords:
         query = Query(query_string, self._analyzer)
         if not query.wanted:
             return KeywordLeg([], 0.0)
-        search = _Search(self._collection, query, filters)
+        search = _Search(self._collection, self._kept, query, filters)
         found = await best_candidates(k, search.propose, margin=k + MARGIN, most=MOST_RESULTS)
         return KeywordLeg(found, await search.greatest() if found else 1.0)
+
+    async def _count(self, terms: Sequence[str]) -> list[int]:
+        """Return how many chunks hold each term."""
+        places = asyncio.Semaphore(MOST_COUNTS)
+
+        async def count(term: str) -> int:
+            async with places:
+                return await self._collection.count(native.holding(term))
+
+        return await asyncio.gather(*map(count, terms))
 
 
 @dataclass(slots=True)
@@ -69,6 +88,7 @@ class _Search:
     """One query: what Weaviate proposes for it, and what was counted for its scores."""
 
     collection: Collection
+    kept: KeptStatistics[Statistics, str]
     query: Query
     filters: Filter | None
     statistics: Statistics | None = None
@@ -103,18 +123,13 @@ class _Search:
 
     async def _statistics(self) -> Statistics:
         if self.statistics is None:
-            self.statistics = await self.collection.statistics()
+            self.statistics, _ = await self.kept.read([])
         return self.statistics
 
     async def _count(self, terms: set[str]) -> None:
         """Count the chunks that hold each term, for those not counted yet."""
-        places = asyncio.Semaphore(MOST_COUNTS)
-
-        async def count(term: str) -> None:
-            async with places:
-                self.holding[term] = await self.collection.count(native.holding(term))
-
-        await asyncio.gather(*(count(term) for term in sorted(terms - self.holding.keys())))
+        missing = sorted(terms - self.holding.keys())
+        self.holding.update(zip(missing, await self.kept.holding(missing), strict=True))
 
 
 class Query:

@@ -33,7 +33,12 @@ class WeaviateProvider(VectorIOProvider):
         name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection)
         try:
-            index = WeaviateIndex(vector_db, collection, undo_seconds=self._config.timeout_seconds)
+            index = WeaviateIndex(
+                vector_db,
+                collection,
+                undo_seconds=self._config.timeout_seconds,
+                statistics_max_age_seconds=self._config.statistics_max_age_seconds,
+            )
             if not create or not await collection.make():
                 await index.prepare()  # behind the making nothing can fail
         except BaseException:

@@ -16,6 +16,8 @@ from weaviate.proto.v1 import base_pb2
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError, ProviderTimeout, Unavailable
 from corral.api.fusion import MAX_CANDIDATES, RRFRanker
+from corral.api.testing.indexes import raw_scores
+from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.names import stored_name
@@ -82,6 +84,49 @@ async def found(one: WeaviateIndex, text: str = "zebra", k: int = 10, **options:
     """Return the ids of a keyword query."""
     response = await one.query(None, text, k, mode="keyword", **options)
     return [chunk.chunk_id for chunk in response.chunks]
+
+
+# --- statistics --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: float) -> None:
+    """Another process adds chunks: they are found at once, with scores as old as allowed.
+
+    With 0 scores are those of the moment; after a write of its own they are in any case. If this
+    fails: each keyword query counts, or a chunk of another process is not found.
+    """
+    texts = {"a": "zebra", "b": "zebra lion"}
+
+    async def scores(one: WeaviateIndex) -> dict[str, float]:
+        return raw_scores(await one.query(None, "zebra lion okapi", mode="keyword"))
+
+    def exact() -> Any:
+        contents = {i: {"content": text} for i, text in texts.items()}
+        return pytest.approx(bm25("zebra lion okapi", contents, {"content": 1.0}), abs=1e-6)
+
+    async def add(one: WeaviateIndex, *ids: str) -> None:
+        new = [Chunk(chunk_id=i, content=texts[i]) for i in ids]
+        await one.add_chunks(new, vectors(len(new)))
+
+    async def steps(one: WeaviateIndex) -> None:
+        await add(one, "a", "b")
+        assert await scores(one) == exact()
+        assert await scores(one) == exact()
+        far = configured(server)
+        other = await far.open_index(vector_db(field_weights={"content": 1.0}))
+        texts["c"] = "lion okapi okapi"
+        await add(other, "c")
+        await other.close()
+        await far.close()
+        found = await scores(one)
+        assert set(found) == set(texts)
+        assert (found == exact()) == (seconds == 0)
+        await one.delete_chunks(["nothing"])
+        assert await scores(one) == exact()
+
+    config = {"statistics_max_age_seconds": seconds}
+    run(server, steps, config=config, field_weights={"content": 1.0})
 
 
 # --- settings ----------------------------------------------------------------------------------
