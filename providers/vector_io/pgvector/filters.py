@@ -14,7 +14,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from psycopg import sql
+from psycopg import IsolationLevel, sql
+from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.api.scope import scope_of_call
@@ -102,6 +103,20 @@ def _bind(parameters: dict[str, Any], value: Any) -> sql.Placeholder:
 def _stored(value: Scalar) -> Scalar:
     """Write a whole float as an integer: from 2**53 on its shortest decimals are not its value."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@asynccontextmanager
+async def one_state(connection: Connection, role: str | None) -> AsyncIterator[None]:
+    """Read one state of the data, as `in_scope`, in however many statements."""
+    await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+    try:
+        async with connection.transaction(), in_scope(connection, role):
+            yield
+    finally:
+        if (
+            connection.info.transaction_status is TransactionStatus.IDLE
+        ):  # else it is not used again
+            await connection.set_isolation_level(None)
 
 
 @asynccontextmanager

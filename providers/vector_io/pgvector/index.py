@@ -22,19 +22,19 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
-from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
+from corral.providers.vector_io.pgvector.copying import copy_rows
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex, KeywordSearch, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
 from corral.providers.vector_io.pgvector.records import (
     COLUMNS,
     TEXTS,
-    TYPES,
     Tables,
     chunk_of,
     make_policy,
     make_schema,
-    record,
     require_tables,
+    rows_of,
 )
 from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, build_hnsw
 
@@ -103,34 +103,20 @@ class PgvectorIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        parameters, where = _parameters(k, filters, embedding)
-        found, _ = await self._find([self._vectors.search(where)], parameters, whole=True)
-        return self._vector_leg(found[0], k)
+        near, _ = await self._find(k, filters, embedding, None, whole=True)
+        return near
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        parameters, where = _parameters(k, filters)
-        search = self._keyword.search(query_string, where)
-        if search is None:
-            return KeywordLeg([], 0.0)
-        statement, words = search
-        found, greatest = await self._find([statement], {**parameters, **words}, whole=True)
-        return self._keyword_leg(found[0], greatest)
+        _, matching = await self._find(k, filters, None, query_string, whole=True)
+        return matching
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Return both legs from one statement, so from one state of the data, without texts."""
-        parameters, where = _parameters(k, filters, embedding)
-        statements = [self._vectors.search(where)]
-        search = self._keyword.search(query_string, where)
-        if search is not None:
-            statements.append(search[0])
-            parameters.update(search[1])
-        found, greatest = await self._find(statements, parameters, whole=False)
-        words = KeywordLeg([], 0.0) if search is None else self._keyword_leg(found[1], greatest)
-        return self._vector_leg(found[0], k), words
+        """Return both legs from one state of the data, without texts."""
+        return await self._find(k, filters, embedding, query_string, whole=False)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         statement = self._tables.sql(
@@ -218,50 +204,79 @@ class PgvectorIndex(EmbeddingIndex):
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _vector_leg(self, found: Iterable[Candidate], k: int) -> list[Candidate]:
-        """Turn distances into scores and take the best k."""
-        scored = [replace(c, raw_score=self._vectors.raw_score(c.raw_score)) for c in found]
-        return _best_first(scored)[:k]
-
-    def _keyword_leg(
-        self, found: Iterable[Candidate], greatest: float | None
-    ) -> Sequence[Candidate]:
-        """Order the hits; where BM25 found none, any greatest score says the same."""
-        ordered = _best_first(found)
-        if not isinstance(self._keyword, Bm25):
-            return ordered
-        return KeywordLeg(ordered, 1.0 if greatest is None else greatest)
-
     async def _find(
-        self, statements: Sequence[sql.Composable], parameters: Mapping[str, Any], *, whole: bool
-    ) -> tuple[list[list[Candidate]], float | None]:
-        """Return what each statement finds, in one round trip, unordered, and `greatest`.
+        self,
+        k: int,
+        filters: Filter | None,
+        embedding: NDArray[np.float32] | None,
+        query_string: str | None,
+        *,
+        whole: bool,
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
 
         Args:
-            statements: Each gives (row, number, terms, greatest); the number becomes the raw score.
-            parameters: Of all statements.
+            k: How many of each.
+            filters: As the hooks take them.
+            embedding: For the vector leg.
+            query_string: For the keyword leg.
             whole: Whether to bring the chunks, too.
         """
+        parameters, where = _parameters(k, filters, embedding)
+        vector = None if embedding is None else self._vectors.search(where)
+        search = None if query_string is None else self._keyword.search(query_string, where)
+        if vector is None and search is None:
+            return [], KeywordLeg([], 0.0)
+
+        async def work(connection: Connection) -> list[list[Candidate]]:
+            async with conditions.one_state(connection, self._database.config.scope_role):
+                return await self._asked(connection, vector, search, parameters, whole=whole)
+
+        near, matching = await self._database.run(work)
+        scored = [replace(c, raw_score=self._vectors.raw_score(c.raw_score)) for c in near]
+        words = _best_first(matching)
+        if search is None or search.greatest is not None:
+            words = KeywordLeg(words, 0.0 if search is None else search.greatest or 0.0)
+        return _best_first(scored)[:k], words
+
+    async def _asked(
+        self,
+        connection: Connection,
+        vector: sql.Composable | None,
+        search: KeywordSearch | None,
+        parameters: Mapping[str, Any],
+        *,
+        whole: bool,
+    ) -> list[list[Candidate]]:
+        """Return what both legs find, unordered; the number of a statement is the raw score."""
+        while True:
+            statements, asked = {} if vector is None else {0: vector}, dict(parameters)
+            if search is not None:
+                statements[1], words = await search.statement(connection, parameters)
+                asked |= words
+            legs: list[list[Candidate]] = [[], []]
+            async with connection.cursor(binary=True) as cursor:
+                await cursor.execute(self._joined(statements, whole=whole), asked)
+                for leg, number, terms, chunk_id, *texts in await cursor.fetchall():
+                    chunk = chunk_of((chunk_id, *texts, None)) if whole else None
+                    legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
+            scores = [found.raw_score for found in legs[1]]
+            if search is None or search.complete(scores, parameters["k"]):
+                return legs
+
+    def _joined(self, statements: Mapping[int, sql.Composable], *, whole: bool) -> sql.Composed:
+        """Return the statement of all legs, each of which gives (row, number, terms)."""
         parts = [
             self._tables.sql(
-                "SELECT {leg}, found.number, found.terms, found.greatest, c.chunk_id, {columns}"
-                " FROM ({statement}) AS found(row, number, terms, greatest)"
-                " JOIN {chunks} c USING (row)",
+                "SELECT {leg}, found.number, found.terms, c.chunk_id, {columns}"
+                " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
                 leg=sql.Literal(leg),
                 columns=sql.SQL(TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
                 statement=statement,
             )
-            for leg, statement in enumerate(statements)
+            for leg, statement in statements.items()
         ]
-        legs: list[list[Candidate]] = [[] for _ in statements]
-        greatest: float | None = None
-        for leg, number, terms, most, chunk_id, *texts in await self._rows(
-            sql.SQL(" UNION ALL ").join(parts), parameters
-        ):
-            chunk = chunk_of((chunk_id, *texts, None)) if whole else None
-            legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
-            greatest = greatest if most is None else most
-        return legs, greatest
+        return sql.SQL(" UNION ALL ").join(parts)
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
         role = self._database.config.scope_role
@@ -289,26 +304,26 @@ class PgvectorIndex(EmbeddingIndex):
         """Write chunks in the running transaction; return how many there are then."""
         first = await self._lock(connection, len(chunks))
         await self._remove(connection, [chunk.chunk_id for chunk in chunks], replace_documents)
-        rows = range(first, first + len(chunks))
-        terms = await self._keyword.add(connection, rows, entries)
-        copy = self._tables.sql(
-            "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
-            columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)),
-        )
-        async with connection.cursor() as cursor, cursor.copy(copy) as target:
-            target.set_types(TYPES)
-            for row, chunk, entry, held, embedding in zip(
-                rows, chunks, entries, terms, embeddings, strict=True
-            ):
-                await target.write_row((row, *record(chunk), entry.length, held, embedding))
+        if chunks:
+            rows = range(first, first + len(chunks))
+            await self._keyword.add(connection, rows, entries)
+            copy = self._tables.sql(
+                "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
+                columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)),
+            )
+            await copy_rows(connection, copy, rows_of(first, chunks, embeddings))
         length = sum(entry.length for entry in entries)
         return await self._count_up(connection, len(chunks), length)
 
     async def _lock(self, connection: Connection, rows: int) -> int:
-        """Make other writers wait until this transaction ends; return the first of new rows."""
+        """Make other writers wait until this transaction ends; return the first of new rows.
+
+        Many rows begin a block of postings, so that nothing that is there is written anew.
+        """
         cursor = await connection.execute(
             self._tables.sql(
-                "UPDATE {state} SET next_row = next_row + %(n)s RETURNING next_row - %(n)s"
+                "UPDATE {state} SET next_row = %(n)s + CASE WHEN %(n)s * 4 < {block} THEN next_row"
+                " ELSE (next_row + {block} - 1) / {block} * {block} END RETURNING next_row - %(n)s"
             ),
             {"n": rows},
         )
@@ -321,14 +336,14 @@ class PgvectorIndex(EmbeddingIndex):
         cursor = await connection.execute(
             self._tables.sql(
                 "DELETE FROM {chunks} WHERE chunk_id = ANY (%s::text[])"
-                " OR document_id = ANY (%s::text[]) RETURNING row, terms, length"
+                " OR document_id = ANY (%s::text[]) RETURNING row"
             ),
             (list(chunk_ids), list(documents)),
         )
-        gone = await cursor.fetchall()
+        gone = [row for (row,) in await cursor.fetchall()]
         if gone:
-            await self._keyword.remove(connection, [(row, terms) for row, terms, _ in gone])
-            await self._count_up(connection, -len(gone), -sum(length for *_, length in gone))
+            length = await self._keyword.remove(connection, gone)
+            await self._count_up(connection, -len(gone), -length)
 
     async def _count_up(self, connection: Connection, chunks: int, length: int) -> int:
         cursor = await connection.execute(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, LiteralString
 
+import numpy as np
+from numpy.typing import NDArray
 from psycopg import errors, sql
-from psycopg.types.json import Json
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import ConfigError, NotFound
@@ -19,9 +20,10 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import field_texts
 from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.copying import int8, row, vectors
 from corral.providers.vector_io.pgvector.filters import attributes
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Layout of the tables; a newer one is refused."""
 
 PREFIX = "corral_"
@@ -38,19 +40,20 @@ _dumps = partial(json.dumps, ensure_ascii=False)
 
 COLUMNS = (
     "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
-    "chunk_metadata", "length", "terms", "embedding",
+    "chunk_metadata", "embedding",
 )  # fmt: skip
 """The columns that a write fills, in its order."""
-TYPES = (*("int8", *["text"] * 5), "json", "jsonb", "json", "int4", "int4[]", "vector")
-"""Their types in PostgreSQL."""
 
 TEXTS = "c.content, c.metadata, c.chunk_metadata"
 """What `chunk_of` wants of a table `c` between the id and the embedding."""
 
+JSONB = b"\x01"
+"""The version of jsonb's binary form, which precedes its text."""
+
 LARGEST_TUPLE = 8160
 """Bytes of the largest row that PostgreSQL keeps on a page."""
 SMALL = 1024
-"""Bytes of a row beside its embedding that stay with it: ids, attributes, terms. Longer rows lose
+"""Bytes of a row beside its embedding that stay with it: ids, attributes. Longer rows lose
 first their text to the side table for what is long, and their embedding never, if it fits a page:
 comparing embeddings that lie apart takes ten times as long."""
 
@@ -74,14 +77,20 @@ CREATE TABLE {chunks} (
     metadata json NOT NULL,
     attributes jsonb NOT NULL,
     chunk_metadata json,
-    length int NOT NULL,
-    terms int[] NOT NULL,
     embedding vector({dimension}) NOT NULL
 ) WITH (toast_tuple_target = {target});
 ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
+"""
+
+# The keyword index has moved out of the chunks; as one of no kind it is made anew.
+_UPGRADE = """
+SELECT FROM {state} FOR UPDATE;
+DROP TABLE IF EXISTS {terms}, {postings};
+ALTER TABLE {chunks} DROP COLUMN terms, DROP COLUMN length;
+UPDATE {state} SET schema_version = 2, keyword = '';
 """
 
 # Corral's role owns the tables and is not bound by the policy: it serves admins and all writes.
@@ -152,18 +161,26 @@ class Tables:
         return sql.SQL(template).format(**self._names, **parts)
 
 
-def record(chunk: Chunk) -> tuple[Any, ...]:
-    """Return a chunk's values for the columns from chunk_id to chunk_metadata."""
+def rows_of(
+    first: int, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]
+) -> Iterator[bytes]:
+    """Yield each chunk as a row of `COLUMNS` for COPY, numbered from the first."""
+    for place, (chunk, embedding) in enumerate(zip(chunks, vectors(embeddings), strict=True)):
+        yield row([int8(first + place), *_record(chunk), embedding])
+
+
+def _record(chunk: Chunk) -> Iterator[bytes | None]:
+    """Yield a chunk's values for the columns from chunk_id to chunk_metadata."""
     recorded = chunk.chunk_metadata
-    return (
-        chunk.chunk_id,
-        chunk.document_id,
-        chunk.content,
-        *field_texts(chunk, ("title", "categories")),
-        Json(chunk.metadata, _dumps),
-        Json(attributes(chunk.metadata), _dumps),
-        Json(recorded.model_dump(exclude_none=True), _dumps) if recorded else None,
-    )
+    document_id = chunk.document_id
+    yield chunk.chunk_id.encode()
+    yield None if document_id is None else document_id.encode()
+    yield chunk.content.encode()
+    for text in field_texts(chunk, ("title", "categories")):
+        yield text.encode()
+    yield _dumps(chunk.metadata).encode()
+    yield JSONB + _dumps(attributes(chunk.metadata)).encode()
+    yield _dumps(recorded.model_dump(exclude_none=True)).encode() if recorded else None
 
 
 def chunk_of(row: Sequence[Any]) -> Chunk:
@@ -202,6 +219,9 @@ async def require_tables(connection: Connection, tables: Tables, *, create: bool
             f"The tables have schema version {version}, this Corral knows {SCHEMA_VERSION}.",
             hint="Upgrade Corral.",
         )
+    if version < SCHEMA_VERSION:
+        await connection.take_time()
+        await connection.execute(tables.sql(_UPGRADE))
 
 
 async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str]:

@@ -74,7 +74,7 @@ class VectorSearch:
         return 1.0 - distance if self._operator == "<=>" else -distance
 
     def search(self, where: sql.Composable | None) -> sql.Composed:
-        """Return the statement that gives (row, distance, NULL, NULL) of the nearest, in any order.
+        """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
 
         The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
         by HNSW, or at least `k`. Where its scan ended before that, all rows are compared after all.
@@ -102,7 +102,7 @@ class VectorSearch:
         return self._tables.sql(
             "WITH {passing}many AS MATERIALIZED (SELECT ({number}) > {below} AS yes),"
             " near AS MATERIALIZED ("
-            "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[], NULL::float8"
+            "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[]"
             "   FROM {chunks} c WHERE (SELECT yes FROM many) AND {where}"
             "   ORDER BY {key} {by} {asked} LIMIT %(candidates)s),"
             " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from psycopg import sql
@@ -11,15 +11,39 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.client import Connection
-from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
 REINDEX_BATCH = 1000
 
 _DROP_KEYWORDS = """
-DROP INDEX IF EXISTS {schema}.{hnsw};
 DROP TABLE IF EXISTS {postings}, {terms};
 ALTER TABLE {chunks} DROP COLUMN IF EXISTS text_search;
 """
+
+
+class KeywordSearch(Protocol):
+    """A search of the keyword index, in one or more statements.
+
+    Attributes:
+        greatest: As `KeywordLeg` says, known once a statement was made; None where it is unknown.
+    """
+
+    greatest: float | None
+
+    async def statement(
+        self, connection: Connection, parameters: Mapping[str, Any]
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        """Return a statement that gives (row, score, terms) of the `k` best, and its parameters.
+
+        Called again, where the answer of the last statement was not complete, it looks farther.
+
+        Args:
+            connection: In the transaction that runs the statement, too.
+            parameters: `k`, and those of the filter.
+        """
+
+    def complete(self, scores: Sequence[float], k: int) -> bool:
+        """Return True if nothing can be better than what the last statement found."""
 
 
 class KeywordIndex(Protocol):
@@ -41,25 +65,18 @@ class KeywordIndex(Protocol):
 
     async def add(
         self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
-    ) -> list[list[int]]:
-        """Index new rows; return each one's term numbers."""
+    ) -> None:
+        """Index new rows, ascending and beyond those that are indexed."""
 
-    async def remove(self, connection: Connection, rows: Sequence[tuple[int, list[int]]]) -> None:
-        """Remove rows, given with their term numbers."""
+    async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
+        """Remove rows; return their length in terms."""
 
-    def search(
-        self, query: str, where: sql.Composable | None
-    ) -> tuple[sql.Composed, dict[str, Any]] | None:
-        """Return the statement that gives (row, score, terms, greatest) of the `k` best.
-
-        `greatest` is as `KeywordLeg` says, or null in every row.
+    def search(self, query: str, where: sql.Composable | None) -> KeywordSearch | None:
+        """Return the search for the words of any text, joined by OR; None where it has no term.
 
         Args:
-            query: Any text; its words are joined by OR.
+            query: Any text.
             where: The filter, on a table `c` of chunks.
-
-        Returns:
-            The statement and its parameters beside `k`; None where the query has no term.
         """
 
 
@@ -71,7 +88,6 @@ async def update_keywords(connection: Connection, tables: Tables, keyword: Keywo
         return
     await connection.take_time()
     await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))  # writers wait
-    # Without the index on embeddings, which would grow by every row that is written anew.
     await connection.execute(tables.sql(_DROP_KEYWORDS))
     await keyword.create(connection)
     length = await _reindex(connection, tables, keyword)
@@ -84,17 +100,14 @@ async def update_keywords(connection: Connection, tables: Tables, keyword: Keywo
 async def _reindex(connection: Connection, tables: Tables, keyword: KeywordIndex) -> int:
     """Index the stored texts; return their length in terms."""
     query = tables.sql(
-        "SELECT row, content, metadata FROM {chunks} WHERE row > %s ORDER BY row LIMIT %s"
+        "SELECT row, content, metadata, chunk_metadata FROM {chunks} WHERE row > %s"
+        " ORDER BY row LIMIT %s"
     )
-    update = tables.sql("UPDATE {chunks} SET terms = %s::int[], length = %s WHERE row = %s")
     last, length = -1, 0
     while batch := await (await connection.execute(query, (last, REINDEX_BATCH))).fetchall():
-        rows = [row for row, _, _ in batch]
-        chunks = [Chunk.model_construct(content=text, metadata=meta) for _, text, meta in batch]
+        rows = [row for row, *_ in batch]
+        chunks = [chunk_of(("", *texts, None)) for _, *texts in batch]
         entries = await asyncio.to_thread(list, map(keyword.analyze, chunks))
-        terms = await keyword.add(connection, rows, entries)
-        async with connection.cursor() as cursor:
-            lengths = [entry.length for entry in entries]
-            await cursor.executemany(update, list(zip(terms, lengths, rows, strict=True)))
-        last, length = rows[-1], length + sum(lengths)
+        await keyword.add(connection, rows, entries)
+        last, length = rows[-1], length + sum(entry.length for entry in entries)
     return length

@@ -7,7 +7,7 @@ than BM25 (RFC 0009), and its scores are not those of other backends.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
 from psycopg import sql
@@ -30,7 +30,9 @@ MOST_CHARACTERS = 200_000
 MOST_WORDS = 1000
 """Words of a query that are searched for: a tsquery is limited, too."""
 
+# All rows are written anew: without the index on embeddings, which is made again at the end.
 _CREATE = """
+DROP INDEX IF EXISTS {schema}.{hnsw};
 ALTER TABLE {chunks} ADD COLUMN text_search tsvector GENERATED ALWAYS AS ({fields}) STORED;
 CREATE INDEX ON {chunks} USING gin (text_search);
 """
@@ -54,8 +56,7 @@ _SEARCH = """
 SELECT * FROM (
     SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
         ARRAY(SELECT t.lexeme FROM unnest(c.text_search) t
-              WHERE t.lexeme = ANY (a.lexemes)) AS terms,
-        NULL::float8 AS greatest
+              WHERE t.lexeme = ANY (a.lexemes)) AS terms
     FROM asked a JOIN {chunks} c ON c.text_search @@ a.query WHERE {where}
     ORDER BY score DESC, c.chunk_id LIMIT %(k)s) best
 WHERE score > 0
@@ -126,24 +127,47 @@ class FullText:
 
     async def add(
         self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
-    ) -> list[list[int]]:
+    ) -> None:
         """Do nothing: PostgreSQL fills the column."""
-        return [[] for _ in rows]
 
-    async def remove(self, connection: Connection, rows: Sequence[tuple[int, list[int]]]) -> None:
+    async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
         """Do nothing: the index is PostgreSQL's."""
+        return 0
 
-    def search(
-        self, query: str, where: sql.Composable | None
-    ) -> tuple[sql.Composed, dict[str, Any]] | None:
-        """Return the statement that searches as websearch_to_tsquery reads it, words joined by OR.
+    def search(self, query: str, where: sql.Composable | None) -> FullTextSearch:
+        """Return the search as websearch_to_tsquery reads the query, words joined by OR.
 
         So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
         what a minus precedes must be absent.
         """
         statement = sql.SQL("WITH ") + asked(self._wanted)
         statement += self._tables.sql(_SEARCH, where=where or sql.SQL("true"))
-        return statement, {**words_of(query), "weights": self._weights}
+        return FullTextSearch(statement, {**words_of(query), "weights": self._weights})
+
+
+class FullTextSearch:
+    """A search in one statement.
+
+    Args:
+        statement: It.
+        parameters: Its parameters beside `k` and those of the filter.
+    """
+
+    greatest: float | None = None
+
+    def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
+        self._statement = statement
+        self._parameters = parameters
+
+    async def statement(
+        self, connection: Connection, parameters: Mapping[str, Any]
+    ) -> tuple[sql.Composed, dict[str, Any]]:
+        """Return the statement that gives (row, score, terms) of the `k` best."""
+        return self._statement, self._parameters
+
+    def complete(self, scores: Sequence[float], k: int) -> bool:
+        """Return True: it sees all."""
+        return True
 
 
 def asked(configuration: str) -> sql.Composed:
