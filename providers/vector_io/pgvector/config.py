@@ -105,6 +105,13 @@ class PgvectorConfig(ProviderConfig):
     hnsw_ef_construction: int = Field(
         default=64, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
     )
+    hnsw_build_memory_mib: int = Field(
+        default=512,
+        ge=1,
+        le=1_000_000,
+        description="Most memory that PostgreSQL takes to build an index, in MiB; it is many times "
+        "slower with less than the index needs, about 2.5 kB for a chunk of 384 dimensions.",
+    )
     hnsw_ef_search: int = Field(
         default=100,
         ge=1,

@@ -76,21 +76,28 @@ def arrays(
 
 
 def pieces_with_two_keys(
-    keys: NDArray[np.int64], blocks: NDArray[np.int64], sizes: NDArray[np.int64], data: bytes
+    first: NDArray[np.int64], second: NDArray[np.int64], sizes: NDArray[np.int64], data: bytes
 ) -> bytes:
     """Return rows of two bigints and one bytea each.
 
     Args:
-        keys, blocks: The bigints, shape (n,).
+        first, second: The bigints, shape (n,).
         sizes: Bytes of each bytea, > 0.
         data: All of these, one after the other.
     """
     head = np.empty(
-        len(keys),
-        [("n", ">i2"), ("a", ">i4"), ("key", ">i8"), ("b", ">i4"), ("block", ">i8"), ("c", ">i4")],
+        len(first),
+        [
+            ("n", ">i2"),
+            ("a", ">i4"),
+            ("first", ">i8"),
+            ("b", ">i4"),
+            ("second", ">i8"),
+            ("c", ">i4"),
+        ],
     )
     head["n"], head["a"], head["b"] = 3, 8, 8
-    head["key"], head["block"], head["c"] = keys, blocks, sizes
+    head["first"], head["second"], head["c"] = first, second, sizes
     width = head.itemsize
     heads = head.tobytes()
     ends = np.cumsum(sizes).tolist()

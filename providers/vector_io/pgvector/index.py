@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import ProviderError
+from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
@@ -36,9 +37,18 @@ from corral.providers.vector_io.pgvector.records import (
     require_tables,
     rows_of,
 )
+from corral.providers.vector_io.pgvector.renewal import Renewal
 from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, build_hnsw
 
 logger = logging.getLogger(__name__)
+
+LOAD = 100
+"""Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
+built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
+
+MOST_LOADED = 100_000
+"""Chunks of a load that are compared one by one before the index is built all the same; or four
+times those that are in the index, where that is more."""
 
 
 class PgvectorIndex(EmbeddingIndex):
@@ -62,7 +72,8 @@ class PgvectorIndex(EmbeddingIndex):
             if database.config.keyword == "bm25"
             else FullText(self._tables, database.config.text_search_configuration)
         )
-        self._hnsw_settled = self._vectors.key is None
+        self._hnsw_failed = False
+        self._renewal = Renewal(self._build_hnsw)
         self._closed = False
         database.client.enter()
 
@@ -80,7 +91,10 @@ class PgvectorIndex(EmbeddingIndex):
                     await make_policy(connection, self._tables, self._database.config.scope_role)
 
         await self._database.run(work)
-        await self._build_hnsw(await self._count())
+        found = await self._rows(
+            self._tables.sql("SELECT count, loaded, hnsw_below FROM {state}"), {}
+        )
+        await self._settle(*found[0])
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -92,13 +106,13 @@ class PgvectorIndex(EmbeddingIndex):
     ) -> None:
         entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
 
-        async def work(connection: Connection) -> int:
+        async def work(connection: Connection) -> Row:
             async with connection.transaction():
                 return await self._write(
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        await self._build_hnsw(await self._database.run(work))
+        await self._settle(*await self._database.run(work))
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
@@ -187,6 +201,8 @@ class PgvectorIndex(EmbeddingIndex):
         return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
 
     async def _drop(self) -> None:
+        await self._renewal.forget()
+
         async def work(connection: Connection) -> None:
             await connection.execute(
                 # In the order in which writers lock them.
@@ -197,9 +213,10 @@ class PgvectorIndex(EmbeddingIndex):
         await self._close()
 
     async def _close(self) -> None:
-        """Give the connections back; the last index closes them."""
+        """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True
+            await self._renewal.finish()
             await self._database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------
@@ -257,7 +274,8 @@ class PgvectorIndex(EmbeddingIndex):
             legs: list[list[Candidate]] = [[], []]
             async with connection.cursor(binary=True) as cursor:
                 await cursor.execute(self._joined(statements, whole=whole), asked)
-                for leg, number, terms, chunk_id, *texts in await cursor.fetchall():
+                for leg, number, terms, below, chunk_id, *texts in await cursor.fetchall():
+                    self._vectors.below = below
                     chunk = chunk_of((chunk_id, *texts, None)) if whole else None
                     legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
             scores = [found.raw_score for found in legs[1]]
@@ -265,10 +283,14 @@ class PgvectorIndex(EmbeddingIndex):
                 return legs
 
     def _joined(self, statements: Mapping[int, sql.Composable], *, whole: bool) -> sql.Composed:
-        """Return the statement of all legs, each of which gives (row, number, terms)."""
+        """Return the statement of all legs, each of which gives (row, number, terms).
+
+        With each row comes where the HNSW index ends, which other processes change.
+        """
         parts = [
             self._tables.sql(
-                "SELECT {leg}, found.number, found.terms, c.chunk_id, {columns}"
+                "SELECT {leg}, found.number, found.terms, (SELECT hnsw_below FROM {state}),"
+                "   c.chunk_id, {columns}"
                 " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
                 leg=sql.Literal(leg),
                 columns=sql.SQL(TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
@@ -300,8 +322,8 @@ class PgvectorIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         entries: Sequence[ChunkTerms],
         replace_documents: Sequence[str],
-    ) -> int:
-        """Write chunks in the running transaction; return how many there are then."""
+    ) -> Row:
+        """Write chunks in the running transaction; return what `_settle` takes."""
         first = await self._lock(connection, len(chunks))
         await self._remove(connection, [chunk.chunk_id for chunk in chunks], replace_documents)
         if chunks:
@@ -311,7 +333,9 @@ class PgvectorIndex(EmbeddingIndex):
                 "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
                 columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)),
             )
-            await copy_rows(connection, copy, rows_of(first, chunks, embeddings))
+            alone = len(chunks) < LOAD
+            made = rows_of(first, chunks, embeddings, indexed=alone)
+            await copy_rows(connection, copy, made)
         length = sum(entry.length for entry in entries)
         return await self._count_up(connection, len(chunks), length)
 
@@ -345,34 +369,59 @@ class PgvectorIndex(EmbeddingIndex):
             length = await self._keyword.remove(connection, gone)
             await self._count_up(connection, -len(gone), -length)
 
-    async def _count_up(self, connection: Connection, chunks: int, length: int) -> int:
+    async def _count_up(self, connection: Connection, chunks: int, length: int) -> Row:
+        """Count chunks in or out; return how many there are, and of the HNSW index."""
         cursor = await connection.execute(
             self._tables.sql(
-                "UPDATE {state} SET count = count + %s, length = length + %s RETURNING count"
+                "UPDATE {state} SET count = count + %s, length = length + %s, loaded = loaded + %s"
+                " RETURNING count, loaded, hnsw_below"
             ),
-            (chunks, length),
+            (chunks, length, chunks if chunks >= LOAD else 0),
         )
-        [(count,)] = await cursor.fetchall()
-        return int(count)
+        [row] = await cursor.fetchall()
+        return row
 
-    async def _build_hnsw(self, count: int) -> None:
-        """Make the HNSW index once there are enough chunks.
+    # --- the index on embeddings -------------------------------------------------------------
+
+    async def _settle(self, count: int, loaded: int, below: int) -> None:
+        """Build the HNSW index where that is due: now, or when the load is over.
+
+        Args:
+            count: How many chunks there are.
+            loaded: How many of them loads have written since the index was built.
+            below: The row that it ends below; 0 without one.
+        """
+        self._vectors.below = below
+        few = self._database.config.exact_below_rows
+        if self._vectors.key is None or self._hnsw_failed or count <= few:
+            return
+        if not below or loaded > max(MOST_LOADED, 4 * (count - loaded)):
+            await self._build_hnsw()
+        elif loaded > few:
+            self._renewal.soon()
+
+    async def _build_hnsw(self) -> None:
+        """Build the HNSW index.
 
         Without it every answer stays right and only takes longer, so a failure here does not make
         a stored write fail; the next process tries again.
         """
-        if self._hnsw_settled or count <= self._database.config.exact_below_rows:
-            return
-        key, self._hnsw_settled = self._vectors.key, True
+        key = self._vectors.key
 
         async def work(connection: Connection) -> None:
             if key is not None:
-                await build_hnsw(connection, self._tables, key, self._database.config)
+                config = self._database.config
+                self._vectors.below = await build_hnsw(connection, self._tables, key, config)
 
+        started = time.monotonic()
         try:
             await self._database.run(work)
-        except ProviderError as error:
+        except CorralError as error:
+            self._hnsw_failed = True
             logger.warning("No HNSW index for %s: %s", self._tables.name, error)
+            return
+        seconds = time.monotonic() - started
+        logger.info("HNSW index of %s built in %.1f s.", self._tables.name, seconds)
 
 
 def _parameters(

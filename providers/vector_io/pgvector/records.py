@@ -33,14 +33,14 @@ PARTS = ("state", "terms", "postings")
 """The tables beside the one of the chunks."""
 
 BLOCK = 1024
-"""Consecutive rows whose postings of a term lie in one row of `postings`; measured, see RFC 0009.
-Part of the stored format."""
+"""Consecutive rows whose postings of a term are written together; see RFC 0021. Part of the stored
+format."""
 
 _dumps = partial(json.dumps, ensure_ascii=False)
 
 COLUMNS = (
     "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
-    "chunk_metadata", "embedding",
+    "chunk_metadata", "indexed", "embedding",
 )  # fmt: skip
 """The columns that a write fills, in its order."""
 
@@ -64,7 +64,11 @@ CREATE TABLE {state} (
     analyzer bigint NOT NULL,
     count bigint NOT NULL,
     length bigint NOT NULL,
-    next_row bigint NOT NULL
+    next_row bigint NOT NULL,
+    segments bigint[] NOT NULL DEFAULT '{{}}',
+    fresh int NOT NULL DEFAULT 0,
+    loaded bigint NOT NULL DEFAULT 0,
+    hnsw_below bigint NOT NULL DEFAULT 0
 );
 INSERT INTO {state} VALUES ({version}, '', 0, 0, 0, 0);
 CREATE TABLE {chunks} (
@@ -77,19 +81,30 @@ CREATE TABLE {chunks} (
     metadata json NOT NULL,
     attributes jsonb NOT NULL,
     chunk_metadata json,
+    indexed boolean NOT NULL DEFAULT false,
     embedding vector({dimension}) NOT NULL
 ) WITH (toast_tuple_target = {target});
 ALTER TABLE {chunks} ALTER COLUMN embedding SET STORAGE MAIN;
+CREATE INDEX ON {chunks} (row) WHERE NOT indexed;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
 """
 
-# The keyword index has moved out of the chunks; as one of no kind it is made anew.
+# The keyword index has moved out of the chunks; as one of no kind it is made anew. So is the index
+# on embeddings, which new chunks of a load no longer enter one by one.
 _UPGRADE = """
 SELECT FROM {state} FOR UPDATE;
 DROP TABLE IF EXISTS {terms}, {postings};
-ALTER TABLE {chunks} DROP COLUMN terms, DROP COLUMN length;
+ALTER TABLE {state} ADD COLUMN IF NOT EXISTS segments bigint[] NOT NULL DEFAULT '{{}}',
+    ADD COLUMN IF NOT EXISTS fresh int NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS loaded bigint NOT NULL DEFAULT 0,
+    ADD COLUMN IF NOT EXISTS hnsw_below bigint NOT NULL DEFAULT 0;
+DROP INDEX IF EXISTS {schema}.{hnsw};
+UPDATE {state} SET hnsw_below = 0;
+ALTER TABLE {chunks} DROP COLUMN IF EXISTS terms, DROP COLUMN IF EXISTS length,
+    ADD COLUMN IF NOT EXISTS indexed boolean NOT NULL DEFAULT false;
+CREATE INDEX ON {chunks} (row) WHERE NOT indexed;
 UPDATE {state} SET schema_version = 2, keyword = '';
 """
 
@@ -153,6 +168,7 @@ class Tables:
             **{part: sql.Identifier(self.schema, name) for part, name in names.items()},
             "schema": sql.Identifier(self.schema),
             "hnsw": sql.Identifier(f"{self.name}_hnsw"),
+            "new_hnsw": sql.Identifier(f"{self.name}_new_hnsw"),
             "block": sql.Literal(BLOCK),
         }
 
@@ -162,11 +178,11 @@ class Tables:
 
 
 def rows_of(
-    first: int, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]
+    first: int, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], *, indexed: bool
 ) -> Iterator[bytes]:
     """Yield each chunk as a row of `COLUMNS` for COPY, numbered from the first."""
     for place, (chunk, embedding) in enumerate(zip(chunks, vectors(embeddings), strict=True)):
-        yield row([int8(first + place), *_record(chunk), embedding])
+        yield row([int8(first + place), *_record(chunk), bytes([indexed]), embedding])
 
 
 def _record(chunk: Chunk) -> Iterator[bytes | None]:

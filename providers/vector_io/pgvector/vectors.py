@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, LiteralString
 
-from psycopg import sql
+from psycopg import errors, sql
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
@@ -31,6 +31,27 @@ _CLASSES: dict[Operator, LiteralString] = {
     "<->": "vector_l2_ops",
     "<#>": "vector_ip_ops",
 }
+
+
+_INDEXED = sql.SQL("(c.indexed OR c.row < {}::bigint)")
+"""The rows of a table `c` of chunks that are in the HNSW index."""
+_NOT_INDEXED = sql.SQL("NOT c.indexed AND c.row >= {}::bigint")
+"""The others: those that a load has written since the index was built."""
+
+_NEW_INDEX = """
+CREATE INDEX {new_hnsw} ON {chunks} USING hnsw ({key} {operators})
+WITH (m = {m}, ef_construction = {construction}) WHERE indexed OR row < {below}::bigint
+"""
+_TAKE_PLACE = """
+DROP INDEX IF EXISTS {schema}.{hnsw};
+ALTER INDEX {schema}.{new_hnsw} RENAME TO {hnsw};
+UPDATE {state} SET loaded = 0, hnsw_below = {below};
+ANALYZE {chunks} (row, indexed);
+"""
+_ROOM = """
+SELECT set_config('maintenance_work_mem', greatest(
+    pg_size_bytes(current_setting('maintenance_work_mem')), %s) / 1024 || 'kB', true)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +80,11 @@ class VectorSearch:
     Args:
         tables: Its tables.
         exact_below_rows: Up to how many rows a search is exact.
+
+    Attributes:
+        key: What the HNSW index holds; None where there is none.
+        below: Rows below it are in that index. Where another process has built it anew, the true
+            number is larger: then a search compares more rows one by one than it must.
     """
 
     def __init__(self, tables: Tables, exact_below_rows: int) -> None:
@@ -68,6 +94,7 @@ class VectorSearch:
         # Unit vectors have the cosine for inner product: the cheapest operator serves all metrics.
         self._operator: Operator = "<#>" if vector_db.normalize else METRICS[vector_db.metric]
         self.key = hnsw_key(vector_db, self._operator)
+        self.below = 0
 
     def raw_score(self, distance: float) -> float:
         """Return the raw score of a distance as pgvector's operator gives it."""
@@ -77,7 +104,8 @@ class VectorSearch:
         """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
 
         The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
-        by HNSW, or at least `k`. Where its scan ended before that, all rows are compared after all.
+        by HNSW, or at least `k`, and the `k` nearest of what a load has not brought into the index
+        yet. Where the scan of the index ended before that, all rows are compared after all.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -86,6 +114,7 @@ class VectorSearch:
         if self.key is None:
             return self._exact(everything)
         below = sql.Literal(self._exact_below)
+        indexed = _INDEXED.format(sql.Literal(self.below))
         passing: sql.Composable = sql.SQL("")
         among_passing: sql.Composable = everything
         number: sql.Composable = self._tables.sql("SELECT count FROM {state}")
@@ -103,11 +132,19 @@ class VectorSearch:
             "WITH {passing}many AS MATERIALIZED (SELECT ({number}) > {below} AS yes),"
             " near AS MATERIALIZED ("
             "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[]"
-            "   FROM {chunks} c WHERE (SELECT yes FROM many) AND {where}"
+            "   FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed} AND {where}"
             "   ORDER BY {key} {by} {asked} LIMIT %(candidates)s),"
             " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"
             " SELECT * FROM near WHERE (SELECT yes FROM enough)"
+            " UNION ALL SELECT * FROM ({new}) AS new"
             " UNION ALL SELECT * FROM ({few}) AS few UNION ALL SELECT * FROM ({rest}) AS rest",
+            indexed=indexed,
+            new=self._exact(
+                sql.SQL("(SELECT yes FROM many) AND (SELECT yes FROM enough) AND ")
+                + _NOT_INDEXED.format(sql.Literal(self.below))
+                + sql.SQL(" AND ")
+                + everything
+            ),
             passing=passing,
             number=number,
             below=below,
@@ -124,7 +161,7 @@ class VectorSearch:
 
     def _exact(self, where: sql.Composable) -> sql.Composed:
         return self._tables.sql(
-            "SELECT row, distance, NULL::text[], NULL::float8 FROM (SELECT c.row, c.chunk_id,"
+            "SELECT row, distance, NULL::text[] FROM (SELECT c.row, c.chunk_id,"
             "   c.embedding {op} %(embedding)s::vector AS distance"
             # OFFSET 0: no index gives this order, so all rows are compared.
             "   FROM {chunks} c WHERE {where} OFFSET 0) compared"
@@ -150,18 +187,40 @@ def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
 
 async def build_hnsw(
     connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
-) -> None:
-    """Make the index on embeddings where it is absent. Writers wait meanwhile, readers do not."""
+) -> int:
+    """Build the index on embeddings anew with all rows; return the row that it ends below.
+
+    Writers wait meanwhile, readers do not. Where another process has just done so, does nothing.
+    """
     async with connection.transaction():
         await connection.take_time()
-        await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))
-        await connection.execute(
-            tables.sql(
-                "CREATE INDEX IF NOT EXISTS {hnsw} ON {chunks} USING hnsw ({key} {operators})"
-                " WITH (m = {m}, ef_construction = {construction})",
-                key=key.of("embedding"),
-                operators=sql.SQL(key.operator_class),
-                m=sql.Literal(config.hnsw_m),
-                construction=sql.Literal(config.hnsw_ef_construction),
-            )
+        cursor = await connection.execute(
+            tables.sql("SELECT count, next_row, loaded, hnsw_below FROM {state} FOR UPDATE")
         )
+        [(count, below, loaded, built)] = await cursor.fetchall()
+        if built and loaded <= config.exact_below_rows:
+            return int(built)
+        await connection.execute(_ROOM, (_bytes_to_build(count, tables, config),))
+        create = tables.sql(
+            _NEW_INDEX,
+            key=key.of("embedding"),
+            operators=sql.SQL(key.operator_class),
+            m=sql.Literal(config.hnsw_m),
+            construction=sql.Literal(config.hnsw_ef_construction),
+            below=sql.Literal(below),
+        )
+        try:
+            async with connection.transaction():
+                await connection.execute(create)
+        except (errors.InsufficientResources, errors.ProgramLimitExceeded):
+            # Workers share memory that a container may be short of; one process needs none.
+            await connection.execute("SET LOCAL max_parallel_maintenance_workers = 0")
+            await connection.execute(create)
+        await connection.execute(tables.sql(_TAKE_PLACE, below=sql.Literal(below)))
+        return int(below)
+
+
+def _bytes_to_build(count: int, tables: Tables, config: PgvectorConfig) -> int:
+    """Return how much memory lets the whole index be built in memory, as far as that may go."""
+    one = 4 * tables.vector_db.embedding_dimension + 32 * config.hnsw_m + 400
+    return min(int(1.1 * count * one), config.hnsw_build_memory_mib * 2**20)

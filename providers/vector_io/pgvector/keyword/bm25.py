@@ -7,9 +7,12 @@ row is removed, and looked up by a search. A term is stored as its key, a hash (
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
+import numpy as np
+from numpy.typing import NDArray
 from psycopg import sql
 
 from corral.api.chunks import Chunk
@@ -19,11 +22,16 @@ from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.copying import array, copy_rows
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
-from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Inverted, entries_of
+from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
 from corral.providers.vector_io.pgvector.records import Tables
 
 POSTINGS_AT_ONCE = 20_000
-"""Pieces of postings in one statement that appends them."""
+"""Pieces of postings in one statement that writes them anew."""
+
+MOST_BLOCKS = 32
+"""Segments of one block beyond which they are merged into one."""
+MOST_MERGED = 64
+"""Merged segments beyond which these are merged into one."""
 
 # A page holds the postings of a term in a whole block; none are compressed.
 _CREATE = """
@@ -34,32 +42,46 @@ CREATE TABLE {terms} (
     frequencies real[] NOT NULL
 );
 CREATE TABLE {postings} (
-    key bigint,
     block bigint,
+    key bigint,
     data bytea NOT NULL,
-    PRIMARY KEY (key, block)
+    PRIMARY KEY (block, key)
 ) WITH (toast_tuple_target = 8160);
 ALTER TABLE {postings} ALTER COLUMN data SET STORAGE EXTERNAL;
+UPDATE {state} SET segments = '{{}}', fresh = 0;
 """
 
 _APPEND = """
-INSERT INTO {postings} AS p (key, block, data)
+INSERT INTO {postings} AS p (block, key, data)
 SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[])
-ON CONFLICT (key, block) DO UPDATE SET data = p.data || excluded.data
+ON CONFLICT (block, key) DO UPDATE SET data = p.data || excluded.data
+"""
+
+_MERGE = """
+WITH gone AS (DELETE FROM {postings} WHERE block >= %(first)s AND block < %(end)s RETURNING *)
+INSERT INTO {postings} SELECT %(first)s, key, string_agg(data, '' ORDER BY block)
+FROM gone GROUP BY key ORDER BY key
 """
 
 _FORGET = """
 DELETE FROM {terms} WHERE row = ANY (%s::bigint[]) RETURNING row, length, keys
 """
 
-_TAKE_OUT = """
-UPDATE {postings} p SET data = (
-    SELECT coalesce(string_agg(substr(p.data, at + 1, {size}), '' ORDER BY at), '')
-    FROM generate_series(0, octet_length(p.data) - 1, {size}) at
-    WHERE get_byte(p.data, at) + 256 * get_byte(p.data, at + 1) <> ALL (g.offsets))
-FROM (SELECT key, row / {block} AS block, array_agg((row %% {block})::int) AS offsets
-    FROM unnest(%s::bigint[], %s::bigint[]) g(key, row) GROUP BY 1, 2) g
-WHERE p.key = g.key AND p.block = g.block
+_HOLDING = """
+SELECT p.block, p.key, p.data FROM unnest(%s::bigint[], %s::bigint[]) asked(block, key)
+CROSS JOIN LATERAL (
+    SELECT * FROM {postings} p WHERE p.block = asked.block AND p.key = asked.key OFFSET 0) p
+"""
+
+_REPLACE = """
+UPDATE {postings} p SET data = n.data
+FROM unnest(%s::bigint[], %s::bigint[], %s::bytea[]) n(block, key, data)
+WHERE p.block = n.block AND p.key = n.key
+"""
+
+_CLEAR = """
+DELETE FROM {postings} p USING unnest(%s::bigint[], %s::bigint[]) n(block, key)
+WHERE p.block = n.block AND p.key = n.key AND p.data = ''
 """
 
 
@@ -94,30 +116,31 @@ class Bm25:
         held = entries_of(entries)
         copy = self._tables.sql("COPY {terms} FROM STDIN (FORMAT binary)")
         await copy_rows(connection, copy, held.forward(rows))
+        segments, fresh = await self._segments(connection)
+        blocks = sorted({row // records.BLOCK for row in rows})
         inverted = held.inverted(rows)
-        if rows[0] % records.BLOCK == 0:  # nobody has written to their blocks before
+        if blocks[0] not in segments[-1:]:  # nobody has written to these blocks before
             copy = self._tables.sql("COPY {postings} FROM STDIN (FORMAT binary)")
             await copy_rows(connection, copy, [inverted.copied()])
         else:
             await self._append(connection, inverted)
+            blocks = blocks[1:]
+        if blocks:
+            await self._extend(connection, [*segments, *blocks], fresh + len(blocks))
 
     async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
         """Remove rows; return their length in terms."""
-        cursor = await connection.execute(self._tables.sql(_FORGET), (list(rows),))
+        cursor = await connection.execute(self._tables.sql(_FORGET), (array(rows),))
         gone = await cursor.fetchall()
-        pairs = [(key, row) for row, _, keys in gone for key in keys]
-        if pairs:
-            size = sql.Literal(POSTING.itemsize)
-            keys, held = [key for key, _ in pairs], [row for _, row in pairs]
-            await connection.execute(
-                self._tables.sql(_TAKE_OUT, size=size), (array(keys), array(held))
-            )
-            await connection.execute(
-                self._tables.sql(
-                    "DELETE FROM {postings} WHERE key = ANY (%s::bigint[]) AND data = ''"
-                ),
-                (array(set(keys)),),
-            )
+        segments, _ = await self._segments(connection)
+        held: dict[int, set[int]] = {}
+        for row, _, keys in gone:
+            first = segments[bisect_right(segments, row // records.BLOCK) - 1] if keys else 0
+            held.setdefault(first, set()).update(keys)
+        pieces = [(block, key) for block, keys in sorted(held.items()) for key in sorted(keys)]
+        numbers = np.array([row for row, *_ in gone], np.int64)
+        for start in range(0, len(pieces), POSTINGS_AT_ONCE):
+            await self._take_out(connection, pieces[start : start + POSTINGS_AT_ONCE], numbers)
         return sum(length for _, length, _ in gone)
 
     def search(self, query: str, where: sql.Composable | None) -> Bm25Search | None:
@@ -129,7 +152,48 @@ class Bm25:
         """Append postings to the pieces that are there."""
         pieces = iter(inverted.pieces())
         while some := list(islice(pieces, POSTINGS_AT_ONCE)):
-            keys, blocks, data = zip(*some, strict=True)
+            blocks, keys, data = zip(*some, strict=True)
             await connection.execute(
-                self._tables.sql(_APPEND), (array(keys), array(blocks), list(data))
+                self._tables.sql(_APPEND), (array(blocks), array(keys), list(data))
             )
+
+    async def _segments(self, connection: Connection) -> tuple[list[int], int]:
+        """Return the first blocks of the segments, and how many of the last are one block each."""
+        cursor = await connection.execute(self._tables.sql("SELECT segments, fresh FROM {state}"))
+        [(segments, fresh)] = await cursor.fetchall()
+        return segments, fresh
+
+    async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:
+        """Note new segments; merge those of one block where they are many, but for the last."""
+        if fresh > MOST_BLOCKS:
+            segments = await self._merge(connection, segments, len(segments) - fresh)
+            fresh = 1
+            if len(segments) > MOST_MERGED + 1:
+                segments = await self._merge(connection, segments, 0)
+        await connection.execute(
+            self._tables.sql("UPDATE {state} SET segments = %s::bigint[], fresh = %s"),
+            (array(segments), fresh),
+        )
+
+    async def _merge(self, connection: Connection, segments: list[int], start: int) -> list[int]:
+        """Merge the segments from a place on, but for the last; return what there is then."""
+        ends = {"first": segments[start], "end": segments[-1]}
+        await connection.execute("SET LOCAL work_mem = '64MB'")
+        await connection.execute(self._tables.sql(_MERGE), ends)
+        return [*segments[: start + 1], segments[-1]]
+
+    async def _take_out(
+        self,
+        connection: Connection,
+        pieces: Sequence[tuple[int, int]],
+        rows: NDArray[np.int64],
+    ) -> None:
+        """Write pieces (block, key) anew without the postings of some rows."""
+        blocks, keys = zip(*pieces, strict=True)
+        async with connection.cursor(binary=True) as cursor:
+            await cursor.execute(self._tables.sql(_HOLDING), (array(blocks), array(keys)))
+            found = await cursor.fetchall()
+        read = read_pieces([block for block, *_ in found], [data for *_, data in found])
+        places = array(block for block, *_ in found), array(key for _, key, _ in found)
+        await connection.execute(self._tables.sql(_REPLACE), (*places, read.without(rows)))
+        await connection.execute(self._tables.sql(_CLEAR), places)

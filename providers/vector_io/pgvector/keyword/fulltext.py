@@ -33,6 +33,7 @@ MOST_WORDS = 1000
 # All rows are written anew: without the index on embeddings, which is made again at the end.
 _CREATE = """
 DROP INDEX IF EXISTS {schema}.{hnsw};
+UPDATE {state} SET hnsw_below = 0;
 ALTER TABLE {chunks} ADD COLUMN text_search tsvector GENERATED ALWAYS AS ({fields}) STORED;
 CREATE INDEX ON {chunks} USING gin (text_search);
 """

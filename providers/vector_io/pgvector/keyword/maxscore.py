@@ -26,11 +26,7 @@ from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
 from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.copying import array
-from corral.providers.vector_io.pgvector.keyword.postings import (
-    POSTING,
-    Postings,
-    read_postings,
-)
+from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Pieces, read_pieces
 from corral.providers.vector_io.pgvector.records import Tables
 
 UNIT = 2.0**32
@@ -52,19 +48,23 @@ MOST_TERMS_LOOKED_UP = 100
 FIRST_ROWS = 20_000
 """Rows, best first, among which those that pass a filter are looked for first."""
 
+# OFFSET 0: one look into the index a piece, whatever the planner thinks of new tables.
 _POSTINGS = """
 WITH {passing} asked AS MATERIALIZED (
-    SELECT a.key, (SELECT coalesce(sum(octet_length(p.data)), 0) / {size}
-        FROM {postings} p WHERE p.key = a.key)::bigint AS chunks
+    SELECT a.key, (coalesce(sum(p.size), 0) / {size})::bigint AS chunks
     FROM unnest(%(keys)s::bigint[]) a(key)
+    LEFT JOIN (SELECT unnest(segments) AS block FROM {state}) b ON true
+    LEFT JOIN LATERAL (SELECT octet_length(data) AS size FROM {postings} p
+        WHERE p.block = b.block AND p.key = a.key OFFSET 0) p ON true
+    GROUP BY a.key
 ), ranked AS MATERIALIZED (
     SELECT key, chunks, (sum(chunks) OVER (ORDER BY chunks, key))::bigint AS upto FROM asked
 )
 SELECT s.count, s.length, {rows}, r.key, r.chunks, p.block, p.data
 FROM {state} s CROSS JOIN ranked r LEFT JOIN LATERAL (
-    -- OFFSET 0: one look into the index a term, whatever the planner thinks of new tables.
-    SELECT block, data FROM {postings}
-    WHERE key = r.key AND r.upto <= %(budget)s::bigint AND {wanted} OFFSET 0) p ON true
+    SELECT p.block, p.data FROM unnest(s.segments) b(block) CROSS JOIN LATERAL (
+        SELECT * FROM {postings} p WHERE p.block = b.block AND p.key = r.key OFFSET 0) p
+    WHERE r.upto <= %(budget)s::bigint AND {wanted}) p ON true
 """
 
 _FILTER = """
@@ -74,7 +74,10 @@ few AS MATERIALIZED (
     FROM passing),
 """
 
-_SCORED = "SELECT row, score FROM unnest(%(rows)s::bigint[], %(scores)s::bigint[]) u(row, score)"
+_SCORED = """
+SELECT row, score FROM unnest(%(rows)s::bigint[], %(scores)s::bigint[]) u(row, score)
+WHERE score > 0
+"""
 
 _LOOKED_UP = """
 SELECT u.row, u.score + coalesce(more.score, 0) AS score
@@ -115,14 +118,16 @@ class Known:
         weights: By key, the largest share of a score, in units.
         passing: The rows that pass the filter, where they are few.
         read: Keys whose postings these are.
-        postings: Theirs; `term` is the place in `weights`.
+        pieces: Theirs.
+        shares: The weight of each piece's term.
     """
 
     average: float
     weights: Mapping[int, float]
     passing: list[int] | None
     read: frozenset[int]
-    postings: Postings
+    pieces: Pieces
+    shares: list[float]
 
     @property
     def others(self) -> dict[int, float]:
@@ -139,20 +144,17 @@ class Known:
 
         By the one definition of BM25 (`ranking/bm25.py`).
         """
-        p = self.postings
-        weight = np.array(list(self.weights.values()))[p.term]
-        slope = K1 * B * p.length / self.average
-        shares = weight * p.frequency / (p.frequency + K1 * (1.0 - B) + slope)
-        shares = np.maximum(1.0, np.rint(shares))
-        if not len(p.row):
-            return p.row, shares
-        first, end = int(p.row.min()), int(p.row.max()) + 1
-        if end - first > 8 * len(p.row):  # few postings in a large table: sorting them is cheaper
-            rows, place = np.unique(p.row, return_inverse=True)
-            return rows, np.asarray(np.bincount(place, weights=shares), np.float64)
-        total = np.asarray(np.bincount(p.row - first, weights=shares), np.float64)
-        held = np.flatnonzero(total)
-        return held + first, total[held]
+        rows, posted = self.pieces.rows, self.pieces.posted
+        shares = np.repeat(np.array(self.shares, np.float64), self.pieces.sizes)
+        frequency = posted["frequency"].astype(np.float64)
+        norm = posted["length"].astype(np.float64)
+        norm *= K1 * B
+        norm /= self.average
+        norm += frequency + K1 * (1.0 - B)
+        shares *= frequency
+        shares /= norm
+        shares = np.maximum(1.0, np.rint(shares, out=shares), out=shares)
+        return summed(rows, shares)
 
 
 class Bm25Search:
@@ -303,12 +305,12 @@ class Bm25Search:
             for key, one in zip(chunks, share, strict=True)
         }
         self.greatest = sum(weights.values()) / UNIT
-        place = {key: number for number, key in enumerate(weights)}
-        held = [(place[key], block, data) for *_, key, _, block, data in found if data is not None]
+        held = [(block, weights[key], data) for *_, key, _, block, data in found if data]
         absent = {key for key, number in chunks.items() if not number}
-        read = frozenset(key for *_, key, _, _, data in found if data is not None) | absent
+        read = frozenset(key for *_, key, _, _, data in found if data) | absent
         average = length / count if count and length else 1.0
-        return Known(average, weights, passing, read, read_postings(held))
+        pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
+        return Known(average, weights, passing, read, pieces, [share for _, share, _ in held])
 
 
 def _at(scores: Scores, k: int) -> float:
@@ -316,3 +318,15 @@ def _at(scores: Scores, k: int) -> float:
     return (
         float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else 0.0
     )
+
+
+def summed(rows: NDArray[np.int64], shares: Scores) -> tuple[NDArray[np.int64], Scores]:
+    """Return the distinct rows, ascending, and the sum of each one's shares, all above 0."""
+    if not len(rows):
+        return rows, shares
+    if int(rows.max()) > 8 * len(rows):  # few postings in a large table: sorting them is cheaper
+        distinct, place = np.unique(rows, return_inverse=True)
+        return distinct, np.asarray(np.bincount(place, weights=shares), np.float64)
+    total = np.asarray(np.bincount(rows, weights=shares), np.float64)
+    held = np.flatnonzero(total)
+    return held, total[held]

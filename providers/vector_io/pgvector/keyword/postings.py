@@ -1,7 +1,8 @@
-"""Postings as they are stored: records of ten bytes, one after the other, in blocks of rows.
+"""Postings as they are stored: records of twelve bytes, one after the other, by segment and term.
 
-A row of the table `postings` holds, for a term and `BLOCK` consecutive rows, one record for each of
-these rows that holds the term: which, how often, and how long the row is.
+A segment is what was written to `BLOCK` consecutive rows, or many of these merged. A row of the
+table `postings` is a piece: it holds, for a segment, named by its first block, and a term, one
+record for each row of the segment that holds the term: which, how often, and how long the row is.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.sparse import term_key
 from corral.providers.vector_io.pgvector import copying, records
 
-POSTING = np.dtype([("offset", "<u2"), ("frequency", "<f4"), ("length", "<u4")])
-"""A record; part of the stored format."""
+POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
+"""A record; part of the stored format. Of the number of its row the lower half."""
+UPPER_HALF = 2**32
+"""Where a number of a row has more than its lower half, which that of the segment then tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +48,12 @@ class Entries:
             yield copying.row([copying.int8(row), length.to_bytes(4, "big"), *held])
 
     def inverted(self, rows: Sequence[int]) -> Inverted:
-        """Return the same by term."""
+        """Return the same by block and term."""
         row = np.repeat(np.fromiter(rows, np.int64, len(rows)), self.counts)
-        block, offset = np.divmod(row, records.BLOCK)
-        order = np.lexsort((row, block, self.keys))
+        block = row // records.BLOCK
+        order = np.lexsort((row, self.keys, block))
         posted = np.empty(len(row), POSTING)
-        posted["offset"] = offset[order]
+        posted["row"] = row[order]
         posted["frequency"] = self.frequencies[order]
         posted["length"] = np.repeat(np.array(self.lengths, np.int64), self.counts)[order]
         keys, blocks = self.keys[order], block[order]
@@ -58,35 +61,35 @@ class Entries:
         new[1:] = (keys[1:] != keys[:-1]) | (blocks[1:] != blocks[:-1])
         starts = np.flatnonzero(new)
         sizes = np.diff(np.append(starts, len(row))) * POSTING.itemsize
-        return Inverted(keys[starts], blocks[starts], sizes, posted.tobytes())
+        return Inverted(blocks[starts], keys[starts], sizes, posted.tobytes())
 
 
 @dataclass(frozen=True, slots=True)
 class Inverted:
-    """Postings by term and block.
+    """Postings by block and term.
 
     Attributes:
-        keys, blocks: Of each piece, ascending, shape (n,).
+        blocks, keys: Of each piece, ascending, shape (n,).
         sizes: Bytes of each piece.
         data: The pieces, one after the other.
     """
 
-    keys: NDArray[np.int64]
     blocks: NDArray[np.int64]
+    keys: NDArray[np.int64]
     sizes: NDArray[np.int64]
     data: bytes
 
     def copied(self) -> bytes:
         """Return the rows of the table `postings` for COPY."""
-        return copying.pieces_with_two_keys(self.keys, self.blocks, self.sizes, self.data)
+        return copying.pieces_with_two_keys(self.blocks, self.keys, self.sizes, self.data)
 
     def pieces(self) -> Iterable[tuple[int, int, bytes]]:
-        """Yield (key, block, postings)."""
+        """Yield (block, key, postings)."""
         ends = pairwise([0, *np.cumsum(self.sizes).tolist()])
-        for key, block, (start, end) in zip(
-            self.keys.tolist(), self.blocks.tolist(), ends, strict=True
+        for block, key, (start, end) in zip(
+            self.blocks.tolist(), self.keys.tolist(), ends, strict=True
         ):
-            yield key, block, self.data[start:end]
+            yield block, key, self.data[start:end]
 
 
 def entries_of(entries: Sequence[ChunkTerms]) -> Entries:
@@ -104,30 +107,34 @@ def entries_of(entries: Sequence[ChunkTerms]) -> Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Postings:
-    """Postings of some terms as they were read, one value each.
+class Pieces:
+    """Pieces as they were read.
 
     Attributes:
-        term: The place of the term among those that were asked for.
-        row: The row that holds it.
-        frequency, length: How often, and how long the row is; float64.
+        sizes: How many postings each has, shape (n,).
+        rows: The row of each posting, one piece after the other.
+        posted: The postings.
     """
 
-    term: NDArray[np.int64]
-    row: NDArray[np.int64]
-    frequency: NDArray[np.float64]
-    length: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    posted: NDArray[np.void]
+
+    def without(self, gone: NDArray[np.int64]) -> list[bytes]:
+        """Return the pieces without the postings of some rows."""
+        stays = ~np.isin(self.rows, gone)
+        kept = np.add.reduceat(stays, np.cumsum(self.sizes) - self.sizes, dtype=np.int64)
+        data = self.posted[stays].tobytes()
+        ends = pairwise([0, *(np.cumsum(kept) * POSTING.itemsize).tolist()])
+        return [data[start:end] for start, end in ends]
 
 
-def read_postings(pieces: Sequence[tuple[int, int, bytes]]) -> Postings:
-    """Return the postings of pieces (place of the term, block, data)."""
-    sizes = np.array([len(data) // POSTING.itemsize for *_, data in pieces], np.int64)
-    posted = np.frombuffer(b"".join(data for *_, data in pieces), POSTING)
-    block = np.array([block for _, block, _ in pieces], np.int64)
-    term = np.array([term for term, *_ in pieces], np.int64)
-    return Postings(
-        np.repeat(term, sizes),
-        np.repeat(block * records.BLOCK, sizes) + posted["offset"],
-        posted["frequency"].astype(np.float64),
-        posted["length"].astype(np.float64),
-    )
+def read_pieces(blocks: Sequence[int], data: Sequence[bytes]) -> Pieces:
+    """Return the pieces of segments that begin with these blocks; none is empty."""
+    sizes = np.fromiter((len(one) // POSTING.itemsize for one in data), np.int64, len(data))
+    posted = np.frombuffer(b"".join(data), POSTING)
+    rows = posted["row"].astype(np.int64)
+    if blocks and max(blocks) * records.BLOCK >= UPPER_HALF:
+        first = np.repeat(np.array(blocks, np.int64) * records.BLOCK, sizes)
+        rows = first + (rows - first) % UPPER_HALF
+    return Pieces(sizes, rows, posted)

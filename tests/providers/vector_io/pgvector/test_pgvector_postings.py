@@ -1,0 +1,206 @@
+"""remote::pgvector: postings in segments, searched with MaxScore, give the scores of BM25."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.hits import QueryChunksResponse
+from corral.providers.vector_io.pgvector import records
+from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.keyword import bm25, maxscore, postings
+from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
+from corral.providers.vector_io.pgvector.records import Tables
+
+from .conftest import Server
+from .helpers import ask, embeddings, ids, opened, vector_db
+from .test_pgvector_storage import by_definition
+
+WORDS = [f"w{n}" for n in range(60)]
+SHARE = 1 / np.arange(1, 61) ** 1.2
+OF_VERSION_1 = """
+DROP TABLE {name}_terms, {name}_postings;
+ALTER TABLE {name}_state DROP COLUMN segments, DROP COLUMN fresh;
+ALTER TABLE {name} ADD COLUMN length int NOT NULL DEFAULT 1,
+    ADD COLUMN terms int[] NOT NULL DEFAULT '{{1}}';
+CREATE TABLE {name}_terms (term text PRIMARY KEY, id int, chunks bigint);
+CREATE TABLE {name}_postings (term int, block bigint, offsets smallint[]);
+UPDATE {name}_state SET schema_version = 1, length = 7;
+"""
+
+
+def zipfian(rng: np.random.Generator, numbers: list[int], longest: int = 25) -> list[Chunk]:
+    """Return chunks whose words are common and rare, as in a language; `half` is 0 or 1."""
+    return [
+        Chunk(
+            content=" ".join(rng.choice(WORDS, rng.integers(1, longest), p=SHARE / SHARE.sum())),
+            chunk_id=f"c{n:04}",
+            metadata={"half": n % 2, "tenth": n % 10},
+        )
+        for n in numbers
+    ]
+
+
+def segments(server: Server, name: str) -> tuple[list[int], int]:
+    """Return the segments of a vector DB, and how many are one block."""
+    [(found, fresh)] = ask(server, f'SELECT segments, fresh FROM corral."{name}_state"')
+    return found, fresh
+
+
+async def test_segments_are_appended_to_merged_and_thinned(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes of one chunk and of many, upserts and deletes over merges: BM25 of the definition.
+
+    If this fails: a merge loses or doubles postings, or a row is taken out of the wrong segment.
+    """
+    monkeypatch.setattr(records, "BLOCK", 8)
+    monkeypatch.setattr(bm25, "POSTINGS_AT_ONCE", 40)
+    monkeypatch.setattr(bm25, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(bm25, "MOST_MERGED", 2)
+    rng = np.random.default_rng(2)
+    stored: dict[str, Chunk] = {}
+    db = vector_db(language="simple")
+    async with opened(server, db) as index:
+        for step in range(28):
+            size = int(rng.choice([1, 1, 2, 20]))
+            chunks = zipfian(rng, sorted(rng.choice(90, size=size, replace=False).tolist()))
+            await index.add_chunks(chunks, embeddings(size))
+            stored.update({one.chunk_id: one for one in chunks})
+            gone = rng.choice(sorted(stored), size=int(rng.integers(0, 3)), replace=False).tolist()
+            await index.delete_chunks(gone)
+            for chunk_id in gone:
+                del stored[chunk_id]
+            if step % 4 == 3:
+                query = " ".join(rng.choice(WORDS, 3))
+                answer = await index.query(None, query, k=200, mode="keyword")
+                expected = by_definition(query, list(stored.values()))
+                assert scores_of(answer) == pytest.approx(expected, abs=1e-6), step
+        found, fresh = segments(server, Tables(db, "corral").name)
+        assert found == sorted(set(found))
+        assert fresh <= 3
+        assert len(found) <= 3 + 3
+
+
+def scores_of(answer: QueryChunksResponse) -> dict[str, float]:
+    """Return the raw keyword scores by chunk id."""
+    return {h.chunk.chunk_id: h.explanation.legs["keyword"].raw_score for h in answer.hits}
+
+
+FILTERS: list[dict[str, Any] | None] = [
+    None,
+    {"type": "eq", "key": "half", "value": 1},
+    {"type": "eq", "key": "tenth", "value": 3},
+    {"type": "eq", "key": "tenth", "value": 99},
+]
+
+
+@pytest.mark.parametrize(("rare", "few"), [(0, 0), (30, 20), (30, 1000), (300, 0)])
+async def test_common_words_that_are_not_read_change_no_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch, rare: int, few: int
+) -> None:
+    """However few postings the first statement brings, the k best are those of the definition.
+
+    If this fails: a chunk that only common words lift into the answer is missed, or a filter is
+    applied after the best were taken.
+    """
+    monkeypatch.setattr(maxscore, "RARE_POSTINGS", rare)
+    monkeypatch.setattr(maxscore, "FEW_ROWS", few)
+    monkeypatch.setattr(maxscore, "MOST_LOOKED_UP", 40)
+    monkeypatch.setattr(maxscore, "FIRST_ROWS", 25)
+    rng = np.random.default_rng(4)
+    chunks = zipfian(rng, list(range(300)))
+    by_id = {one.chunk_id: one for one in chunks}
+    async with opened(server, vector_db(language="simple")) as index:
+        await index.add_chunks(chunks, embeddings(300))
+        for _ in range(6):
+            words = [*rng.choice(WORDS, rng.integers(1, 7)), "unheard"]
+            query = " ".join(words[rng.integers(0, 2) :])
+            expected = by_definition(query, chunks)
+            for data in FILTERS:
+                key, value = (data["key"], data["value"]) if data else ("", None)
+                passing = {
+                    one: round(score, 7)
+                    for one, score in expected.items()
+                    if data is None or by_id[one].metadata[key] == value
+                }
+                best = sorted(passing, key=lambda one: (-passing[one], one))
+                answer = await index.query(None, query, k=7, mode="keyword", filters=data)
+                assert ids(answer) == best[:7], (query, data)
+                for one, score in scores_of(answer).items():
+                    assert score == pytest.approx(passing[one], abs=1e-6)
+
+
+async def test_few_common_postings_are_read_for_a_rare_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare word beside one that every chunk holds: the postings of the common one stay unread.
+
+    If this fails: every query costs what its most common word costs.
+    """
+    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
+    read: list[int] = []
+    whole = postings.read_pieces
+
+    def counted(blocks: Any, data: Any) -> Any:
+        pieces = whole(blocks, data)
+        read.append(len(pieces.rows))
+        return pieces
+
+    chunks = [
+        Chunk(content="herd grazes" + " seldom" * (n < 20), chunk_id=f"c{n:04}") for n in range(600)
+    ]
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(chunks, embeddings(600))
+        monkeypatch.setattr(maxscore, "read_pieces", counted)
+        answer = await index.query(None, "seldom herd", k=10, mode="keyword")
+        assert read == [20]
+        assert [hit.explanation.matched_terms for hit in answer.hits] == [("herd", "seldom")] * 10
+
+
+async def test_a_search_sees_one_state(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk that is replaced between the statements of a search is found as it was.
+
+    If this fails: a search during a replacement finds neither version.
+    """
+    async with opened(server, vector_db()) as index, opened(server, index.vector_db) as other:
+        await index.add_chunks([Chunk(content="first herd", chunk_id="a")], embeddings(1))
+        made = Bm25Search.statement
+
+        async def then_replaced(
+            self: Bm25Search, connection: Connection, parameters: Mapping[str, Any]
+        ) -> Any:
+            found = await made(self, connection, parameters)
+            await other.add_chunks([Chunk(content="second herd", chunk_id="a")], embeddings(1))
+            return found
+
+        monkeypatch.setattr(Bm25Search, "statement", then_replaced)
+        for mode in ("keyword", "hybrid"):
+            answer = await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
+            assert ids(answer) == ["a"]
+
+
+async def test_tables_of_version_1_are_brought_up_to_date(server: Server) -> None:
+    """Opening makes the postings anew from the texts, headings included, and loses nothing.
+
+    If this fails: an upgrade loses the keyword index of a vector DB, or leaves half of it.
+    """
+    rng = np.random.default_rng(6)
+    chunks = zipfian(rng, list(range(80)))
+    db = vector_db(language="simple")
+    async with opened(server, db, drop=False) as index:
+        await index.add_chunks(chunks, embeddings(80))
+        right = await index.query(None, "w1 w5 w30", k=50, mode="keyword")
+    ask(server, OF_VERSION_1.format(name=f"corral.{Tables(db, '').name}"))
+    async with opened(server, db) as index:
+        assert await index.query(None, "w1 w5 w30", k=50, mode="keyword") == right
+        assert len(right.hits) > 20
+        await index.delete_chunks([one.chunk_id for one in chunks[:70]])
+        await index.add_chunks(chunks[:5], embeddings(5))
+        answer = await index.query(None, "w1 w5 w30", k=50, mode="keyword")
+        left = [*chunks[:5], *chunks[70:]]
+        assert scores_of(answer) == pytest.approx(by_definition("w1 w5 w30", left), abs=1e-6)
