@@ -42,6 +42,9 @@ from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, bu
 
 logger = logging.getLogger(__name__)
 
+CHEAP = 2_000_000
+"""An index of so many numbers is built at once, since it takes a second or two."""
+
 LOAD = 100
 """Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
 built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
@@ -395,7 +398,9 @@ class PgvectorIndex(EmbeddingIndex):
         few = self._database.config.exact_below_rows
         if self._vectors.key is None or self._hnsw_failed or count <= few:
             return
-        if not below or loaded > max(MOST_LOADED, 4 * (count - loaded)):
+        cheap = count * self.vector_db.embedding_dimension <= CHEAP
+        late = loaded > max(MOST_LOADED, 4 * (count - loaded))
+        if not below or late or (cheap and loaded > few):
             await self._build_hnsw()
         elif loaded > few:
             self._renewal.soon()

@@ -212,7 +212,7 @@ async def build_hnsw(
         try:
             async with connection.transaction():
                 await connection.execute(create)
-        except (errors.InsufficientResources, errors.ProgramLimitExceeded):
+        except (errors.DiskFull, errors.OutOfMemory, errors.InsufficientResources):
             # Workers share memory that a container may be short of; one process needs none.
             await connection.execute("SET LOCAL max_parallel_maintenance_workers = 0")
             await connection.execute(create)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.pgvector import index as index_module
+from corral.providers.vector_io.pgvector import renewal, vectors
+from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
 
 from ..recall import ENOUGH, QUERIES, fill, recalls, registered
@@ -226,3 +230,117 @@ async def test_an_index_that_cannot_be_built_costs_time_only(
         assert ids(answer)[0] == "c00003"
         assert len(answer.hits) == 3
     assert "No HNSW index" in caplog.text
+
+
+LARGE = 48
+
+
+async def filled(server: Server, db: VectorDB, index: PgvectorIndex) -> None:
+    """Store 60 chunks, of which an index is built, and 120 of a load, of which none is yet."""
+    await index.add_chunks(some_chunks(60), embeddings(60, LARGE))
+    assert "hnsw" in hnsw_index(server, db)
+    await index.add_chunks(some_chunks(120, "new"), embeddings(120, LARGE, seed=7))
+
+
+def below(server: Server, db: VectorDB) -> tuple[int, int]:
+    """Return the row that the index of a vector DB ends below, and the chunks of loads beyond."""
+    name = Tables(db, "").name
+    [(row, loaded)] = ask(server, f'SELECT hnsw_below, loaded FROM corral."{name}_state"')
+    return row, loaded
+
+
+@pytest.fixture
+def dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every index count as one that takes long to build."""
+    monkeypatch.setattr(index_module, "CHEAP", 0)
+
+
+@pytest.mark.usefixtures("dear")
+async def test_what_a_load_has_written_is_found_before_the_index_holds_it(server: Server) -> None:
+    """New chunks of a load stay out of the index, are compared one by one, and nothing is missed.
+
+    If this fails: a search while a load runs misses what was acknowledged.
+    """
+    db, other = vector_db(LARGE), vector_db(LARGE)
+    async with (
+        opened(server, db, exact_below_rows=50) as index,
+        opened(server, other, exact_below_rows=10_000) as exact,
+    ):
+        await filled(server, db, index)
+        await index.add_chunks(some_chunks(9, "one"), embeddings(9, LARGE, seed=8))
+        assert below(server, db) == (60, 120)
+        await exact.add_chunks(some_chunks(60), embeddings(60, LARGE))
+        await exact.add_chunks(some_chunks(120, "new"), embeddings(120, LARGE, seed=7))
+        await exact.add_chunks(some_chunks(9, "one"), embeddings(9, LARGE, seed=8))
+        for one in (index, exact):
+            await one.delete_chunks(["new00003", "c00004", "one00001"])
+        only = {"type": "eq", "key": "odd", "value": True}
+        for query in embeddings(6, LARGE, seed=9):
+            for data in (None, only):
+                assert found(await index.query(query, k=20, mode="vector", filters=data)) == found(
+                    await exact.query(query, k=20, mode="vector", filters=data)
+                )
+
+
+@pytest.mark.usefixtures("dear")
+async def test_the_index_is_built_anew_when_a_load_is_over(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once writes pause, or the index is closed, it holds all chunks; another process notices.
+
+    If this fails: after a load each search compares the loaded chunks one by one for ever.
+    """
+    monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.05)
+    db, settings = vector_db(LARGE), {"exact_below_rows": 50}
+    query = embeddings(1, LARGE)[0]
+    async with opened(server, db, drop=False, **settings) as index:
+        async with opened(server, db, drop=False, **settings) as reader:
+            await filled(server, db, index)
+            await reader.query(query, k=3, mode="vector")
+            while below(server, db)[1]:  # noqa: ASYNC110 - in a table
+                await asyncio.sleep(0.02)
+            assert below(server, db)[0] >= 180
+            assert "new_hnsw" not in hnsw_index(server, db)
+            answer = ids(await reader.query(query, k=3, mode="vector"))
+            assert answer == ids(await index.query(query, k=3, mode="vector"))
+            assert reader._vectors.below == below(server, db)[0]
+        monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
+        await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
+        assert below(server, db)[1] == 150
+    assert below(server, db)[1] == 0
+    async with opened(server, db, **settings):
+        pass
+
+
+@pytest.mark.usefixtures("dear")
+async def test_a_load_that_never_pauses_does_not_grow_without_bound(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond `MOST_LOADED` chunks, and four times those in the index, it is built in the write.
+
+    If this fails: a stream of writes makes searches slower and slower.
+    """
+    monkeypatch.setattr(index_module, "MOST_LOADED", 200)
+    db = vector_db(LARGE)
+    async with opened(server, db, exact_below_rows=50) as index:
+        await filled(server, db, index)
+        for step in range(3):
+            await index.add_chunks(some_chunks(100, f"s{step}"), embeddings(100, LARGE))
+        assert below(server, db)[1] < 300
+
+
+async def test_an_index_is_built_without_workers_where_memory_is_not_shared(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container without room for the memory that workers share builds the index all the same."""
+    monkeypatch.setattr(
+        vectors,
+        "_NEW_INDEX",
+        "DO $$ BEGIN IF current_setting('max_parallel_maintenance_workers') <> '0' THEN"
+        " RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$;" + vectors._NEW_INDEX,
+    )
+    db = vector_db()
+    async with opened(server, db, exact_below_rows=10) as index:
+        await index.add_chunks(some_chunks(20), embeddings(20))
+        assert "hnsw" in hnsw_index(server, db)
+        assert ask(server, "SHOW max_parallel_maintenance_workers") != [("0",)]
