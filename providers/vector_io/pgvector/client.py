@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector_async
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -22,6 +22,7 @@ from corral.api.errors import (
     Unavailable,
 )
 from corral.providers.vector_io._shared.clients import SharedAsyncClient
+from corral.providers.vector_io._shared.copy_format import document
 from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
@@ -62,6 +63,11 @@ class Connection(psycopg.AsyncConnection[Row]):
         most = None if seconds is None else seconds + CANCEL_SECONDS
         async with asyncio.timeout(most), asyncio.timeout(seconds):
             return await super().wait(*args, **options)
+
+    async def copy_rows(self, copy: sql.Composed, rows: Iterable[bytes]) -> None:
+        """Run a COPY ... FROM STDIN (FORMAT binary) with rows in that format."""
+        async with self.cursor() as cursor, cursor.copy(copy) as target:
+            await target.write(document(rows))
 
     async def take_time(self) -> None:
         """Let the statements of this transaction take as long as they need."""

@@ -21,9 +21,9 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.vector_io._shared.renewal import Renewal
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
-from corral.providers.vector_io.pgvector.copying import copy_rows
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex, KeywordSearch, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
@@ -37,7 +37,6 @@ from corral.providers.vector_io.pgvector.records import (
     require_tables,
     rows_of,
 )
-from corral.providers.vector_io.pgvector.renewal import Renewal
 from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, build_hnsw
 
 logger = logging.getLogger(__name__)
@@ -338,7 +337,7 @@ class PgvectorIndex(EmbeddingIndex):
             )
             alone = len(chunks) < LOAD
             made = rows_of(first, chunks, embeddings, indexed=alone)
-            await copy_rows(connection, copy, made)
+            await connection.copy_rows(copy, made)
         length = sum(entry.length for entry in entries)
         return await self._count_up(connection, len(chunks), length)
 

@@ -16,6 +16,11 @@ from corral.providers.vector_io.pgvector.records import Tables
 Operator = Literal["<=>", "<->", "<#>"]
 """pgvector's distances: cosine, L2 and minus the inner product."""
 
+HALF_FROM = 128
+"""Dimensions from which on embeddings of length 1 are indexed in half precision: the index takes
+half the memory, and a search of one that outgrows the server's takes half the time. What it finds
+is ordered by exact distances."""
+
 MOST_FLOAT = 2000
 """Largest dimension that an HNSW index holds in single precision (pgvector's limit)."""
 MOST_HALF = 4000
@@ -174,11 +179,11 @@ class VectorSearch:
 def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
     """Return what an index for these embeddings holds, None where pgvector has none for them.
 
-    Half precision ends at 65,504: beyond `MOST_FLOAT` dimensions only embeddings of length 1 are
-    indexed, or made so where lengths do not count.
+    Half precision ends at 65,504: it serves embeddings of length 1, and others beyond `MOST_FLOAT`
+    dimensions, made so where lengths do not count.
     """
     dimension = vector_db.embedding_dimension
-    if dimension <= MOST_FLOAT:
+    if dimension < HALF_FROM or (dimension <= MOST_FLOAT and not vector_db.normalize):
         return HnswKey(operator, _CLASSES[operator])
     if dimension > MOST_HALF or not (vector_db.normalize or operator == "<=>"):
         return None

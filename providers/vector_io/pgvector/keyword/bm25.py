@@ -18,9 +18,9 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
+from corral.providers.vector_io._shared.copy_format import array
 from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.client import Connection
-from corral.providers.vector_io.pgvector.copying import array, copy_rows
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
 from corral.providers.vector_io.pgvector.records import Tables
@@ -115,13 +115,13 @@ class Bm25:
         """Index new rows, ascending and beyond those that are indexed."""
         held = entries_of(entries)
         copy = self._tables.sql("COPY {terms} FROM STDIN (FORMAT binary)")
-        await copy_rows(connection, copy, held.forward(rows))
+        await connection.copy_rows(copy, held.forward(rows))
         segments, fresh = await self._segments(connection)
         blocks = sorted({row // records.BLOCK for row in rows})
         inverted = held.inverted(rows)
         if blocks[0] not in segments[-1:]:  # nobody has written to these blocks before
             copy = self._tables.sql("COPY {postings} FROM STDIN (FORMAT binary)")
-            await copy_rows(connection, copy, [inverted.copied()])
+            await connection.copy_rows(copy, [inverted.copied()])
         else:
             await self._append(connection, inverted)
             blocks = blocks[1:]

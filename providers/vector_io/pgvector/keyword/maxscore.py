@@ -24,8 +24,8 @@ from psycopg import sql
 from corral.providers.ranking.bm25 import K1, B, idf
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
+from corral.providers.vector_io._shared.copy_format import array
 from corral.providers.vector_io.pgvector.client import Connection
-from corral.providers.vector_io.pgvector.copying import array
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Pieces, read_pieces
 from corral.providers.vector_io.pgvector.records import Tables
 

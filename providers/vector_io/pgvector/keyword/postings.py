@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.sparse import term_key
-from corral.providers.vector_io.pgvector import copying, records
+from corral.providers.vector_io._shared import copy_format
+from corral.providers.vector_io.pgvector import records
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
 """A record; part of the stored format. Of the number of its row the lower half."""
@@ -42,10 +43,10 @@ class Entries:
 
     def forward(self, rows: Sequence[int]) -> Iterable[bytes]:
         """Yield the rows of the table `terms` for COPY."""
-        keys = copying.arrays(self.keys, self.counts, copying.INT8)
-        often = copying.arrays(self.frequencies, self.counts, copying.FLOAT4)
+        keys = copy_format.arrays(self.keys, self.counts, copy_format.INT8)
+        often = copy_format.arrays(self.frequencies, self.counts, copy_format.FLOAT4)
         for row, length, *held in zip(rows, self.lengths, keys, often, strict=True):
-            yield copying.row([copying.int8(row), length.to_bytes(4, "big"), *held])
+            yield copy_format.row([copy_format.int8(row), length.to_bytes(4, "big"), *held])
 
     def inverted(self, rows: Sequence[int]) -> Inverted:
         """Return the same by block and term."""
@@ -81,7 +82,7 @@ class Inverted:
 
     def copied(self) -> bytes:
         """Return the rows of the table `postings` for COPY."""
-        return copying.pieces_with_two_keys(self.blocks, self.keys, self.sizes, self.data)
+        return copy_format.pieces_with_two_keys(self.blocks, self.keys, self.sizes, self.data)
 
     def pieces(self) -> Iterable[tuple[int, int, bytes]]:
         """Yield (block, key, postings)."""

@@ -12,8 +12,9 @@ import pytest
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared import renewal
 from corral.providers.vector_io.pgvector import index as index_module
-from corral.providers.vector_io.pgvector import renewal, vectors
+from corral.providers.vector_io.pgvector import vectors
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
 
@@ -118,7 +119,9 @@ async def test_the_index_appears_with_the_number_of_chunks(server: Server) -> No
 @pytest.mark.parametrize(
     ("dimension", "settings", "kind"),
     [
-        (2000, {}, "embedding vector_ip_ops"),
+        (127, {}, "embedding vector_ip_ops"),
+        (128, {}, "::halfvec(128)) halfvec_ip_ops"),
+        (2000, {"normalize": False}, "embedding vector_cosine_ops"),
         (2001, {}, "::halfvec(2001)) halfvec_ip_ops"),
         (4000, {"normalize": False}, "l2_normalize(embedding))::halfvec(4000)) halfvec_ip_ops"),
         (4000, {"normalize": False, "metric": "l2"}, ""),
@@ -128,7 +131,9 @@ async def test_the_index_appears_with_the_number_of_chunks(server: Server) -> No
 async def test_large_embeddings_are_indexed_in_half_precision_as_far_as_that_goes(
     server: Server, dimension: int, settings: dict[str, Any], kind: str
 ) -> None:
-    """Up to 2,000 dimensions float, to 4,000 half where lengths do not count; beyond, exact scan.
+    """Half from 128 dimensions for unit vectors, from 2,001 to 4,000 where lengths do not count.
+
+    Float below that, and an exact scan beyond.
 
     Scores are exact in each case, and a component of 1e9, which half precision cannot hold, is no
     error.

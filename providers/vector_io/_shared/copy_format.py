@@ -12,9 +12,6 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg import sql
-
-from corral.providers.vector_io.pgvector.client import Connection
 
 INT8, FLOAT4 = 20, 700
 """PostgreSQL's numbers of the types of arrays' elements, fixed for ever."""
@@ -28,10 +25,9 @@ _ARRAY = struct.Struct(">5i").pack
 _TYPES = {INT8: ">i8", FLOAT4: ">f4"}
 
 
-async def copy_rows(connection: Connection, copy: sql.Composed, rows: Iterable[bytes]) -> None:
-    """Run a COPY ... FROM STDIN (FORMAT binary) with rows as `row` and others here make them."""
-    async with connection.cursor() as cursor, cursor.copy(copy) as target:
-        await target.write(b"".join((_START, *rows, _END)))
+def document(rows: Iterable[bytes]) -> bytes:
+    """Return what COPY reads: rows, as `row` and others here make them, between start and end."""
+    return b"".join((_START, *rows, _END))
 
 
 def row(fields: Sequence[bytes | None]) -> bytes:
