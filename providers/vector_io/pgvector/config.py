@@ -101,9 +101,9 @@ class PgvectorConfig(ProviderConfig):
         description="Up to this many chunks, or chunks that pass the filter, the search is exact; "
         "beyond it uses the HNSW index, which is built when a vector DB reaches the number.",
     )
-    hnsw_m: int = Field(default=16, ge=2, le=100, description="Links of a node; for new indexes.")
+    hnsw_m: int = Field(default=12, ge=2, le=100, description="Links of a node; for new indexes.")
     hnsw_ef_construction: int = Field(
-        default=64, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
+        default=48, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
     )
     hnsw_build_memory_mib: int = Field(
         default=512,
@@ -113,7 +113,7 @@ class PgvectorConfig(ProviderConfig):
         "slower with less than the index needs, about 2.5 kB for a chunk of 384 dimensions.",
     )
     hnsw_ef_search: int = Field(
-        default=100,
+        default=200,
         ge=1,
         le=1000,
         description="Candidates of a search: more is slower and more exact.",
