@@ -296,7 +296,8 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
     If this fails: after a load each search compares the loaded chunks one by one for ever.
     """
     monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.05)
-    db, settings = vector_db(LARGE), {"exact_below_rows": 50}
+    db = vector_db(LARGE)
+    settings: dict[str, Any] = {"exact_below_rows": 50}
     query = embeddings(1, LARGE)[0]
     async with opened(server, db, drop=False, **settings) as index:
         async with opened(server, db, drop=False, **settings) as reader:
