@@ -27,6 +27,7 @@ from corral.providers.registry import find_spec
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
 from corral.providers.telemetry_config import TracingSettings
+from corral.providers.warming import Warmup
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
@@ -168,7 +169,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack = Stack(settings, folder, clock=clock)
         access = Access.of(settings.server, folder, operator)
-        sweep = Sweep(stack)
+        sweep, warmup = Sweep(stack), Warmup(stack)
         try:
             app.state.access = access
             app.state.stack = stack
@@ -180,9 +181,11 @@ def create_app(
                     with watched_by(*watchers):
                         await stack.ingestion.start()
                         sweep.start()
+                        warmup.start()
                 async with mcp.sessions(app):
                     yield
         finally:
+            await warmup.close()
             await sweep.close()
             await access.close()
             await stack.close()

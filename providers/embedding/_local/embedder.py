@@ -108,6 +108,7 @@ class LocalProvider(EmbeddingProvider):
         # Runs in the one thread for documents: callers at the same time load once.
         if id(served) not in self._loaded:
             model = served.load()
+            model.embed(model.tokenize([model.query]))  # the first time takes longer
             self._loaded[id(served)] = LocalEmbedder(served, model, self._documents, self._queries)
         return self._loaded[id(served)]
 
