@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 QUIET_SECONDS = 2.0
 """How long no write of a load must have come for the load to be over."""
@@ -21,8 +22,19 @@ class Renewal:
         self._work = work
         self._task: asyncio.Task[None] | None = None
         self._asked = 0.0
+        self._writers = 0
         self._due = False
         self._over = asyncio.Event()
+
+    @contextmanager
+    def put_off(self) -> Iterator[None]:
+        """Count a write, however long it takes, as a load that is not over."""
+        self._writers += 1
+        try:
+            yield
+        finally:
+            self._writers -= 1
+            self._asked = time.monotonic()
 
     def soon(self) -> None:
         """Have it done when nobody has asked for a while."""
@@ -46,9 +58,10 @@ class Renewal:
         await self.finish()
 
     async def _when_quiet(self) -> None:
-        while (left := self._asked + QUIET_SECONDS - time.monotonic()) > 0:
+        while self._writers or time.monotonic() < self._asked + QUIET_SECONDS:
+            left = self._asked + QUIET_SECONDS - time.monotonic()
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(QUIET_SECONDS if self._writers else left):
                     await self._over.wait()
                 break
             except TimeoutError:

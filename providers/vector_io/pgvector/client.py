@@ -188,6 +188,22 @@ class Database:
             except (psycopg.Error, NoConnection, TimeoutError) as error:
                 raise translated(error, self.provider_id) from error
 
+    async def run_beside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run long work once, on a connection of its own, so that no request waits for its turn.
+
+        Raises:
+            CorralError: As `translated` says.
+        """
+        async with self.client.calling():
+            try:
+                connection = await self._connect()
+                try:
+                    return await work(connection)
+                finally:
+                    await connection.close()
+            except (psycopg.Error, TimeoutError) as error:
+                raise translated(error, self.provider_id) from error
+
     async def _pool(self) -> Pool:
         pools = await self.client.connected()
         loop = asyncio.get_running_loop()

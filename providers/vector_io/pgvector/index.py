@@ -106,15 +106,16 @@ class PgvectorIndex(EmbeddingIndex):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
-
         async def work(connection: Connection) -> Row:
             async with connection.transaction():
                 return await self._write(
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        await self._settle(*await self._database.run(work))
+        with self._renewal.put_off():
+            entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
+            written = await self._database.run(work)
+        await self._settle(*written)
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
@@ -419,7 +420,7 @@ class PgvectorIndex(EmbeddingIndex):
 
         started = time.monotonic()
         try:
-            await self._database.run(work)
+            await self._database.run_beside(work)
         except CorralError as error:
             self._hnsw_failed = True
             logger.warning("No HNSW index for %s: %s", self._tables.name, error)

@@ -318,6 +318,28 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
         pass
 
 
+async def test_a_load_is_not_over_while_one_of_its_writes_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A write that takes longer than a pause between writes does not end the load.
+
+    If this fails: the index is built in the middle of a load, and its writes wait for that.
+    """
+    monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.02)
+    done = asyncio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    put_off = renewal.Renewal(work)
+    put_off.soon()
+    with put_off.put_off():
+        await asyncio.sleep(0.3)
+        assert not done.is_set()
+    async with asyncio.timeout(30):
+        await done.wait()
+
+
 @pytest.mark.usefixtures("dear")
 async def test_a_load_that_never_pauses_does_not_grow_without_bound(
     server: Server, monkeypatch: pytest.MonkeyPatch
@@ -328,7 +350,7 @@ async def test_a_load_that_never_pauses_does_not_grow_without_bound(
     """
     monkeypatch.setattr(index_module, "MOST_LOADED", 200)
     db = vector_db(LARGE)
-    async with opened(server, db, exact_below_rows=50) as index:
+    async with opened(server, db, exact_below_rows=50, max_connections=1) as index:
         await filled(server, db, index)
         for step in range(3):
             await index.add_chunks(some_chunks(100, f"s{step}"), embeddings(100, LARGE))
