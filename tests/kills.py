@@ -146,6 +146,8 @@ def run(
     documents: int,
     seed: int,
     longest: float = LONGEST_LIFE,
+    *,
+    replace: bool = False,
 ) -> dict[str, object]:
     """Kill so many times, let it end, check everything, and return what was seen.
 
@@ -157,6 +159,7 @@ def run(
         documents: How many documents; 0 writes chunks by hand.
         seed: Of the moments.
         longest: Seconds that a process lives at most.
+        replace: Whether each process submits a new version, while jobs of the last are unfinished.
     """
     config, chance = load_config(config_file), random.Random(seed)
     version, done, started = 1, 0, time.monotonic()
@@ -171,7 +174,7 @@ def run(
             version += 1
         else:
             done += 1
-            version += 100 if not documents else 0
+            version += int(replace) if documents else 100
     found = asyncio.run(checked(config, home, provider, documents, version))
     seconds = round(time.monotonic() - started, 1)
     return {"provider": provider, "kills": done, "versions": version, "seconds": seconds, **found}
@@ -242,6 +245,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--by-hand", action="store_true")
+    parser.add_argument("--replace", action="store_true")
     parser.add_argument("--longest", type=float, default=LONGEST_LIFE)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--version", type=int, default=1)
@@ -255,7 +259,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = asked.home or Path(folder)
         chosen = asked.provider, asked.kills, documents, asked.seed, asked.longest
-        told = run(asked.config, home, *chosen)
+        told = run(asked.config, home, *chosen, replace=asked.replace)
         print(json.dumps(told))
 
 

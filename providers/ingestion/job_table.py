@@ -64,6 +64,7 @@ _COLUMNS = (
     " attributes, chunking, status, error_code, error_message, progress, notes, usage_bytes,"
     " attempts, tenant, created_at, updated_at, version, principal"
 )
+_OURS = "number = ? AND owner = ? AND status = 'running'"
 _UNFINISHED = "status IN ('queued', 'running')"
 _OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
 _NEWEST = (
@@ -72,6 +73,14 @@ _NEWEST = (
     " AND newer.vector_db_created_at = jobs.vector_db_created_at"
     " AND newer.document_id = jobs.document_id)"
 )
+_OVERTAKEN = (
+    "EXISTS (SELECT 1 FROM jobs newer WHERE newer.tenant = jobs.tenant"
+    " AND newer.vector_db_id = jobs.vector_db_id"
+    " AND newer.vector_db_created_at = jobs.vector_db_created_at"
+    " AND newer.document_id = jobs.document_id AND newer.number > jobs.number"
+    " AND newer.status IN ('queued', 'running', 'completed'))"
+)
+"""A newer version of the document is stored, or will be: this one must not be stored after it."""
 _CHANGED = "version = (SELECT max(version) + 1 FROM jobs), updated_at = ?"
 
 Rows = Sequence[tuple[Any, ...]]
@@ -500,14 +509,19 @@ class JobTable:
             NoLongerOurs: The job was taken away.
         """
         change = "status = 'queued', owner = NULL, storing = 0, error_message = ?, not_before = ?"
-        await self._own(job, owner, change, (message, until))
+
+        def give_back(table: apsw.Connection) -> None:
+            if not self._requeue(table, change, (message, until), _OURS, (job.number, owner)):
+                raise NoLongerOurs
+
+        await self._file.write(give_back)
 
     async def release(self, owner: str) -> int:
         """Queue again what an owner works on who stops in an orderly way; return how many."""
         change = "status = 'queued', owner = NULL, storing = 0, attempts = max(0, attempts - 1)"
         condition = "owner = ? AND status = 'running'"
         return await self._file.write(
-            lambda table: self._update(table, change, (), condition, (owner,))
+            lambda table: self._requeue(table, change, (), condition, (owner,))
         )
 
     async def owners(self) -> set[str]:
@@ -531,7 +545,7 @@ class JobTable:
             often = f"{lost} AND attempts >= {MAX_ATTEMPTS}"
             failed = self._update(table, fail, (message,), often, (owner,))
             queue = "status = 'queued', owner = NULL, storing = 0"
-            return failed + self._update(table, queue, (), lost, (owner,))
+            return failed + self._requeue(table, queue, (), lost, (owner,))
 
         return await self._file.write(take)
 
@@ -566,13 +580,26 @@ class JobTable:
         """Change the row of a job if it is still this owner's."""
 
         def update(table: apsw.Connection) -> None:
-            condition = "number = ? AND owner = ? AND status = 'running'"
-            if not self._update(table, change, values, condition, (job.number, owner)):
+            if not self._update(table, change, values, _OURS, (job.number, owner)):
                 raise NoLongerOurs
             if forget:
                 table.execute("DELETE FROM documents WHERE job = ?", (job.number,))
 
         await self._file.write(update)
+
+    def _requeue(
+        self,
+        table: apsw.Connection,
+        change: str,
+        values: Sequence[Any],
+        condition: str,
+        chosen: Sequence[Any],
+    ) -> int:
+        """Queue jobs again, and cancel those that a newer one has overtaken; return how many."""
+        cancel = "status = 'cancelled', owner = NULL, storing = 0, error_message = ?"
+        overtaken = f"{condition} AND {_OVERTAKEN}"
+        cancelled = self._update(table, cancel, (REPLACED,), overtaken, chosen)
+        return cancelled + self._update(table, change, values, condition, chosen)
 
     def _update(
         self,

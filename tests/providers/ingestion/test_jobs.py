@@ -11,7 +11,7 @@ from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion.job_table import MAX_ATTEMPTS
+from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, Scope, Submission
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.owners import Owner
 from corral.providers.stack import Stack
@@ -95,6 +95,41 @@ async def test_the_newest_version_wins(tmp_path: Path, embedder: Watched) -> Non
         assert [job.status for job in ended[:-1]] == [JobStatus.CANCELLED] * 4
         assert ended[-1].status is JobStatus.COMPLETED
         assert await stored(stack) == {"d": ["Version 4."]}
+
+
+@pytest.mark.parametrize("end", ["killed", "stopped", "failed"])
+async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, end: str) -> None:
+    """A job whose owner ends while it stores is not done again once a newer version waits.
+
+    If this fails: the newer version is stored first, and the older one then takes its place.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        vector_db = await stack.vector_db("db")
+    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+
+    async def submit(text: str) -> Job:
+        new = Submission(of_text("t", text), vector_db, "", one)
+        return (await table.add([new], None, same_origin=False))[0]
+
+    old = await submit("old")
+    assert await table.claim("owner") is not None
+    await table.storing(old, "owner")
+    new = await submit("new")
+    assert await table.claim("other") is None  # while the old one is being stored
+    match end:
+        case "killed":
+            assert await table.take_over("owner") == 1
+        case "stopped":
+            assert await table.release("owner") == 1
+        case _:
+            await table.postpone(old, "owner", "away", 0)
+    claimed = await table.claim("other")
+    assert claimed is not None
+    assert claimed.job_id == new.job_id
+    await table.complete(new, "other", claimed.progress, 1, [])
+    assert await table.claim("other") is None
+    assert (await table.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
+    await table.close()
 
 
 async def test_the_same_again_is_the_same_job(tmp_path: Path, embedder: Watched) -> None:

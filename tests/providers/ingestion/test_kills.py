@@ -44,6 +44,19 @@ def test_no_job_is_lost_stuck_or_done_twice(tmp_path: Path, provider: str) -> No
     assert (told["kills"], told["documents"]) == (KILLS, 60)
 
 
+@pytest.mark.parametrize("provider", ["sqlite", "chroma"])
+def test_documents_that_are_replaced_end_as_their_last_version(
+    tmp_path: Path, provider: str
+) -> None:
+    """Each process that is killed was sent a new version, while jobs of the one before waited.
+
+    If this fails: a job of an older version is done after a newer one, or a replacement that a kill
+    cut off leaves chunks of two versions.
+    """
+    told = kill(tmp_path, provider, "--documents", "30", "--replace", "--seed", "5")
+    assert (told["kills"], told["documents"]) == (KILLS, 30)
+
+
 def test_a_write_by_hand_is_whole_or_not_there(tmp_path: Path) -> None:
     """On an engine without transactions, a call that a kill cut off is finished by the next start.
 
