@@ -15,6 +15,7 @@ file can write them, too.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -162,7 +163,7 @@ async def snapshot_of(index: EmbeddingIndex, details: Details) -> AsyncIterator[
             part = ids[start : start + CHUNKS_AT_ONCE]
             chunks = await index.get_chunks(part, include_embeddings=True)
             for batch in _batches(chunks):
-                writer.add_batch(batch)
+                await asyncio.to_thread(writer.add_batch, batch)
                 yield writer.sink.taken()
             _count_ids(seen, [chunk.chunk_id for chunk in chunks])
     now = hashlib.sha256()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import IO, Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
@@ -19,6 +20,9 @@ from corral.server.limits import SNAPSHOTS
 from corral.server.routing import ContractRoute, PathId, StackOf
 
 MEDIA_TYPE = "application/zip"
+
+WRITE_BYTES = 1 << 20
+"""Of a body, how much is written at once."""
 
 router = APIRouter(
     prefix=SNAPSHOTS,
@@ -86,8 +90,21 @@ async def import_snapshot(
     The body is the file, up to `server.limits.max_snapshot_mib`. It is checked as a whole before
     anything is made, and the vector DB is seen once it holds every chunk.
     """
-    with tempfile.TemporaryFile(dir=stack.home) as file:
-        async for piece in request.stream():
-            file.write(piece)
+    file = await asyncio.to_thread(tempfile.TemporaryFile, dir=stack.home)
+    try:
+        await _receive(request.stream(), file)
         done = await restore(stack, file, vector_db_id=vector_db_id, provider_id=provider_id)
+    finally:
+        await asyncio.shield(asyncio.to_thread(file.close))  # large files take a while to go
     return ImportReply(vector_db=done.vector_db, chunks=done.chunks, notes=list(done.notes))
+
+
+async def _receive(pieces: AsyncIterator[bytes], file: IO[bytes]) -> None:
+    """Write a body to a file, off the event loop."""
+    held = bytearray()
+    async for piece in pieces:
+        held += piece
+        if len(held) >= WRITE_BYTES:
+            await asyncio.to_thread(file.write, bytes(held))
+            held.clear()
+    await asyncio.to_thread(file.write, bytes(held))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from corral.providers.snapshots import Snapshot
+from corral.server.corral import snapshots
 
 from .harness import InProcess, id_path, message_of, run_config
 
@@ -87,3 +90,27 @@ def test_what_is_streamed_is_whole(app: InProcess, tmp_path: Path) -> None:
         snapshot = Snapshot(content)
         assert sum(len(chunks) for chunks, _ in snapshot.batches()) == 7
         assert snapshot.manifest.settings["language"] == "norwegian"
+
+
+def test_a_body_is_written_off_the_event_loop(
+    app: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No piece of a snapshot is written, and no file closed, where requests are answered.
+
+    If this fails: a slow disk holds up every other request while a snapshot comes in.
+    """
+    content, at = exported(app), list[tuple[str, str]]()
+
+    class Watched(io.BytesIO):
+        def write(self, data: Any) -> int:
+            at.append(("write", threading.current_thread().name))
+            return super().write(data)
+
+        def close(self) -> None:
+            at.append(("close", threading.current_thread().name))
+            super().close()
+
+    monkeypatch.setattr(snapshots.tempfile, "TemporaryFile", lambda dir: Watched())
+    assert send(app, content, vector_db_id="copy").status_code == 200
+    assert {action for action, _ in at} == {"write", "close"}
+    assert all(name.startswith("asyncio_") for _, name in at), at
