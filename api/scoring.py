@@ -30,6 +30,9 @@ from corral.api.errors import InvalidEmbedding
 LARGEST_COMPONENT = 1e15
 """Largest absolute value of an embedding's component: its square still fits a float32."""
 
+ROWS_AT_ONCE = 1024
+"""Rows that are checked at a time: copies in double precision take memory."""
+
 
 class Metric(StrEnum):
     """How two embeddings are compared. With normalized embeddings all three rank alike."""
@@ -122,16 +125,30 @@ def check_embeddings(
             hint=f"Send {dimension} numbers.",
             field=field,
         ) from error
+    if given.ndim != 2:
+        return _checked_rows(given, 0, dimension, metric, normalize, field)
+    result = np.empty((len(given), dimension), np.float32)
+    for first in range(0, max(1, len(given)), ROWS_AT_ONCE):
+        rows = given[first : first + ROWS_AT_ONCE]
+        checked = _checked_rows(rows, first, dimension, metric, normalize, field)
+        result[first : first + ROWS_AT_ONCE] = checked
+    return result
+
+
+def _checked_rows(
+    given: NDArray[Any], first: int, dimension: int, metric: Metric, normalize: bool, field: str
+) -> NDArray[np.float32]:
+    """Return some rows as `check_embeddings` does; `first` is the number of the first one."""
     # A copy in double precision: a huge number must be seen before float32 makes it infinite.
     array = np.array(given, dtype=np.float64, ndmin=2)
-    _check_values(array, dimension, field)
+    _check_values(array, first, dimension, field)
     if normalize:
         with np.errstate(invalid="ignore"):  # a zero row becomes NaN, which the next step refuses
             array /= np.abs(array).max(axis=1, keepdims=True)  # first, so that tiny rows survive
             array /= np.linalg.norm(array, axis=1, keepdims=True)
     result = np.ascontiguousarray(array, dtype=np.float32)
     if normalize or metric is Metric.COSINE:
-        _check_directions(result, field)
+        _check_directions(result, first, field)
     return result
 
 
@@ -145,20 +162,20 @@ def _as_array(embeddings: ArrayLike) -> NDArray[Any]:
     return np.asarray(embeddings)
 
 
-def _check_directions(array: NDArray[np.float32], field: str) -> None:
+def _check_directions(array: NDArray[np.float32], first: int, field: str) -> None:
     """Refuse rows without a direction, as an engine that computes in float32 sees them."""
     without = ~(np.linalg.norm(array, axis=1) > 0)
     if without.any():
+        row = first + int(np.flatnonzero(without)[0])
         raise InvalidEmbedding(
-            f"Embedding {int(np.flatnonzero(without)[0])} is a zero vector, which has no direction "
-            "to compare.",
+            f"Embedding {row} is a zero vector, which has no direction to compare.",
             hint="Leave the text out, or register the vector DB with metric l2 or dot and "
             "normalize: false.",
             field=field,
         )
 
 
-def _check_values(array: NDArray[np.float64], dimension: int, field: str) -> None:
+def _check_values(array: NDArray[np.float64], first: int, dimension: int, field: str) -> None:
     if array.ndim != 2:
         raise InvalidEmbedding(
             f"Embeddings are a list of lists of numbers, found {array.ndim} levels.", field=field
@@ -170,11 +187,11 @@ def _check_values(array: NDArray[np.float64], dimension: int, field: str) -> Non
             hint="Use the embedding model that the vector DB was registered with.",
             field=field,
         )
-    bad = ~np.isfinite(array) | (np.abs(array) > LARGEST_COMPONENT)
+    bad = ~((array <= LARGEST_COMPONENT) & (array >= -LARGEST_COMPONENT))  # NaN is neither
     if bad.any():
         row, column = (int(n) for n in np.argwhere(bad)[0])
         raise InvalidEmbedding(
-            f"Embedding {row} holds {array[row, column]} at position {column}.",
+            f"Embedding {first + row} holds {array[row, column]} at position {column}.",
             hint=f"Every component must be a finite number within ±{LARGEST_COMPONENT:.0e}.",
             field=field,
         )

@@ -115,12 +115,14 @@ def each_chunk(
     cost = metadata_cost(metadata)
     hashed = document_hash(document, chunking, window)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
+    said = set(origin.model_fields_set)  # one for all: pydantic's own takes 2 KB of each record
     for piece, place in _places(document.document_id, parsed, pieces):
+        said |= place.keys()
         yield Chunk(
             chunk_id=place["chunk_id"],
             content=piece.text,
             metadata={**metadata, "token_count": piece.tokens, "metadata_token_count": cost},
-            chunk_metadata=origin.model_copy(update=place),
+            chunk_metadata=ChunkMetadata.model_construct(said, **{**dict(origin), **place}),
             acl=document.acl,
         )
 

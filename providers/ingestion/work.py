@@ -174,8 +174,14 @@ class _Embedding:
         self.fresh = self.fresh or some.fresh
 
     def matrix(self, dimension: int) -> NDArray[np.float32]:
-        """Return all embeddings, shape (n, dimension)."""
-        return np.concatenate([np.empty((0, dimension), np.float32), *self._rows])
+        """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""
+        result = np.empty((len(self.chunks), dimension), np.float32)
+        end = len(result)
+        while self._rows:
+            rows = self._rows.pop()
+            result[end - len(rows) : end] = rows
+            end -= len(rows)
+        return result
 
     def progress(self, now: float) -> Progress:
         """Return how far it is."""

@@ -52,6 +52,8 @@ from corral.providers.vector_io._sqlite.schema import prepare
 
 T = TypeVar("T")
 
+ROWS_AT_ONCE = 1024
+
 
 class VectorSearcher(Protocol):
     """What finds the nearest embeddings of a chunk file. Safe to use from many threads."""
@@ -241,7 +243,9 @@ class ChunkFileIndex(EmbeddingIndex):
         """Write chunks in one transaction. What takes long and needs no file is done before it."""
         terms = [self._keyword.analyze(chunk) for chunk in chunks]
         records = [record_of(chunk) for chunk in chunks]
-        norms = (embeddings.astype(np.float64) ** 2).sum(axis=1).tolist()
+        parts = range(0, len(embeddings), ROWS_AT_ONCE)  # in double precision they take much memory
+        wide = (embeddings[at : at + ROWS_AT_ONCE].astype(np.float64) for at in parts)
+        norms = [norm for rows in wide for norm in (rows**2).sum(axis=1).tolist()]
         with self._connections.writing() as connection:
             gone = rows_of_chunks(connection, [chunk.chunk_id for chunk in chunks])
             gone |= rows_of_documents(connection, replace_documents)
