@@ -90,7 +90,7 @@ async def import_snapshot(
     The body is the file, up to `server.limits.max_snapshot_mib`. It is checked as a whole before
     anything is made, and the vector DB is seen once it holds every chunk.
     """
-    file = await asyncio.to_thread(tempfile.TemporaryFile, dir=stack.home)
+    file = tempfile.TemporaryFile(dir=stack.home)  # noqa: SIM115 - closed below, in a thread
     try:
         await _receive(request.stream(), file)
         done = await restore(stack, file, vector_db_id=vector_db_id, provider_id=provider_id)

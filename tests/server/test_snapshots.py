@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 
 from corral.providers.snapshots import Snapshot
-from corral.server.corral import snapshots
 
 from .harness import InProcess, id_path, message_of, run_config
 
@@ -110,7 +110,7 @@ def test_a_body_is_written_off_the_event_loop(
             at.append(("close", threading.current_thread().name))
             super().close()
 
-    monkeypatch.setattr(snapshots.tempfile, "TemporaryFile", lambda dir: Watched())
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: Watched())
     assert send(app, content, vector_db_id="copy").status_code == 200
     assert {action for action, _ in at} == {"write", "close"}
     assert all(name.startswith("asyncio_") for _, name in at), at
