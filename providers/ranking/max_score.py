@@ -19,6 +19,8 @@ from corral.providers.ranking.rows import RowSet, best_rows
 
 FEW = 20_000
 """Postings that are added up without choosing."""
+LOOK_UP = 8
+"""Looking up a row's score takes as long as adding up so many postings, about."""
 _ROUNDING = 1 - 1e-9  # sums in another order differ by less
 
 
@@ -94,15 +96,15 @@ def _chosen(
     for number, term in enumerate(by_worth[:-1], 1):
         taken += len(term.rows)
         rest = sum(other.most for other in by_worth[number:])
-        if total <= FEW or 2 * taken > total:
+        if total <= FEW or 4 * taken > total:
             break
         if sum(other.most for other in by_worth[:number]) <= rest:
             continue  # no row can be safe yet
         rows, scores = _added(by_worth[:number], allowed)
         if len(rows) >= k:
             least = np.partition(scores, len(scores) - k)[len(scores) - k] * _ROUNDING
-            if rest < least:
-                rows = rows[scores + rest >= least]
+            rows = rows[scores + rest >= least]
+            if rest < least and LOOK_UP * len(rows) * len(terms) < total:
                 return rows, _looked_up(terms, rows)
     return _added(terms, allowed)
 

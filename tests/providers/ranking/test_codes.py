@@ -29,6 +29,7 @@ def rows_of(kind: str, count: int, rng: np.random.Generator) -> NDArray[np.float
         "one large number": plain * np.where(np.arange(DIMENSION) == 3, np.float32(1e3), 1),
         "lengths apart": plain
         * np.float32(10) ** rng.integers(-4, 5, (count, 1)).astype(np.float32),
+        "whole": np.rint(np.clip(40 * plain, -126, 126)) + 127 * np.eye(DIMENSION)[:1],
         "tiny": plain * np.float32(1e-30),
         "huge": plain * np.float32(1e18),
     }
@@ -71,6 +72,7 @@ def both(
             "equal",
             "one large number",
             "lengths apart",
+            "whole",
             "tiny",
             "huge",
         ]
@@ -125,6 +127,19 @@ def test_few_rows_are_read() -> None:
         found, expected, read = both(unit, query, 10, Metric.DOT)
         assert found.rows.tolist() == expected.rows.tolist()
         assert read < 200
+
+
+def test_what_the_query_leaves_out_counts_too() -> None:
+    """Where codes are the rows themselves, only the query's own rest can mislead."""
+    rng = np.random.default_rng(4)
+    matrix = rng.integers(-60, 60, (4000, 384)).astype(np.float32)
+    matrix[:, 0] = 127
+    assert coded(matrix).residuals.max() < 1e-3
+    for _ in range(10):
+        query = rng.standard_normal(384).astype(np.float32)
+        query[1] = 40  # its other numbers take few steps
+        found, expected, _ = both(matrix, query, 3, Metric.DOT)
+        assert found.rows.tolist() == expected.rows.tolist()
 
 
 def test_codes_and_residuals_add_up() -> None:

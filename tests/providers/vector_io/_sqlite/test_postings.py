@@ -13,7 +13,7 @@ from corral.api.chunks import Chunk
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io._sqlite.cached_postings import term_frequency
+from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, term_frequency
 from corral.providers.vector_io._sqlite.changes import StaleRead
 from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.postings import KeywordHit, KeywordIndex
@@ -167,6 +167,22 @@ def test_a_transaction_that_was_overtaken_is_refused(tmp_path: Path) -> None:
     assert [hit.row for hit in index.search(one, "word", 5)[0]] == [1, 2]
     one.close()
     other.close()
+
+
+def test_a_snapshot_is_left_alone_by_later_states() -> None:
+    """What a search weighs with does not change under it.
+
+    If this fails: a query that runs beside a deletion misses chunks that it began with.
+    """
+    herd = Herd(10)
+    cache = CachedPostings((1.0, 2.0), 2**20)
+    before = cache.follow(herd.connection)
+    lengths = before.lengths[:11].tolist()
+    assert all(lengths[1:])
+    herd.delete([3, 4])
+    after = cache.follow(herd.connection)
+    assert before.lengths[:11].tolist() == lengths
+    assert after.lengths[3:5].tolist() == [0, 0]
 
 
 def test_the_memory_of_postings_changes_nothing() -> None:
