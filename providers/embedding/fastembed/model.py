@@ -1,0 +1,123 @@
+"""Loads a model of fastembed; what goes wrong becomes an error that says what to do. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from fastembed import TextEmbedding
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from corral.api.errors import ConfigError, Unavailable
+from corral.providers.embedding._local.session import encodable
+from corral.providers.embedding.fastembed.config import FastEmbedConfig, FastEmbedModel
+from corral.providers.hub import CONNECT_SECONDS, HUB, check_digest
+
+
+class Model:
+    """The loaded model. Its methods may run in several threads at once.
+
+    Args:
+        model: Its settings.
+        config: The provider's.
+        home: The data folder, where fetched files are kept.
+
+    Raises:
+        ConfigError: fastembed does not list it or cannot load it, a file is another one, or its
+            embeddings have another dimension.
+        Unavailable: Its files are not here, and the hub cannot be reached.
+    """
+
+    def __init__(self, model: FastEmbedModel, config: FastEmbedConfig, home: Path) -> None:
+        for name, digest in model.sha256.items():
+            check_digest(Path(str(model.path)) / name, digest, model.model)
+        self._library = _loaded(model, config, home / "models" / "fastembed")
+        tokenizer: Any = self._library.model.tokenizer  # type: ignore[attr-defined]
+        self.max_tokens: int = tokenizer.truncation["max_length"]
+        self._uncut: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._uncut.no_padding()
+        self._uncut.no_truncation()
+        self.marks = len(self._uncut.encode("").ids)
+        found = self.documents(["a text"]).shape[1]
+        if found != model.dimension:
+            raise ConfigError(
+                f"inline::fastembed: {model.model!r} gives {found} dimensions, configured are "
+                f"{model.dimension}.",
+                hint="Correct dimension.",
+                field="dimension",
+            )
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without marks."""
+        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
+
+    def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of documents, shape (n, dimension)."""
+        clean = [encodable(text) for text in texts]
+        rows = list(self._library.passage_embed(clean, batch_size=len(clean)))
+        return np.asarray(rows, np.float32)
+
+    def question(self, text: str) -> NDArray[np.float32]:
+        """Return the embedding of a question, shape (dimension,)."""
+        [row] = self._library.query_embed(encodable(text))
+        return np.asarray(row, np.float32)
+
+
+def _loaded(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> TextEmbedding:
+    names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
+    if model.model.lower() not in (name.lower() for name in names):
+        raise ConfigError(
+            f"fastembed does not list the model {model.model!r}.",
+            hint="inline::onnx runs any other model in ONNX form. Listed: " + ", ".join(names),
+            field="model",
+        )
+    path = None if model.path is None else str(model.path)
+
+    def opened(*, local: bool) -> TextEmbedding:
+        return TextEmbedding(
+            model.model,
+            cache_dir=str(cache),
+            threads=config.threads,
+            providers=["CPUExecutionProvider"],
+            specific_model_path=path,
+            local_files_only=local,
+        )
+
+    try:
+        return opened(local=True)
+    except Exception as error:
+        if path is not None:
+            raise ConfigError(
+                f"fastembed cannot load {model.model!r} from its folder: {str(error)[:300]}",
+                field="path",
+            ) from error
+    _reach(model, config, cache)
+    try:
+        return opened(local=False)
+    except Exception as error:
+        raise Unavailable(
+            f"fastembed cannot fetch {model.model!r}: {str(error)[:300]}", hint=_elsewhere(cache)
+        ) from error
+
+
+def _reach(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> None:
+    """Ask the hub for anything: without a network the library would try for most of a minute."""
+    what = f"The files of {model.model!r} are not in {cache}"
+    if config.offline:
+        raise ConfigError(f"{what}, and offline is set.", hint=_elsewhere(cache), field="offline")
+    try:
+        httpx.head(HUB, timeout=CONNECT_SECONDS)
+    except httpx.HTTPError as error:
+        raise Unavailable(
+            f"{what}, and the hub cannot be reached ({type(error).__name__}).",
+            hint=_elsewhere(cache),
+        ) from error
+
+
+def _elsewhere(cache: Path) -> str:
+    return f"Name a folder with the files as path, or copy fastembed's cache to {cache}."
