@@ -48,7 +48,8 @@ SCHEMA = (
     " ON jobs (tenant, vector_db_id, vector_db_created_at, document_id, number)",
     "CREATE INDEX IF NOT EXISTS jobs_by_batch ON jobs (batch_id) WHERE batch_id NOT NULL",
     "CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, attempts, number)",
-    "CREATE INDEX IF NOT EXISTS jobs_by_version ON jobs (version)",
+    "DROP INDEX IF EXISTS jobs_by_version",
+    "CREATE INDEX IF NOT EXISTS jobs_by_tenant ON jobs (tenant, version)",
     # A document is kept until its job has completed, or is replaced by a newer one.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
 )
@@ -81,7 +82,11 @@ _OVERTAKEN = (
     " AND newer.status IN ('queued', 'running', 'completed'))"
 )
 """A newer version of the document is stored, or will be: this one must not be stored after it."""
-_CHANGED = "version = (SELECT max(version) + 1 FROM jobs), updated_at = ?"
+_NEXT_VERSION = (
+    "max(?, (SELECT ifnull(max(version), 0) + 1 FROM jobs same WHERE same.tenant = {tenant}))"
+)
+"""Grows within a tenant, also where its newest jobs were removed; says nothing of others."""
+_CHANGED = f"version = {_NEXT_VERSION.format(tenant='jobs.tenant')}, updated_at = ?"
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -240,7 +245,7 @@ class JobTable:
                 raise _other_origin(new.document_id)
             if digest == new.digest:
                 regroup = f"UPDATE jobs SET batch_id = ?, {_CHANGED} WHERE number = ?"  # noqa: S608
-                table.execute(regroup, (batch_id, now, number))
+                table.execute(regroup, (batch_id, _milliseconds(now), now, number))
                 return int(number)
         self._cancel(table, f"{at} AND {_UNFINISHED}", place, REPLACED)
         earlier = f"SELECT number FROM jobs WHERE {at} AND NOT {_UNFINISHED}"  # noqa: S608
@@ -271,8 +276,8 @@ class JobTable:
         marks = ", ".join("?" * len(row))
         table.execute(
             f"INSERT INTO jobs (version, {', '.join(row)})"  # noqa: S608 - our own names
-            f" VALUES ((SELECT ifnull(max(version), 0) + 1 FROM jobs), {marks})",
-            tuple(row.values()),
+            f" VALUES ({_NEXT_VERSION.format(tenant='?')}, {marks})",
+            (_milliseconds(now), vector_db.tenant, *row.values()),
         )
         number = table.last_insert_rowid()
         if request.document:
@@ -615,9 +620,13 @@ class JobTable:
         now = self._clock()
         table.executemany(
             f"UPDATE jobs SET {change}, {_CHANGED} WHERE number = ?",  # noqa: S608 - our own text
-            [(*values, now, number) for (number,) in numbers],
+            [(*values, _milliseconds(now), now, number) for (number,) in numbers],
         )
         return len(numbers)
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
 
 
 def _job(row: tuple[Any, ...]) -> Job:

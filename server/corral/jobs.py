@@ -65,7 +65,9 @@ class JobInfo(BaseModel):
     attempts: int = Field(description="How often it was begun since it last made headway.")
     created_at: int
     updated_at: float
-    version: int = Field(description="Grows with every change of any job; see `changed_after`.")
+    version: int = Field(
+        description="Grows with every change of a job of the tenant; see `changed_after`."
+    )
 
     @classmethod
     def of(cls, job: Job) -> JobInfo:

@@ -307,6 +307,38 @@ async def test_tenants_see_their_own_jobs(tmp_path: Path) -> None:
         assert await stack.ingestion.cancel(job_id=jobs[0].job_id) == 0
 
 
+async def test_a_version_tells_nothing_of_other_tenants(tmp_path: Path) -> None:
+    """The version of a job grows with the changes of its tenant's jobs, and with no others.
+
+    If this fails: a tenant sees how much others do by the gaps between its own versions, or misses
+    a change after it has removed its newest job.
+    """
+
+    async def versions(home: Path, *, others: bool) -> list[int]:
+        async with opened(home) as stack:
+            vector_db = await stack.vector_db("db")
+        table, seen = JobTable(home, lambda: 1e9), list[int]()
+
+        async def submit(tenant: str, name: str) -> Job:
+            db, one = vector_db.model_copy(update={"tenant": tenant}), Principal(tenant)
+            new = Submission(of_text(name, "Hay."), db, "", one)
+            return (await table.add([new], None, same_origin=False))[0]
+
+        for number in range(3):
+            seen.append((await submit("acme", f"d{number}")).version)
+            for each in range(5 * others):
+                await submit("other", f"o{number}-{each}")
+            await table.cancel(Scope("other"))
+        await table.cancel(Scope("acme"))
+        seen += [job.version for job in await table.find(Scope("acme"))]
+        await table.close()
+        return seen
+
+    alone = await versions(tmp_path / "alone", others=False)
+    assert alone == sorted(set(alone[:3])) + sorted(set(alone[3:]))
+    assert await versions(tmp_path / "shared", others=True) == alone
+
+
 async def test_a_stop_gives_the_work_back(tmp_path: Path, embedder: Watched) -> None:
     """What a process had begun when it was closed is queued, and the next one does it.
 
