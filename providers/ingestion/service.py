@@ -19,7 +19,7 @@ from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.documents import delete_document
-from corral.providers.ingestion.job_table import Scope, Submission
+from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.relabeling import relabel

@@ -11,7 +11,8 @@ from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, Scope, Submission
+from corral.providers.ingestion.job_rows import Scope, Submission
+from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.owners import Owner
 from corral.providers.stack import Stack
