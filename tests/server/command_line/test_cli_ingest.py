@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +457,40 @@ def test_many_files_go_in_batches_with_progress(corral: Corral, tmp_path: Path) 
     done = corral("ingest", "farm", folder, "--create")
     assert done.stdout.startswith("farm: ingested 70 documents")
     assert len(set(stored(corral)["document_ids"])) == 70
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such terminals")
+def test_a_terminal_sees_a_bar_with_a_count_and_a_rate(home: Path, documents: Path) -> None:
+    """On a terminal a bar moves from 0 to all documents, and standard output stays for the result.
+
+    If this fails: who ingests a large folder sees nothing until it is done.
+    """
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 120))
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
+    process = subprocess.Popen(
+        [*command, "ingest", "farm", str(documents), "--create"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color"},
+    )
+    os.close(theirs)
+    shown = b""
+    with suppress(OSError):  # Linux says so where others end the file
+        while piece := os.read(ours, 1 << 16):
+            shown += piece
+    os.close(ours)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, shown
+    assert said.startswith(b"farm: ingested 5 documents")
+    seen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "Ingesting" in seen
+    assert "\u2501" in seen  # the bar
+    assert re.search(r"\d+ chunks/s", seen)
+    assert seen.rindex("0/7 documents") < seen.rindex("7/7 documents")  # two are left out
 
 
 def test_a_word_document_is_found_by_what_it_says(corral: Corral, tmp_path: Path) -> None:
