@@ -5,6 +5,7 @@ Bounded: a few seeded examples of every operation, more with CORRAL_SCHEMA_EXAMP
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,9 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+
+from corral.api.principal import Role
+from corral.providers.keys import KeyStore
 
 from .harness import live_server, run_config
 
@@ -50,16 +54,45 @@ def any_bytes(_: Any, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
+def fill(http: httpx.Client) -> None:
+    """Register a vector DB and insert a chunk."""
+    registration = {"vector_db_id": "db", "embedding_model": "hashing"}
+    http.post("/v1/vector-dbs", json=registration).raise_for_status()
+    body = {"vector_db_id": "db", "chunks": [{"content": "the fox"}]}
+    http.post("/v1/vector-io/insert", json=body).raise_for_status()
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of a real server on a real socket, which holds a little."""
     with live_server(run_config(), tmp_path_factory.mktemp("home")) as url:
         with httpx.Client(base_url=url, timeout=60) as http:
-            registration = {"vector_db_id": "db", "embedding_model": "hashing"}
-            http.post("/v1/vector-dbs", json=registration).raise_for_status()
-            body = {"vector_db_id": "db", "chunks": [{"content": "the fox"}]}
-            http.post("/v1/vector-io/insert", json=body).raise_for_status()
+            fill(http)
         yield url
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the address of a server that asks for keys, and a key for each role."""
+    home = tmp_path_factory.mktemp("secured")
+
+    async def make() -> dict[str, str]:
+        keys = KeyStore(home)
+        made = {role.value: (await keys.create(role.value, role=role))[1] for role in Role}
+        await keys.close()
+        return made
+
+    secrets = asyncio.run(make())
+    with live_server(run_config(), home) as url:
+        headers = bearer(secrets["admin"])
+        with httpx.Client(base_url=url, timeout=60, headers=headers) as http:
+            fill(http)
+        yield url, secrets
+
+
+def bearer(secret: str | None) -> dict[str, str]:
+    """Return the header that shows a key."""
+    return {} if secret is None else {"authorization": f"Bearer {secret}"}
 
 
 def test_every_operation_keeps_its_schema(address: str) -> None:
@@ -67,24 +100,58 @@ def test_every_operation_keeps_its_schema(address: str) -> None:
 
     If this fails: the printed request is a bug report, as a curl command.
     """
-    schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
-    operations: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]  # an Err fails here
-    operations = [each for each in operations if each.path not in TUPLES]
-    assert len(operations) > 30
     with requests.Session() as session:
-        for operation in operations:
-            names = {parameter.name for parameter in operation.path_parameters}
-            known = {name: value for name, value in KNOWN.items() if name in names}
-            try_operation(operation, None, session)
-            if known and operation.method != "delete":
-                try_operation(operation, known, session)
+        try_all(operations(f"{address}/openapi.json"), session, EXAMPLES)
 
 
-def try_operation(operation: Any, known: dict[str, str] | None, session: requests.Session) -> None:
-    """Send `EXAMPLES` requests that the schema of an operation allows."""
+@pytest.mark.parametrize("who", ["admin", "writer", "reader", "nobody"])
+def test_every_operation_keeps_it_with_and_without_keys(
+    secured: tuple[str, dict[str, str]], who: str
+) -> None:
+    """The same where keys are asked for, whichever key a request shows.
+
+    If this fails: the printed request is a bug report, as a curl command.
+    """
+    url, secrets = secured
+    with requests.Session() as session:
+        session.headers.update(bearer(secrets.get(who)))
+        allowed = session.get(f"{url}/v1/vector-dbs").status_code
+        assert allowed == (401 if who == "nobody" else 200)
+        document = httpx.get(f"{url}/openapi.json", headers=bearer(secrets["reader"])).json()
+        try_all(operations(document, url), session, -(-EXAMPLES // 4))
+
+
+def operations(document: Any, url: str = "") -> list[Any]:
+    """Return the operations of an OpenAPI document, or of its address."""
+    if isinstance(document, str):
+        schema = schemathesis.openapi.from_url(document)
+    else:
+        schema = schemathesis.openapi.from_dict(document)
+        schema.config.update(base_url=url)
+    found: list[Any] = [result.ok() for result in schema.get_all_operations()]  # type: ignore[union-attr]  # an Err fails here
+    found = [each for each in found if each.path not in TUPLES]
+    assert len(found) > 30
+    return found
+
+
+def try_all(found: list[Any], session: requests.Session, examples: int) -> None:
+    """Send requests to each operation, with made-up ids and with those that lead somewhere."""
+    for operation in found:
+        names = {parameter.name for parameter in operation.path_parameters}
+        known = {name: value for name, value in KNOWN.items() if name in names}
+        try_operation(operation, None, session, examples)
+        if known and operation.method != "delete":
+            try_operation(operation, known, session, examples)
+            try_operation(operation, known, session, examples)  # now that it was done once
+
+
+def try_operation(
+    operation: Any, known: dict[str, str] | None, session: requests.Session, examples: int
+) -> None:
+    """Send so many requests that the schema of an operation allows."""
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,
