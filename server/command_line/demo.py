@@ -19,8 +19,9 @@ from corral.api.confidence import EVEN_ODDS
 from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
-from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError, in_process
+from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
 from corral.server.command_line.commands import show_reply
+from corral.server.command_line.connecting import in_process
 from corral.server.command_line.db_commands import describe
 from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest

@@ -68,8 +68,8 @@ class Target:
         """Run `MODULE.FUNCTION` of this folder with a client that is connected to the target."""
         module, _, name = command.partition(".")
         function = getattr(import_module(f"corral.server.command_line.{module}"), name)
-        client = import_module("corral.server.command_line.client")
-        client.run(self, function, *arguments, **options)
+        connecting = import_module("corral.server.command_line.connecting")
+        connecting.run(self, function, *arguments, **options)
 
 
 def field_weight(given: str) -> tuple[str, float]:

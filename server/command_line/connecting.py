@@ -1,0 +1,125 @@
+"""Connect a command: to a running server or to the app in this process, which answer alike."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+import httpx
+
+from corral.server.command_line.client import BAD_INPUT, Client, CommandError
+from corral.server.command_line.options import Target
+
+if TYPE_CHECKING:
+    from corral.providers.config import RunConfig
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+TIMEOUT = httpx.Timeout(600.0, connect=5.0)
+"""Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
+"""
+
+IN_PROCESS_URL = "http://localhost"
+
+
+def run(
+    target: Target,
+    command: Callable[Concatenate[Client, P], Awaitable[T]],
+    *arguments: P.args,
+    **options: P.kwargs,
+) -> T:
+    """Connect, run a command and return what it returns."""
+
+    async def connected() -> T:
+        async with connect(target) as client:
+            return await command(client, *arguments, **options)
+
+    return asyncio.run(connected())
+
+
+@asynccontextmanager
+async def connect(target: Target) -> AsyncIterator[Client]:
+    """Yield a client of the server at `target.url`, or of the same app in this process.
+
+    Raises:
+        CommandError: The URL or the key is malformed, or the data folder cannot be used.
+        CorralError: In process: the configuration cannot work.
+    """
+    if target.url is None:
+        from corral.providers.config import data_home, load_config  # noqa: PLC0415 - start-up time
+
+        folder = target.home or data_home()
+        config = load_config(target.config, folder)
+        async with in_process(config, folder, target.tenant) as client:
+            yield client
+        return
+    headers = {} if target.key is None else {"authorization": f"Bearer {_checked(target.key)}"}
+    url = _server_url(target.url)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT) as http:
+        yield Client(http)
+
+
+@asynccontextmanager
+async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIterator[Client]:
+    """Yield a client of an app that lives in this process, started and shut down around it.
+
+    Nobody asks for a key here: whoever can read the data folder can read everything in it.
+
+    Raises:
+        CommandError: The data folder cannot be made or written.
+        CorralError: The configuration cannot work.
+    """
+    from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - as below
+    from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
+
+    _check_home(home)
+    operator = replace(UNRESTRICTED, tenant=tenant)
+    app = create_app(config, home, operator=operator)
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
+    ):
+        yield Client(http, app.state.stack.for_principal(operator))
+
+
+def _server_url(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = httpx.URL()
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise CommandError(
+            f"--url must be a server address (got {url!r}).",
+            hint="Write it as http://127.0.0.1:8321",
+            exit_code=BAD_INPUT,
+        )
+    return parsed
+
+
+def _checked(key: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key or not key:
+        raise CommandError(
+            "The API key holds characters that no key has.",
+            hint="Give --key or CORRAL_API_KEY exactly what `corral keys create` printed.",
+            exit_code=BAD_INPUT,
+        )
+    return key
+
+
+def _check_home(home: Path) -> None:
+    hint = "Choose another with --home or CORRAL_HOME."
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"Cannot make the data folder {home}: {error.strerror}.", hint=hint
+        ) from None
+    if not os.access(home, os.W_OK):
+        raise CommandError(f"Cannot write to the data folder {home}.", hint=hint)
