@@ -1,0 +1,78 @@
+"""What the tests of remote::weaviate share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.weaviate.config import WeaviateConfig
+from corral.providers.vector_io.weaviate.index import WeaviateIndex
+from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
+
+from .stand_in import StandIn
+
+Steps = Callable[[WeaviateIndex], Awaitable[None]]
+
+
+def vector_db(**settings: Any) -> VectorDB:
+    """Return a registration."""
+    return VectorDB.model_validate(
+        {
+            "identifier": "db",
+            "provider_id": "weaviate",
+            "provider_resource_id": "db",
+            "embedding_model": "test",
+            "embedding_dimension": 2,
+            "language": "simple",
+            **settings,
+        }
+    )
+
+
+def configured(server: StandIn, **config: Any) -> WeaviateProvider:
+    """Return a provider on the stand-in."""
+    config = {"timeout_seconds": 30, **config}
+    url = f"http://127.0.0.1:{server.http_port}"
+    return create("w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), Path())
+
+
+def run(server: StandIn, steps: Steps, *, config: Any = None, **settings: Any) -> None:
+    """Open an index of a new vector DB, take steps with it, and close it."""
+
+    async def all_steps() -> None:
+        one = configured(server, **(config or {}))
+        opened = await one.open_index(vector_db(**settings), create=True)
+        try:
+            await steps(opened)
+        finally:
+            await opened.close()
+            await one.close()  # a step may have used the index after it was dropped
+
+    asyncio.run(all_steps())
+
+
+def chunks(*ids: str, text: str = "zebra", document: str | None = None) -> list[Chunk]:
+    """Return chunks with these ids."""
+    metadata = {"document_id": document} if document else {}
+    return [Chunk(chunk_id=i, content=text, metadata=metadata) for i in ids]
+
+
+def vectors(number: int) -> list[list[float]]:
+    """Return equal embeddings."""
+    return [[1.0, 0.0]] * number
+
+
+async def found(one: WeaviateIndex, text: str = "zebra", k: int = 10, **options: Any) -> list[str]:
+    """Return the ids of a keyword query."""
+    response = await one.query(None, text, k, mode="keyword", **options)
+    return [chunk.chunk_id for chunk in response.chunks]
+
+
+async def searched(one: WeaviateIndex) -> list[str]:
+    """Return the ids of a vector query."""
+    response = await one.query([1, 0], k=10, mode="vector")
+    return [chunk.chunk_id for chunk in response.chunks]

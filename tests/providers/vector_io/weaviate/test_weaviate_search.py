@@ -1,0 +1,105 @@
+"""What remote::weaviate finds: kept statistics, many candidates, ties, field weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.fusion import MAX_CANDIDATES, RRFRanker
+from corral.api.testing.indexes import raw_scores
+from corral.api.testing.oracle import bm25
+from corral.providers.vector_io.weaviate import collection
+from corral.providers.vector_io.weaviate.index import WeaviateIndex
+
+from .helpers import chunks, configured, found, run, vector_db, vectors
+from .stand_in import StandIn
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: float) -> None:
+    """Another process adds chunks: they are found at once, with scores as old as allowed.
+
+    With 0 scores are those of the moment; after a write of its own they are in any case. If this
+    fails: each keyword query counts, or a chunk of another process is not found.
+    """
+    texts = {"a": "zebra", "b": "zebra lion"}
+
+    async def scores(one: WeaviateIndex) -> dict[str, float]:
+        return raw_scores(await one.query(None, "zebra lion okapi", mode="keyword"))
+
+    def exact() -> Any:
+        contents = {i: {"content": text} for i, text in texts.items()}
+        return pytest.approx(bm25("zebra lion okapi", contents, {"content": 1.0}), abs=1e-6)
+
+    async def add(one: WeaviateIndex, *ids: str) -> None:
+        new = [Chunk(chunk_id=i, content=texts[i]) for i in ids]
+        await one.add_chunks(new, vectors(len(new)))
+
+    async def steps(one: WeaviateIndex) -> None:
+        await add(one, "a", "b")
+        assert await scores(one) == exact()
+        assert await scores(one) == exact()
+        far = configured(server)
+        other = await far.open_index(vector_db(field_weights={"content": 1.0}))
+        texts["c"] = "lion okapi okapi"
+        await add(other, "c")
+        await other.close()
+        await far.close()
+        found = await scores(one)
+        assert set(found) == set(texts)
+        assert (found == exact()) == (seconds == 0)
+        await one.delete_chunks(["nothing"])
+        assert await scores(one) == exact()
+
+    config = {"statistics_max_age_seconds": seconds}
+    run(server, steps, config=config, field_weights={"content": 1.0})
+
+
+def test_as_many_candidates_as_a_request_may_ask_for(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 candidates a leg are asked for in answers that the server gives, vectors in parts.
+
+    If this fails: the margin for ties goes beyond the largest answer, or an answer is too large.
+    """
+    monkeypatch.setattr(collection, "READ_BYTES", 10_000)
+    monkeypatch.setattr(collection, "READ_OBJECTS", 4)
+    ranker = RRFRanker(candidates=MAX_CANDIDATES)
+
+    async def steps(one: WeaviateIndex) -> None:
+        names = [f"c{number}" for number in range(9)]
+        await one.add_chunks(chunks(*names), [[1.0, float(number)] for number in range(9)])
+        response = await one.query([1, 0], "zebra", k=9, mode="hybrid", ranker=ranker)
+        assert [chunk.chunk_id for chunk in response.chunks] == names
+
+    run(server, steps)
+
+
+def test_ties_with_the_last_hit_are_all_seen(server: StandIn) -> None:
+    """Of 200 equal chunks the five with the smallest ids are returned, in both legs."""
+
+    async def steps(one: WeaviateIndex) -> None:
+        names = [f"c{number:03}" for number in range(200)]
+        await one.add_chunks(chunks(*names), vectors(200))
+        assert await found(one, k=5) == names[:5]
+        response = await one.query([1, 0], k=5, mode="vector")
+        assert [chunk.chunk_id for chunk in response.chunks] == names[:5]
+
+    run(server, steps)
+
+
+def test_field_weights_that_the_server_does_not_know_decide(server: StandIn) -> None:
+    """A word in a heavy field wins over one that is repeated, wherever the server ranks them.
+
+    If this fails: the server's order is taken for ours, or too few proposals are asked for.
+    """
+
+    async def steps(one: WeaviateIndex) -> None:
+        many = [Chunk(chunk_id=f"c{n:03}", content="zebra " * 9) for n in range(200)]
+        one_heavy = Chunk(chunk_id="z", content="lion", metadata={"title": "zebra quagga okapi"})
+        await one.add_chunks([*many, one_heavy], vectors(201))
+        assert (await found(one, k=1)) == ["z"]
+
+    run(server, steps, field_weights={"content": 1.0, "title": 100.0})
