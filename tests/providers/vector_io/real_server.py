@@ -118,9 +118,11 @@ class RealServer(ABC):
             self._process = None
 
     def freeze(self) -> None:
-        """Stop it for a while; it neither answers nor hangs up."""
+        """Stop it for a while; it neither answers nor hangs up once this returns."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # One thread takes the signal; until a busy machine lets it, the others go on answering.
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
         """Let it go on."""
