@@ -43,6 +43,7 @@ class Service:
     store: QdrantClient = field(default_factory=lambda: QdrantClient(":memory:"))
     requests: list[str] = field(default_factory=list)
     api_keys: set[str | None] = field(default_factory=set)
+    encodings: set[str | None] = field(default_factory=set)
     broken: dict[str, int] = field(default_factory=dict)
     lacking: set[str] = field(default_factory=set)
     version: str = "1.19.0"
@@ -255,6 +256,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             service.requests.append(route)
             service.asked.append((route, body))
             service.api_keys.add(self.headers.get("api-key"))
+            service.encodings.add(self.headers.get("accept-encoding"))
             time.sleep(service.delay_seconds)
             status = service.broken.get(route, 200)
             if status == 0:

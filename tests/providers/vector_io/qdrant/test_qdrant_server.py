@@ -68,6 +68,20 @@ async def test_the_api_key_is_sent_and_never_shown(
     assert "secret" not in f"{message} {config!r} {caplog.text}".replace("SecretStr", "")
 
 
+async def test_answers_are_asked_for_uncompressed(service: Service) -> None:
+    """No request accepts a compressed answer.
+
+    If this fails: a server (1.18.3) sends the headers of one above 1 KiB first, and its body waits
+    40 ms for their acknowledgment, in each query.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        await (await filled(provider)).query([1, 0], "zebra", mode="hybrid")
+
+    await with_provider(service, use)
+    assert service.encodings == {"identity"}
+
+
 async def test_a_query_takes_few_requests(service: Service) -> None:
     """Vector: one search. Keyword: all counts at once, with whether the server is at rest, then
     one search. Then the chunks.
