@@ -124,7 +124,8 @@ def speed(target: Target, /, **options: Any) -> None:
 
     NAME is a provider, `all-inline` for all that need no service, or a foreign system: exact (brute
     force), faiss-flat, langchain-faiss, lancedb, qdrant-edge, chroma-direct, haystack, txtai,
-    pgvector-direct=DSN, llama-stack=URL#MODEL; `all-peers` for those that are installed.
+    pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT, llama-stack=URL#MODEL;
+    `all-peers` for those that are installed.
 
     Every system runs in a process of its own and gets the same data: seeded and shaped like a
     model's, or --data. Cells (mode, filter, questions under way at once) are measured in rounds, on

@@ -86,6 +86,17 @@ def stand_ins() -> Iterator[Providers]:
             weaviate.stop()
 
 
+def direct(providers: Providers) -> str:
+    """Return the names by which `corral bench` uses the programs' servers without Corral."""
+    names = []
+    if "qdrant-remote" in providers:
+        names.append(f"qdrant-direct={providers['qdrant-remote'][1]['url']}")
+    if "weaviate-remote" in providers:
+        config = providers["weaviate-remote"][1]
+        names.append(f"weaviate-direct={config['url']}#{config['grpc_port']}")
+    return ",".join(names)
+
+
 def run_yaml(providers: Providers) -> str:
     """Return the configuration."""
     entries = [
@@ -112,6 +123,7 @@ def main(command: list[str]) -> int:
             "{config}": str(config),
             "{backends}": ",".join(here),
             "{stand-ins}": ",".join(standing_in),
+            "{direct}": direct(here),
         }
         for place, value in places.items():
             command = [part.replace(place, value) for part in command]

@@ -32,10 +32,17 @@ from corral.bench.speed.over_http import running_server, wait_until
 from corral.providers.embedding.hashing.embedder import embed_text
 
 from ..providers.vector_io.pgvector.conftest import postgresql
+from ..providers.vector_io.qdrant.conftest import stand_in as qdrant_stand_in
+from ..providers.vector_io.qdrant.real_server import QdrantServer
+from ..providers.vector_io.real_server import running, started
+from ..providers.vector_io.weaviate.real_server import WeaviateServer
 
 K = 10
 CORPUS = synthetic_corpus(400, dimension=64, questions=20)
-FOREIGN = {"chromadb", "faiss", "haystack", "lancedb", "langchain_core", "qdrant_edge", "txtai"}
+FOREIGN = {
+    *("chromadb", "faiss", "haystack", "lancedb", "langchain_core"),
+    *("qdrant_client", "qdrant_edge", "txtai", "weaviate"),
+}
 
 
 async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
@@ -118,6 +125,28 @@ def test_pgvector_used_directly(tmp_path: Path) -> None:
             assert left.fetchall() == []
 
 
+def test_a_qdrant_server_used_directly(tmp_path: Path) -> None:
+    """The same, on a server where there is one; its collection is gone in the end.
+
+    If this fails: on a newer server the bare client needs another call.
+    """
+    with running(QdrantServer, qdrant_stand_in) as config:
+        asyncio.run(check(f"qdrant-direct={config['url']}", tmp_path))
+        left = httpx.get(f"{config['url']}/collections", trust_env=False).json()["result"]
+    assert left["collections"] == []
+
+
+if WeaviateServer.found():  # the stand-in knows no words but Corral's
+
+    def test_a_weaviate_server_used_directly(tmp_path: Path) -> None:
+        """The same, on a server of this test's own."""
+        with started(WeaviateServer) as server:
+            address = f"{server.config['url']}#{server.config['grpc_port']}"
+            asyncio.run(check(f"weaviate-direct={address}", tmp_path))
+            left = httpx.get(f"{server.config['url']}/v1/schema", trust_env=False).json()
+        assert left["classes"] == []
+
+
 def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
     """The adapter works against Corral itself, which speaks the same; nothing is left there."""
     (tmp_path / "run.yaml").write_text(
@@ -157,7 +186,8 @@ def test_all_peers_are_those_that_are_installed() -> None:
     """`all-peers` holds what needs no service and is there; `all-inline` Corral's own."""
     peers = expanded(["all-peers"])
     assert {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"} <= set(peers)
-    assert not {"llama-stack", "pgvector-direct"} & set(peers)
+    services = {"llama-stack", "pgvector-direct", "qdrant-direct", "weaviate-direct"}
+    assert not services & set(peers)
     for name in peers:
         for distribution in load_peer(name).requires:
             metadata.distribution(distribution)

@@ -132,6 +132,7 @@ def _query(store: QdrantClient, name: str, body: Body) -> Any:
         name,
         query=asked.query,
         using=asked.using,
+        prefetch=asked.prefetch,
         query_filter=asked.filter,
         limit=asked.limit or 10,
         with_payload=asked.with_payload or False,

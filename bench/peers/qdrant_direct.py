@@ -1,0 +1,132 @@
+"""A Qdrant server used directly: HNSW, sparse vectors of its BM25 with its idf, its own RRF.
+
+    pip install qdrant-client qdrant-edge-py          --peers qdrant-direct=URL
+
+The words are those of Qdrant Edge's BM25. Everything is at its default, the client's connections
+among it, and each hit comes with its text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.vector_dbs import SearchMode
+from corral.bench.speed.load import simple_filter
+from corral.bench.system import Collection, Ranked, System
+
+DENSE, WORDS = "dense", "words"
+TIMEOUT_SECONDS = 60
+_SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
+_RANGES = {"gt", "gte", "lt", "lte"}
+
+
+class QdrantDirect(System):
+    """A collection of its own, dropped in the end; points are named by uuid5."""
+
+    filters: ClassVar[bool] = True
+    requires: ClassVar[tuple[str, ...]] = ("qdrant-client", "qdrant-edge-py")
+    service: ClassVar[bool] = True
+
+    async def prepare(self, collection: Collection) -> None:
+        """Make an empty collection, with an index of the key that is filtered by."""
+        import qdrant_edge
+        from qdrant_client import AsyncQdrantClient, models
+
+        self._models = models
+        self._bm25 = qdrant_edge.Bm25(qdrant_edge.Bm25Config(language=collection.language))
+        self._name = f"bench-{uuid.uuid4().hex[:12]}"
+        self._client = AsyncQdrantClient(
+            self.address, port=None, timeout=TIMEOUT_SECONDS, check_compatibility=False
+        )
+        dense = models.VectorParams(size=collection.dimension, distance=models.Distance.COSINE)
+        words = models.SparseVectorParams(modifier=models.Modifier.IDF)
+        await self._client.create_collection(
+            self._name, vectors_config={DENSE: dense}, sparse_vectors_config={WORDS: words}
+        )
+        whole_numbers = models.PayloadSchemaType.INTEGER
+        await self._client.create_payload_index(self._name, "share", whole_numbers)
+
+    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
+        """Upsert points, and wait until they are stored."""
+        points = [
+            self._models.PointStruct(
+                id=str(uuid.uuid5(_SPACE, chunk.chunk_id)),
+                vector={
+                    DENSE: row.tolist(),
+                    WORDS: self._sparse(self._bm25.embed_document(chunk.content)),
+                },
+                payload={**chunk.metadata, "chunk_id": chunk.chunk_id, "content": chunk.content},
+            )
+            for chunk, row in zip(chunks, embeddings, strict=True)
+        ]
+        await self._client.upsert(self._name, points, wait=True)
+
+    async def build(self) -> None:
+        """Wait until the server has built its index."""
+        status = None
+        while status != self._models.CollectionStatus.GREEN:
+            await asyncio.sleep(0.1)
+            status = (await self._client.get_collection(self._name)).status
+
+    async def search(
+        self,
+        mode: SearchMode,
+        text: str,
+        embedding: NDArray[np.float32],
+        k: int,
+        *,
+        ranker: AnyRanker | None = None,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> Ranked:
+        """Send the query of the mode."""
+        if filters is not None and not isinstance(filters, dict):
+            raise TypeError("a foreign system takes filters as JSON")
+        models, passing = self._models, self._filter(filters)
+        worded = self._sparse(self._bm25.embed_query(text))
+        legs: list[tuple[str, Any]] = [(DENSE, embedding.tolist()), (WORDS, worded)]
+        vector = mode is SearchMode.VECTOR
+        using, query = legs[0 if vector else 1]
+        more: dict[str, Any] = {"query": query, "using": using, "query_filter": passing}
+        if mode is SearchMode.HYBRID:
+            fetched = [
+                models.Prefetch(query=query, using=using, filter=passing, limit=2 * k)
+                for using, query in legs
+            ]
+            more = {"prefetch": fetched, "query": models.FusionQuery(fusion=models.Fusion.RRF)}
+        found = await self._client.query_points(self._name, limit=k, with_payload=True, **more)
+        return [
+            ((one.payload or {})["chunk_id"], (1 + one.score) / 2 if vector else one.score)
+            for one in found.points
+        ]
+
+    async def close(self) -> None:
+        """Drop the collection."""
+        if hasattr(self, "_client"):
+            await self._client.delete_collection(self._name)
+            await self._client.close()
+
+    def _sparse(self, words: Any) -> Any:
+        return self._models.SparseVector(indices=list(words.indices), values=list(words.values))
+
+    def _filter(self, filters: dict[str, Any] | None) -> Any:
+        if filters is None:
+            return None
+        models = self._models
+        kind, key, value = simple_filter(filters)
+        if kind in _RANGES:
+            condition = models.FieldCondition(key=key, range=models.Range(**{kind: value}))
+            return models.Filter(must=[condition])
+        condition = models.FieldCondition(key=key, match=models.MatchValue(value=value))
+        return models.Filter(**{"must" if kind == "eq" else "must_not": [condition]})
+
+
+PEER = QdrantDirect
