@@ -27,7 +27,6 @@ from corral.providers.ingestion.headings import Heading, Outline
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.sizes import Window
 from corral.providers.ingestion.splitting import Piece, pieces_of
-from corral.providers.ingestion.stored import document_hash
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
 
 T = TypeVar("T")
@@ -89,6 +88,7 @@ def each_chunk(
     metadata_cost: Callable[[Mapping[str, Any]], int],
     window: Window | None = None,
     most: int | None = None,
+    document_hash: str | None = None,
 ) -> Iterator[Chunk]:
     """Split a document and yield its chunks in order, as they are made; equal input, equal ids.
 
@@ -97,7 +97,7 @@ def each_chunk(
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
     into the `window` with its headings, if one is given. If there are more than `most`, splitting
     ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
-    prints it.
+    prints it. `document_hash` is kept with each chunk; see `stored`.
     """
     pieces = pieces_of(
         parsed.text,
@@ -113,8 +113,8 @@ def each_chunk(
         metadata["title"] = parsed.title
     metadata["document_id"] = document.document_id
     cost = metadata_cost(metadata)
-    hashed = document_hash(document, chunking, window)
-    origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
+    hashed = {"document_hash": document_hash}
+    origin = _origin(document, vector_db, cost).model_copy(update=hashed)
     said = set(origin.model_fields_set)  # one for all: pydantic's own takes 2 KB of each record
     for piece, place in _places(document.document_id, parsed, pieces):
         said |= place.keys()

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,31 +39,53 @@ Chunks = AsyncGenerator["Embedded", None]
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """What chunks of a vector DB may take; known before its model is loaded.
+
+    Attributes:
+        chunking: The sizes.
+        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
+    """
+
+    chunking: ChunkingConfig
+    chosen: bool
+
+    @classmethod
+    def of(cls, vector_db: VectorDB, size: int | None = None, overlap: int | None = None) -> Self:
+        """Return the sizes of a request, else those of the registration.
+
+        Raises:
+            InvalidRequest: A size is out of range.
+        """
+        chunking = sizes(vector_db.chunking, size, overlap)
+        chosen = size or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
+        return cls(chunking, bool(chosen))
+
+    def hash(self, document: RAGDocument) -> str | None:
+        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
+        return document_hash(document, self.chunking, chosen=self.chosen)
+
+
+@dataclass(frozen=True, slots=True)
 class Splitting:
     """How documents of a vector DB are split.
 
     Attributes:
         vector_db: Where they go.
         embedder: Of the vector DB.
-        chunking: The sizes.
+        sizes: What a chunk may take.
         window: What the embedding model reads; None where that is not known.
-        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
     """
 
     vector_db: VectorDB
     embedder: Embedder
-    chunking: ChunkingConfig
+    sizes: Sizes
     window: Window | None
-    chosen: bool
 
     @property
     def bound(self) -> Window | None:
         """What a chunk has to fit into beside its size."""
-        return None if self.chosen else self.window
-
-    def hash(self, document: RAGDocument) -> str | None:
-        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
-        return document_hash(document, self.chunking, self.bound)
+        return None if self.sizes.chosen else self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +135,15 @@ class Pipeline:
             InvalidRequest: A size is out of range.
             Conflict: The model is not the one that made the embeddings that are stored.
         """
-        chunking = sizes(vector_db.chunking, size, overlap)
+        taken = Sizes.of(vector_db, size, overlap)
         embedder = await library.embedder_of(vector_db)
-        chosen = size or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
-        return Splitting(vector_db, embedder, chunking, window_of(embedder), bool(chosen))
+        return Splitting(vector_db, embedder, taken, window_of(embedder))
 
     async def unchanged(
         self,
         index: EmbeddingIndex,
         documents: Sequence[RAGDocument],
-        how: Splitting,
+        sizes: Sizes,
         *,
         same_origin_only: bool,
     ) -> set[str]:
@@ -131,7 +152,7 @@ class Pipeline:
         Raises:
             Conflict: `same_origin_only`, and one is stored from another origin.
         """
-        hashes = {each.document_id: await self.reader.run(how.hash, each) for each in documents}
+        hashes = await self.reader.run(lambda: {d.document_id: sizes.hash(d) for d in documents})
         origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
         return await unchanged(index, hashes, origins)
 
@@ -173,8 +194,8 @@ class Pipeline:
         most: int | None = None,
     ) -> Iterator[Chunk]:
         """Yield the chunks of a document as they are made; see `each_chunk`. Blocks."""
-        chosen = how.chunking, how.vector_db, _metadata_cost, how.bound, most
-        return each_chunk(document, parsed, *chosen)
+        chosen = how.sizes.chunking, how.vector_db, _metadata_cost, how.bound, most
+        yield from each_chunk(document, parsed, *chosen, how.sizes.hash(document))
 
     async def embed(self, chunks: Iterator[Chunk], how: Splitting) -> Chunks:
         """Yield chunks with their embeddings, some at a time; the next are made meanwhile.
@@ -201,7 +222,7 @@ class Pipeline:
 
     async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
         """Return what the sender has to know, such as that the model does not read all."""
-        if not how.chosen or how.window is None:
+        if not how.sizes.chosen or how.window is None:
             return []
         model = how.vector_db.embedding_model
         return await self.reader.run(unread, chunks, how.window, model)

@@ -21,7 +21,7 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.documents import delete_document
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
-from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.pipeline import Pipeline, Sizes
 from corral.providers.ingestion.relabeling import relabel
 from corral.providers.ingestion.work import Shelves
 from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
@@ -142,7 +142,8 @@ class Ingestion:
         Raises:
             NotFound: There is no such vector DB.
             InvalidRequest: A document is given twice, or a size is out of range.
-            Conflict: `same_origin_only`, and a document is stored from another origin.
+            Conflict: `same_origin_only`, and a document is stored from another origin; or the
+                model is not the one that made the embeddings that are stored.
         """
         twice = [i for i, n in Counter(d.document_id for d in documents).items() if n > 1]
         if twice:
@@ -150,16 +151,18 @@ class Ingestion:
                 f"Document {twice[0]!r} is in the request twice.", field="documents"
             )
         index = await self._shelves.index(vector_db_id)
-        how = await self.pipeline.splitting(self._shelves, index.vector_db, size, overlap)
+        sizes = Sizes.of(index.vector_db, size, overlap)
         same: set[str] = set()
         if documents and (skip_unchanged or same_origin_only):
             same = await self.pipeline.unchanged(
-                index, documents, how, same_origin_only=same_origin_only
+                index, documents, sizes, same_origin_only=same_origin_only
             )
         left = sorted(same) if skip_unchanged else []
         changed = [each for each in documents if each.document_id not in left]
+        if changed:
+            await self._shelves.embedder_of(index.vector_db)  # refuses another model; loads it
         chosen = size is not None or overlap is not None
-        return Prepared(changed, left, how.chunking if chosen else None)
+        return Prepared(changed, left, sizes.chunking if chosen else None)
 
     async def _submission(self, request: JobRequest, vector_db: VectorDB) -> Submission:
         if (request.file_id is None) == (request.document is None):

@@ -21,7 +21,6 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-from corral.providers.ingestion.sizes import Window
 
 _READ_AT_ONCE = 500
 
@@ -42,14 +41,18 @@ class Known:
 
 
 def document_hash(
-    document: RAGDocument,
-    chunking: ChunkingConfig,
-    window: Window | None = None,
+    document: RAGDocument, chunking: ChunkingConfig, *, chosen: bool = False
 ) -> str | None:
     """Return a hash of all that decides on a document's chunks; None where a URL answers with it.
 
     The version of Corral is part of it, since it may read and split documents in another way. The
-    model is not: who changes it embeds the chunks again, as they are (`corral reembed`).
+    model is not: who changes it embeds the chunks again, as they are (`corral reembed`). So a
+    document that is stored already is recognized before the model is loaded.
+
+    Args:
+        document: The document.
+        chunking: The sizes of its chunks.
+        chosen: Whether somebody has said them; else chunks also fit into what the model reads.
     """
     content = document.content.uri if isinstance(document.content, URL) else document.content
     if isinstance(document.content, URL) and content[:5].lower() != "data:":
@@ -57,7 +60,7 @@ def document_hash(
     rest = [
         _version(), isinstance(document.content, URL), document.document_id, document.mime_type,
         document.metadata, document.origin, chunking.model_dump(mode="json"),
-        window and window.size,
+        chosen,
     ]  # fmt: skip
     rest += [] if document.acl is None else [document.acl]
     made = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())

@@ -121,7 +121,7 @@ class RagTool:
         if skip_unchanged or same_origin_only:
             index = await self.library.index(vector_db_id)
             same = await self._pipeline.unchanged(
-                index, documents, how, same_origin_only=same_origin_only
+                index, documents, how.sizes, same_origin_only=same_origin_only
             )
             report.unchanged.extend(sorted(same) if skip_unchanged else [])
         chunks: list[Chunk] = []

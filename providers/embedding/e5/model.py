@@ -60,8 +60,6 @@ class Model:
         self._words, self._positions = file.words, file.positions
         self._characters = file.characters
         self._tokenizer = tokenizer_of(file)
-        self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._uncut = tokenizer_of(file)
         weights = at_precision(precision, file.weights)
         digest = f"{SHA256} {precision}"
         graph = onnx_graph.cached_graph(home, "e5", digest, lambda: build_graph(weights))
@@ -71,13 +69,16 @@ class Model:
         """Return the token ids of each text: 2 to 512, the marks at both ends included."""
         clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
         # The batch call, even for one text, since it lets other Python threads run meanwhile.
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
+        found = (encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean))
+        # Cut here, as `enable_truncation` would: a second tokenizer takes half a second to make.
+        most = self.max_tokens
+        return [ids if len(ids) <= most else [*ids[: most - 1], END] for ids in found]
 
     def token_ends(self, text: str) -> list[int]:
         """Return where each token of a text ends, all of it read, without the marks at its ends."""
         parts = [self._characters.get(ord(character), character) for character in encodable(text)]
         origin = [0, *(place for place, part in enumerate(parts, 1) for _ in part)]
-        (encoding,) = self._uncut.encode_batch(["".join(parts)], add_special_tokens=False)
+        (encoding,) = self._tokenizer.encode_batch(["".join(parts)], add_special_tokens=False)
         return list(accumulate((origin[end] for _, end in encoding.offsets), max))
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
-from corral.api.errors import Conflict, InvalidRequest, NotFound
+from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
+from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.owners import Owner
+from corral.providers.ingestion.service import Prepared
 from corral.providers.stack import Stack
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, upload
@@ -79,6 +83,30 @@ async def test_an_unchanged_text_is_embedded_once(tmp_path: Path, embedder: Watc
         texts = (await stored(stack))["d"]
         assert "Another end." in texts[-1]
         assert not any("Part 7" in text for text in texts)
+
+
+async def test_what_is_stored_needs_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents that would be stored the same are recognized before the model is loaded.
+
+    If this fails: looking at a folder where nothing changed takes as long as loading a model.
+    """
+    documents = [RAGDocument(document_id="d", content=SHEEP)]
+
+    def prepared(stack: Stack) -> Awaitable[Prepared]:
+        options = {"skip_unchanged": True, "same_origin_only": True}
+        return stack.ingestion.prepare("db", documents, None, None, **options)
+
+    async with opened(tmp_path) as stack:
+        asked = JobRequest("db", document=documents[0])
+        await finished(stack, await stack.ingestion.submit([asked]))
+        refused = Unavailable("There is no model.")
+        monkeypatch.setattr(stack, "embedder_of", AsyncMock(side_effect=refused))
+        assert (await prepared(stack)).unchanged == ["d"]
+        documents[0] = RAGDocument(document_id="d", content=f"{SHEEP} More.")
+        with pytest.raises(Unavailable):
+            await prepared(stack)
 
 
 async def test_the_newest_version_wins(tmp_path: Path, embedder: Watched) -> None:
