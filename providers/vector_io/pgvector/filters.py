@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from psycopg import IsolationLevel, sql
+from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
@@ -107,27 +107,37 @@ def _stored(value: Scalar) -> Scalar:
 
 @asynccontextmanager
 async def one_state(connection: Connection, role: str | None) -> AsyncIterator[None]:
-    """Read one state of the data, as `in_scope`, in however many statements."""
-    await connection.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+    """Read one state of the data, as `in_scope`, in however many statements.
+
+    A statement is sent without waiting for those before it, until somebody fetches what it found.
+    """
     try:
-        async with connection.transaction(), in_scope(connection, role):
+        async with connection.pipeline():
+            await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            await _take_scope(connection, role)
             yield
+            await connection.execute("COMMIT")
     finally:
-        if (
-            connection.info.transaction_status is TransactionStatus.IDLE
-        ):  # else it is not used again
-            await connection.set_isolation_level(None)
+        if connection.info.transaction_status is TransactionStatus.INERROR:
+            await connection.rollback()
 
 
 @asynccontextmanager
 async def in_scope(connection: Connection, role: str | None) -> AsyncIterator[None]:
     """Read with the rights of the principal whose call this is; with Corral's if it sees all."""
-    scope = scope_of_call()
-    if role is None or scope is None:
+    if role is None or scope_of_call() is None:
         yield
         return
     async with connection.transaction():
-        await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
-        told = [sorted(scope.tokens), str(scope.sees_default).lower()]
-        await connection.execute(_SCOPE, told)
+        await _take_scope(connection, role)
         yield
+
+
+async def _take_scope(connection: Connection, role: str | None) -> None:
+    """Take the rights of the principal for the rest of the transaction."""
+    scope = scope_of_call()
+    if role is None or scope is None:
+        return
+    await connection.execute(sql.SQL("SET LOCAL ROLE {}").format(sql.Identifier(role)))
+    told = [sorted(scope.tokens), str(scope.sees_default).lower()]
+    await connection.execute(_SCOPE, told)

@@ -6,8 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +46,9 @@ CHEAP = 2_000_000
 LOAD = 100
 """Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
 built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
+
+_BELOW = "(SELECT hnsw_below FROM {state})"
+_TERMS = "found.terms"
 
 MOST_LOADED = 100_000
 """Chunks of a load that are compared one by one before the index is built all the same; or four
@@ -244,20 +246,15 @@ class PgvectorIndex(EmbeddingIndex):
         """
         parameters, where = _parameters(k, filters, embedding)
         vector = None if embedding is None else self._vectors.search(where)
-        search = None if query_string is None else self._keyword.search(query_string, where)
-        if vector is None and search is None:
-            return [], KeywordLeg([], 0.0)
 
-        async def work(connection: Connection) -> list[list[Candidate]]:
-            async with conditions.one_state(connection, self._database.config.scope_role):
-                return await self._asked(connection, vector, search, parameters, whole=whole)
+        async def work(connection: Connection) -> tuple[list[Candidate], Sequence[Candidate]]:
+            search = None if query_string is None else self._keyword.search(query_string, where)
+            near, words = await self._asked(connection, vector, search, parameters, whole=whole)
+            if search is None:
+                return self._nearest(near, whole=whole)[:k], KeywordLeg([], 0.0)
+            return self._nearest(near, whole=whole)[:k], _matching(search, words, whole=whole)
 
-        near, matching = await self._database.run(work)
-        scored = [replace(c, raw_score=self._vectors.raw_score(c.raw_score)) for c in near]
-        words = _best_first(matching)
-        if search is None or search.greatest is not None:
-            words = KeywordLeg(words, 0.0 if search is None else search.greatest or 0.0)
-        return _best_first(scored)[:k], words
+        return await self._database.run(work)
 
     async def _asked(
         self,
@@ -267,41 +264,56 @@ class PgvectorIndex(EmbeddingIndex):
         parameters: Mapping[str, Any],
         *,
         whole: bool,
-    ) -> list[list[Candidate]]:
-        """Return what both legs find, unordered; the number of a statement is the raw score."""
-        while True:
-            statements, asked = {} if vector is None else {0: vector}, dict(parameters)
-            if search is not None:
-                statements[1], words = await search.statement(connection, parameters)
-                asked |= words
-            legs: list[list[Candidate]] = [[], []]
-            async with connection.cursor(binary=True) as cursor:
-                await cursor.execute(self._joined(statements, whole=whole), asked)
-                for leg, number, terms, below, chunk_id, *texts in await cursor.fetchall():
-                    self._vectors.below = below
-                    chunk = chunk_of((chunk_id, *texts, None)) if whole else None
-                    legs[leg].append(Candidate(chunk_id, number, chunk, tuple(terms or ())))
-            scores = [found.raw_score for found in legs[1]]
-            if search is None or search.complete(scores, parameters["k"]):
-                return legs
+    ) -> tuple[list[Row], list[Row]]:
+        """Return the rows of both legs, in any order, from one state of the data.
 
-    def _joined(self, statements: Mapping[int, sql.Composable], *, whole: bool) -> sql.Composed:
-        """Return the statement of all legs, each of which gives (row, number, terms).
-
-        With each row comes where the HNSW index ends, which other processes change.
+        The server looks for the nearest while this process adds up postings.
         """
-        parts = [
-            self._tables.sql(
-                "SELECT {leg}, found.number, found.terms, (SELECT hnsw_below FROM {state}),"
-                "   c.chunk_id, {columns}"
-                " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
-                leg=sql.Literal(leg),
-                columns=sql.SQL(TEXTS if whole else "NULL::text, NULL::json, NULL::json"),
-                statement=statement,
-            )
-            for leg, statement in statements.items()
-        ]
-        return sql.SQL(" UNION ALL ").join(parts)
+        near, words = connection.cursor(binary=True), connection.cursor(binary=True)
+        async with conditions.one_state(connection, self._database.config.scope_role):
+            if search is not None:
+                await search.begin(connection, parameters)
+            if vector is not None:
+                await near.execute(self._brought(vector, _BELOW, whole=whole), parameters)
+            matching: list[Row] | None = [] if search is None else None
+            while search is not None:
+                statement, more = await search.statement(connection, parameters)
+                statement = self._brought(statement, _TERMS, whole=whole)
+                await words.execute(statement, {**parameters, **more})
+                if search.complete((), parameters["k"]):
+                    break  # whatever it finds, so nobody has to wait for that
+                matching = await words.fetchall()
+                if search.complete([score for _, score, *_ in matching], parameters["k"]):
+                    break
+                matching = None
+        nearest = [] if vector is None else await near.fetchall()
+        return nearest, await words.fetchall() if matching is None else matching
+
+    def _brought(
+        self, statement: sql.Composable, told: LiteralString, *, whole: bool
+    ) -> sql.Composed:
+        """Return a statement that brings (row, number, `told`, chunk_id, texts) of what one finds.
+
+        Args:
+            statement: It gives (row, number, terms).
+            told: A further column.
+            whole: Whether texts are wanted.
+        """
+        return self._tables.sql(
+            "SELECT found.row, found.number, {told}, c.chunk_id{texts}"
+            " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
+            told=self._tables.sql(told),
+            texts=sql.SQL(f", {TEXTS}" if whole else ""),
+            statement=statement,
+        )
+
+    def _nearest(self, found: Iterable[Row], *, whole: bool) -> list[Candidate]:
+        """Return the vector leg; notice where the HNSW index ends, which other processes change."""
+        near = []
+        for _, distance, below, *chunk in found:
+            self._vectors.below = below
+            near.append(_candidate(self._vectors.raw_score(distance), chunk, (), whole=whole))
+        return _best_first(near)
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
         role = self._database.config.scope_role
@@ -435,6 +447,22 @@ def _parameters(
     """Return the parameters of a search, and its condition on a table `c` of chunks."""
     parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
     return parameters, None if filters is None else conditions.condition(filters, parameters)
+
+
+def _matching(search: KeywordSearch, found: Sequence[Row], *, whole: bool) -> Sequence[Candidate]:
+    """Return the keyword leg."""
+    terms = search.terms([row for row, *_ in found], [told for _, _, told, *_ in found])
+    words = _best_first(
+        _candidate(score, chunk, held, whole=whole)
+        for (_, score, _, *chunk), held in zip(found, terms, strict=True)
+    )
+    return words if search.greatest is None else KeywordLeg(words, search.greatest)
+
+
+def _candidate(
+    score: float, chunk: Sequence[Any], terms: tuple[str, ...], *, whole: bool
+) -> Candidate:
+    return Candidate(chunk[0], score, chunk_of((*chunk, None)) if whole else None, terms)
 
 
 def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -25,10 +25,13 @@ class KeywordSearch(Protocol):
     """A search of the keyword index, in one or more statements.
 
     Attributes:
-        greatest: As `KeywordLeg` says, known once a statement was made; None where it is unknown.
+        greatest: As `KeywordLeg` says, known once it has begun; None where it is unknown.
     """
 
     greatest: float | None
+
+    async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
+        """Read what the first statement is made of; takes what `statement` takes."""
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
@@ -42,8 +45,21 @@ class KeywordSearch(Protocol):
             parameters: `k`, and those of the filter.
         """
 
+    def terms(
+        self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
+    ) -> list[tuple[str, ...]]:
+        """Return the terms that each row holds.
+
+        Args:
+            rows: What the last statement found.
+            told: What it said of their terms.
+        """
+
     def complete(self, scores: Sequence[float], k: int) -> bool:
-        """Return True if nothing can be better than what the last statement found."""
+        """Return True if nothing can be better than what the last statement found.
+
+        Without scores: whatever it finds.
+        """
 
 
 class KeywordIndex(Protocol):

@@ -160,11 +160,20 @@ class FullTextSearch:
         self._statement = statement
         self._parameters = parameters
 
+    async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
+        """Read nothing."""
+
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[sql.Composed, dict[str, Any]]:
         """Return the statement that gives (row, score, terms) of the `k` best."""
         return self._statement, self._parameters
+
+    def terms(
+        self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
+    ) -> list[tuple[str, ...]]:
+        """Return what the statement says."""
+        return [tuple(one or ()) for one in told]
 
     def complete(self, scores: Sequence[float], k: int) -> bool:
         """Return True: it sees all."""

@@ -13,7 +13,7 @@ Where a filter leaves few chunks, these are ranked by their own terms, and no po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,35 +75,35 @@ few AS MATERIALIZED (
 """
 
 _SCORED = """
-SELECT row, score FROM unnest(%(rows)s::bigint[], %(scores)s::bigint[]) u(row, score)
-WHERE score > 0
+SELECT row, score, NULL::text[] AS terms
+FROM unnest(%(rows)s::bigint[], %(scores)s::bigint[]) u(row, score) WHERE score > 0
 """
 
 _LOOKED_UP = """
-SELECT u.row, u.score + coalesce(more.score, 0) AS score
+SELECT u.row, u.score + coalesce(more.score, 0) AS score, more.terms
 FROM unnest(%(rows)s::bigint[], %(scores)s::bigint[]) u(row, score) CROSS JOIN LATERAL (
     SELECT keys, frequencies, length::float8 FROM {terms} t WHERE t.row = u.row OFFSET 0
 ) t CROSS JOIN LATERAL (
     SELECT sum(greatest(1, round(
-        weight * f / (f + {flat}::float8 + {slope}::float8 * t.length / %(average)s::float8))))
-    FROM (SELECT weight, t.frequencies[array_position(t.keys, key)]::float8 AS f
-        FROM unnest(%(other_keys)s::bigint[], %(other_weights)s::float8[]) o(key, weight)) o
+        weight * f / (f + {flat}::float8 + {slope}::float8 * t.length / %(average)s::float8)))),
+        array_agg(term)
+    FROM (SELECT weight, term, t.frequencies[array_position(t.keys, key)]::float8 AS f
+        FROM unnest(%(other_keys)s::bigint[], %(other_weights)s::float8[], %(other_terms)s::text[])
+            o(key, weight, term)) o
     WHERE f IS NOT NULL
-) more(score)
+) more(score, terms)
 WHERE u.score > 0 OR more.score > 0
 """
 
 _BEST = """
-SELECT best.row, best.score / {unit}::float8 AS score, ARRAY(
-    SELECT a.term FROM unnest(t.keys) held(key)
-    JOIN unnest(%(keys)s::bigint[], %(terms)s::text[]) a(key, term) USING (key)
-    ORDER BY a.term COLLATE "C") AS terms
+SELECT best.row, best.score / {unit}::float8 AS score, best.terms
 FROM (
     -- From the best on, look whether a row passes, until k do; OFFSET 0 keeps this order of things.
-    SELECT s.row, s.score FROM (SELECT * FROM ({scored}) u ORDER BY score DESC) s CROSS JOIN LATERAL
+    SELECT s.row, s.score, s.terms
+    FROM (SELECT * FROM ({scored}) u ORDER BY score DESC) s CROSS JOIN LATERAL
         (SELECT c.chunk_id FROM {chunks} c WHERE c.row = s.row AND {where} OFFSET 0) c
     ORDER BY s.score DESC, c.chunk_id LIMIT %(k)s
-) best JOIN {terms} t USING (row)
+) best
 """
 
 Scores = NDArray[np.float64]
@@ -119,7 +119,7 @@ class Known:
         passing: The rows that pass the filter, where they are few.
         read: Keys whose postings these are.
         pieces: Theirs.
-        shares: The weight of each piece's term.
+        keys: The key of each piece.
     """
 
     average: float
@@ -127,7 +127,7 @@ class Known:
     passing: list[int] | None
     read: frozenset[int]
     pieces: Pieces
-    shares: list[float]
+    keys: list[int]
 
     @property
     def others(self) -> dict[int, float]:
@@ -145,7 +145,8 @@ class Known:
         By the one definition of BM25 (`ranking/bm25.py`).
         """
         rows, posted = self.pieces.rows, self.pieces.posted
-        shares = np.repeat(np.array(self.shares, np.float64), self.pieces.sizes)
+        weights = np.array([self.weights[key] for key in self.keys], np.float64)
+        shares = np.repeat(weights, self.pieces.sizes)
         frequency = posted["frequency"].astype(np.float64)
         norm = posted["length"].astype(np.float64)
         norm *= K1 * B
@@ -156,9 +157,16 @@ class Known:
         shares = np.maximum(1.0, np.rint(shares, out=shares), out=shares)
         return summed(rows, shares)
 
+    def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield (row, key) for each term that was read and each of these rows that holds it."""
+        at = self.pieces.places(np.array(rows, np.int64))
+        piece = np.searchsorted(np.cumsum(self.pieces.sizes), at, "right")
+        for row, number in zip(self.pieces.rows[at].tolist(), piece.tolist(), strict=True):
+            yield row, self.keys[number]
+
 
 class Bm25Search:
-    """One search, step by step: `statement` until `complete`.
+    """One search, step by step: `begin`, and `statement` until `complete`.
 
     Args:
         tables: The tables of the vector DB.
@@ -166,17 +174,18 @@ class Bm25Search:
         where: The filter, on a table `c` of chunks.
 
     Attributes:
-        greatest: The score that nothing can exceed, once a statement was made.
+        greatest: The score that nothing can exceed, once it has begun.
     """
 
     greatest: float | None = None
+    _known: Known
 
     def __init__(self, tables: Tables, wanted: Sequence[str], where: sql.Composable | None) -> None:
         self._tables = tables
         self._where = where
         self._terms = {term_key(term): term for term in wanted}
         self._times = Counter(map(term_key, wanted))
-        self._known: Known | None = None
+        self._asked = False
         self._bound: float | None = None
         self._most: int | None = FIRST_ROWS
 
@@ -184,12 +193,25 @@ class Bm25Search:
         """Return True if no other chunk can be among the best.
 
         Args:
-            scores: What the last statement found.
+            scores: What the last statement found; none where that is not known yet.
             k: How many were wanted.
         """
         if self._bound is None:
             return True
         return len(scores) >= k and min(scores) * UNIT > self._bound
+
+    def terms(
+        self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
+    ) -> list[tuple[str, ...]]:
+        """Return the terms in each row: those that were looked up, and those that were read."""
+        held = {row: list(more or ()) for row, more in zip(rows, told, strict=True)}
+        for row, key in self._known.holding(rows):
+            held[row].append(self._terms[key])
+        return [tuple(sorted(held[row])) for row in rows]
+
+    async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
+        """Read the numbers of the moment and the postings of the rarest terms."""
+        await self._read(connection, parameters, RARE_POSTINGS)
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
@@ -203,12 +225,11 @@ class Bm25Search:
             parameters: `k`, and those of the filter.
         """
         known, k = self._known, int(parameters["k"])
-        if known is None:
-            known = await self._read(connection, parameters, RARE_POSTINGS)
-        elif known.others:
+        if self._asked and known.others:
             known = await self._read(connection, parameters, None)
-        else:
+        elif self._asked:
             self._most = None
+        self._asked = True
         if known.passing is not None:
             return self._ranked(known, known.passing, [0] * len(known.passing), known.others)
         rows, scores = known.scores()
@@ -260,10 +281,9 @@ class Bm25Search:
         return statement, {
             "rows": array(rows),
             "scores": array(scores),
-            "keys": array(self._terms),
-            "terms": list(self._terms.values()),
             "other_keys": array(others),
             "other_weights": array(others.values()),
+            "other_terms": [self._terms[key] for key in others],
             "average": known.average,
         }
 
@@ -305,12 +325,12 @@ class Bm25Search:
             for key, one in zip(chunks, share, strict=True)
         }
         self.greatest = sum(weights.values()) / UNIT
-        held = [(block, weights[key], data) for *_, key, _, block, data in found if data]
+        held = [(block, key, data) for *_, key, _, block, data in found if data]
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for *_, key, _, _, data in found if data) | absent
         average = length / count if count and length else 1.0
         pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
-        return Known(average, weights, passing, read, pieces, [share for _, share, _ in held])
+        return Known(average, weights, passing, read, pieces, [key for _, key, _ in held])
 
 
 def _at(scores: Scores, k: int) -> float:

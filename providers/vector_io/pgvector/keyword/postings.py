@@ -129,6 +129,15 @@ class Pieces:
         ends = pairwise([0, *(np.cumsum(kept) * POSTING.itemsize).tolist()])
         return [data[start:end] for start, end in ends]
 
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Return the places of the postings of some rows, ascending."""
+        most = int(self.rows.max(initial=0))
+        if most > 64 * len(self.rows):  # few postings in a large table: sorting them is cheaper
+            return np.flatnonzero(np.isin(self.rows, rows))
+        wanted = np.zeros(most + 1, np.bool_)
+        wanted[rows[rows <= most]] = True
+        return np.flatnonzero(wanted[self.rows])
+
 
 def read_pieces(blocks: Sequence[int], data: Sequence[bytes]) -> Pieces:
     """Return the pieces of segments that begin with these blocks; none is empty."""
