@@ -16,6 +16,7 @@ multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -33,7 +34,9 @@ numkong: Any = importlib.import_module("numkong")  # its type stubs know no arra
 BYTES_BESIDES = 8
 """Bytes of a row's scale and residual."""
 _MOST = 127
-_BLOCK_ROWS = 16_384  # 128 KiB of products stay in the processor's cache
+_BLOCK_ROWS = 4096  # of which products and scores stay in the processor's cache
+_TOGETHER = 16
+_TOGETHER_BYTES = 2**27  # scores of the queries of one pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,7 @@ def candidates(
     metric: Metric,
     usable: NDArray[np.bool_] | None,
     read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
+    scan: Scan | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Return the places of all rows that can be among the k nearest, with their embeddings.
 
@@ -95,13 +99,14 @@ def candidates(
         metric: Which decides what is near.
         usable: Which rows may be returned, shape (n,); None for all.
         read: Returns the embeddings at some places, shape (n, dimension).
+        scan: Of `stored`, where several threads search the same rows; None for a pass alone.
     """
     k = min(k, len(stored) if usable is None else int(np.count_nonzero(usable)))
     if not k:
         none = np.empty(0, dtype=np.intp)
         return none, np.empty((0, len(query)), dtype=np.float32)
     asked = _Query(query, metric)
-    rough = asked.rough(stored, squared_norms)
+    rough = asked.rough(scan or Scan(stored), squared_norms)
     if usable is not None:
         rough[~usable] = -np.inf
     first = np.argpartition(rough, len(rough) - k)[len(rough) - k :]
@@ -123,14 +128,88 @@ def products() -> Callable[..., Any]:
         ProviderError: It multiplies wrongly on this processor.
     """
     codes = np.random.default_rng(0).integers(-_MOST, _MOST + 1, (9, 403), dtype=np.int8)
-    expected = codes.astype(np.int64) @ codes[0].astype(np.int64)
-    found = np.asarray(numkong.cdist(codes[:1], codes, "dot"))[0]
-    if found.tolist() != expected.tolist():
+    expected = codes[:3].astype(np.int64) @ codes.T.astype(np.int64)
+    one = np.asarray(numkong.cdist(codes[:1], codes, "dot"))
+    three = np.asarray(numkong.dots_packed(codes, numkong.dots_pack(codes[:3]))).T
+    if [*one.tolist(), *three.tolist()] != [*expected[:1].tolist(), *expected.tolist()]:
         raise ProviderError(
             "numkong multiplies bytes wrongly on this processor; answers would miss chunks.",
             hint="Install another version of numkong.",
         )
     return cast(Callable[..., Any], numkong.cdist)
+
+
+class Scan:
+    """The products of stored codes with those of queries. Safe to use from many threads.
+
+    Reading the codes takes longer than multiplying them. So queries that come while another is
+    served share the next pass over them: sixteen take as long as one. Nobody waits for others to
+    come, and a query waits for one pass at most before its own.
+
+    Args:
+        stored: All rows.
+    """
+
+    def __init__(self, stored: Codes) -> None:
+        self.stored = stored
+        self._together = max(1, min(_TOGETHER, _TOGETHER_BYTES // (4 * len(stored) + 1)))
+        self._waiting: list[_Asked] = []
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+
+    def scores(self, query: Codes) -> NDArray[np.float32]:
+        """Return the product of each row with a query of one row, shape (n,)."""
+        mine = _Asked(query)
+        with self._lock:
+            self._waiting.append(mine)
+        with self._turn:
+            try:
+                while mine.scores is None:
+                    self._pass()
+            except BaseException:  # the others try on their own turn
+                with self._lock:
+                    self._waiting.remove(mine)
+                raise
+        return mine.scores
+
+    def _pass(self) -> None:
+        """Serve those who have waited longest."""
+        with self._lock:
+            asked = self._waiting[: self._together]
+        found = _multiplied([each.query for each in asked], self.stored)
+        for each, scores in zip(asked, found, strict=True):
+            each.scores = scores
+        with self._lock:
+            del self._waiting[: len(asked)]
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A query in the order of their coming, and what is found."""
+
+    query: Codes
+    scores: NDArray[np.float32] | None = None
+
+
+def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+    """Return the product of each row with each query."""
+    multiply = products()
+    codes = np.concatenate([query.codes for query in queries])
+    own = np.concatenate([query.scales for query in queries])
+    packed = numkong.dots_pack(codes) if len(codes) > 1 else None
+    scores = [np.empty(len(stored), dtype=np.float32) for _ in queries]
+    for start in range(0, len(stored), _BLOCK_ROWS):
+        part = slice(start, start + _BLOCK_ROWS)
+        rows = stored.codes[part]
+        found = (
+            np.asarray(multiply(codes, rows, "dot"))
+            if packed is None
+            else np.asarray(numkong.dots_packed(rows, packed)).T
+        )
+        for one, row, scale in zip(scores, found, own, strict=True):
+            np.multiply(
+                row, stored.scales[part] * scale, out=one[part], dtype=np.float32, casting="unsafe"
+            )
+    return scores
 
 
 class _Query:
@@ -149,16 +228,10 @@ class _Query:
         self._codes = coded(self.unit[None])
 
     def rough(
-        self, stored: Codes, squared_norms: NDArray[np.float64]
+        self, scan: Scan, squared_norms: NDArray[np.float64]
     ) -> NDArray[np.float32] | NDArray[np.float64]:
         """Return what the codes say, shape (n,)."""
-        multiply, scores = products(), np.empty(len(stored), dtype=np.float32)
-        for start in range(0, len(stored), _BLOCK_ROWS):
-            part = slice(start, start + _BLOCK_ROWS)
-            found = multiply(self._codes.codes, stored.codes[part], "dot")
-            scales = stored.scales[part] * self._codes.scales[0]
-            np.multiply(np.asarray(found)[0], scales, out=scores[part], casting="same_kind")
-        return self._compared(scores, squared_norms)
+        return self._compared(scan.scores(self._codes), squared_norms)
 
     def reaching(
         self,

@@ -31,6 +31,10 @@ from corral.providers.vector_io._sqlite.changes import (
 )
 
 _BATCH = 8192
+_READERS = 64
+_OCCURRENCES = (  # https://www.sqlite.org/fts5.html#the_fts5vocab_virtual_table_module
+    "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, lexical, instance)"
+)
 _READ = np.dtype([("row", np.int64), ("frequency", np.float64)])
 _OVERHEAD = 200  # bytes of a posting's objects and key, about
 
@@ -98,8 +102,11 @@ class CachedPostings:
             f"SELECT rowid, term_frequency(lexical, {columns}) FROM lexical"  # noqa: S608 - numbers
             " WHERE lexical MATCH ? AND rowid > ?"
         )
+        self._weights = weights
         self._most = most_bytes
         self._lock = threading.Lock()
+        # A common word takes long to read at first: one thread does it for all that ask for it.
+        self._reading = [threading.Lock() for _ in range(_READERS)]
         self._shapes = _Shapes()
         self.forget()
 
@@ -152,18 +159,22 @@ class CachedPostings:
 
     def posting(self, connection: apsw.Connection, snapshot: Snapshot, term: str) -> Posting:
         """Return a term's rows in a snapshot of `follow`, from the same transaction."""
-        state = snapshot.state
+        held = self._of(term)
+        if _is_of(held, snapshot.state):
+            return held
+        with self._reading[hash(term) % _READERS]:
+            held = self._of(term)
+            if not _is_of(held, snapshot.state):
+                held = self._extended(connection, snapshot, term, held)
+                self._put(term, held)
+        return held
+
+    def _of(self, term: str) -> Posting:
         with self._lock:
             held = self._terms.get(term, _NOTHING)
             if term in self._terms:
                 self._terms.move_to_end(term)
-        if (held.last_row, held.deletion) == (state.last_row, state.deletion):
-            return held
-        if held.last_row > state.last_row or held.deletion > state.deletion:
-            held = _NOTHING  # another transaction has seen something newer
-        posting = self._extended(connection, snapshot, term, held)
-        self._put(term, posting)
-        return posting
+        return held
 
     def weights(self, snapshot: Snapshot) -> NDArray[np.float64]:
         """Return the saturated weight (`bm25.term_weight`) of each shape, those read so far."""
@@ -173,13 +184,18 @@ class CachedPostings:
     def _extended(
         self, connection: apsw.Connection, snapshot: Snapshot, term: str, held: Posting
     ) -> Posting:
-        """Return a posting brought to a newer state."""
-        state, rows, shapes = snapshot.state, held.rows, held.shapes
+        """Return a posting brought to another state."""
+        state = snapshot.state
+        if held.last_row > state.last_row or held.deletion > state.deletion:
+            held = _NOTHING  # another transaction has seen something newer
+        rows, shapes = held.rows, held.shapes
         if held.deletion != state.deletion and len(rows):
             alive = snapshot.lengths[rows] > 0
             rows, shapes = rows[alive], shapes[alive]
-        cursor = connection.execute(self._query, (f'"{term}"', held.last_row))
-        new = np.fromiter(cursor, dtype=_READ)
+        if held is _NOTHING:
+            new = self._all(connection, term)
+        else:
+            new = np.fromiter(connection.execute(self._query, (f'"{term}"', held.last_row)), _READ)
         if len(new):
             lengths = snapshot.lengths[new["row"]] - 1
             with self._lock:
@@ -188,6 +204,29 @@ class CachedPostings:
             rows = np.concatenate([rows, new["row"].astype(kind)])
             shapes = np.concatenate([shapes, numbers])
         return Posting(rows, shapes, state.last_row, state.deletion)
+
+    def _all(self, connection: apsw.Connection, term: str) -> NDArray[Any]:
+        """Return all rows of a term with its frequencies, as `_query` does.
+
+        SQLite puts its occurrences together while other threads work; a call for each row would
+        take four times as long, and hold them up.
+        """
+        connection.execute(_OCCURRENCES)
+        occurrences: Any = connection.execute(
+            "SELECT group_concat(doc), group_concat(substr(col, 2)) FROM temp.occurrences"
+            " WHERE term = ?",
+            (term,),
+        ).fetchone()
+        if occurrences[0] is None:
+            return np.empty(0, _READ)
+        every, columns = (np.fromstring(text, np.int64, sep=",") for text in occurrences)
+        rows, places = np.unique(every, return_inverse=True)
+        found = np.zeros(len(rows), _READ)
+        found["row"] = rows
+        for column, weight in enumerate(self._weights):
+            counted = np.bincount(places[columns == column], minlength=len(rows))
+            found["frequency"] += weight * counted
+        return found
 
     def _put(self, term: str, posting: Posting) -> None:
         with self._lock:
@@ -201,6 +240,10 @@ class CachedPostings:
             self._held += posting.nbytes
             while self._held > self._most:
                 self._held -= self._terms.popitem(last=False)[1].nbytes
+
+
+def _is_of(posting: Posting, state: State) -> bool:
+    return (posting.last_row, posting.deletion) == (state.last_row, state.deletion)
 
 
 class _Shapes:

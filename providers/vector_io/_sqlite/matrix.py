@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.codes import BYTES_BESIDES, Codes, candidates, coded
+from corral.providers.ranking.codes import BYTES_BESIDES, Codes, Scan, candidates, coded
 from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
 from corral.providers.vector_io._sqlite.connections import state
@@ -33,7 +34,7 @@ class View:
 
     Attributes:
         rows: Row numbers, ascending, int64, shape (n,).
-        codes: Of the embeddings.
+        scan: The codes of the embeddings, and the queries that are compared with them.
         squared_norms: Of the stored embeddings, float64, shape (n,).
         alive: False for a deleted row, shape (n,).
         all_alive: True if no row is deleted.
@@ -41,11 +42,16 @@ class View:
     """
 
     rows: NDArray[np.int64]
-    codes: Codes
+    scan: Scan
     squared_norms: NDArray[np.float64]
     alive: NDArray[np.bool_]
     all_alive: bool
     metric: Metric
+
+    @property
+    def codes(self) -> Codes:
+        """The codes of the embeddings."""
+        return self.scan.stored
 
     def candidates(
         self,
@@ -60,16 +66,17 @@ class View:
             connection: In the transaction that the view is of.
             query, k, allowed: As `VectorSearcher.search` takes them.
         """
-        rows, codes, norms = self.rows, self.codes, self.squared_norms
+        rows, norms, scan = self.rows, self.squared_norms, self.scan
         usable = usable_places(rows, self.alive, self.all_alive, allowed)
         if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(rows):
             places = np.flatnonzero(usable)
-            rows, codes, norms, usable = rows[places], codes[places], norms[places], None
+            rows, norms, usable = rows[places], norms[places], None
+            scan = Scan(scan.stored[places])
 
         def read(places: NDArray[np.intp]) -> NDArray[np.float32]:
             return read_rows(connection, rows[places], len(query))
 
-        found, matrix = candidates(codes, norms, query, k, self.metric, usable, read)
+        found, matrix = candidates(scan.stored, norms, query, k, self.metric, usable, read, scan)
         return rows[found], matrix
 
 
@@ -115,8 +122,8 @@ def read_rows(
     connection: apsw.Connection, rows: NDArray[np.int64], dimension: int
 ) -> NDArray[np.float32]:
     """Return the stored embeddings of some rows that exist, shape (n, dimension), in order."""
-    query = "SELECT embedding FROM embeddings WHERE row = ?"
-    found: Any = connection.executemany(query, ((row,) for row in rows.tolist()))
+    query = "SELECT embedding FROM json_each(?) CROSS JOIN embeddings ON row = value"
+    found: Any = connection.execute(query, (json.dumps(rows.tolist()),))
     return np.frombuffer(b"".join(blob for (blob,) in found), "<f4").reshape(-1, dimension)
 
 
@@ -172,6 +179,7 @@ class MemoryCopy:
         self._beside = beside
         self._lock = threading.Lock()
         self._version = -1
+        self._view: View | None = None
         self._deletion = 0
         self._used = 0
         self._rows = np.empty(0, dtype=np.int64)
@@ -198,20 +206,26 @@ class MemoryCopy:
             if version < self._version:
                 raise StaleRead
             if version > self._version:
+                self._view = None  # it holds arrays
                 if self._version < 0:
                     self._start(connection)
                 self._append(connection)
                 self._mark_deleted(connection)
                 self._version = version
-            used = slice(self._used)
-            return View(
-                self._rows[used],
-                Codes(self._codes[used], self._scales[used], self._residuals[used]),
-                self._norms[used],
-                self._alive[used],
-                self._dead == 0,
-                self._metric,
-            )
+            self._view = self._view or self._new_view()
+            return self._view
+
+    def _new_view(self) -> View:
+        used = slice(self._used)
+        codes = Codes(self._codes[used], self._scales[used], self._residuals[used])
+        return View(
+            self._rows[used],
+            Scan(codes),
+            self._norms[used],
+            self._alive[used],
+            self._dead == 0,
+            self._metric,
+        )
 
     def _start(self, connection: apsw.Connection) -> None:
         if not self._after_row:

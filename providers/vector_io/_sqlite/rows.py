@@ -127,8 +127,8 @@ def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> 
 
 def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
     """Return the chunk ids of these rows by row, without deleted ones."""
-    query = "SELECT row, chunk_id FROM chunks WHERE row = ?"
-    found: Any = connection.executemany(query, ((row,) for row in rows))
+    query = "SELECT row, chunk_id FROM json_each(?) CROSS JOIN chunks ON row = value"
+    found: Any = connection.execute(query, (json.dumps(list(rows)),))
     return dict(found)
 
 

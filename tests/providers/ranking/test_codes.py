@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +16,7 @@ from numpy.typing import NDArray
 from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.providers.ranking import codes as codes_module
-from corral.providers.ranking.codes import Codes, candidates, coded, products
+from corral.providers.ranking.codes import Codes, Scan, candidates, coded, products
 from corral.providers.ranking.exact import Nearest, nearest
 
 DIMENSION = 24
@@ -168,3 +173,73 @@ def test_a_processor_that_multiplies_wrongly_is_refused(monkeypatch: pytest.Monk
             products()
     ones = np.ones((2, 5), np.int8)
     assert np.asarray(products()(ones[:1], ones, "dot")).tolist() == [[5, 5]]
+
+
+def test_a_processor_that_multiplies_several_wrongly_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The products of several queries at once are tried too: another part of the library."""
+    products.cache_clear()
+    right = codes_module.numkong.dots_packed
+    with monkeypatch.context() as patched:
+        patched.setattr(codes_module.numkong, "dots_packed", lambda *a: np.asarray(right(*a)) + 1)
+        with pytest.raises(ProviderError, match="numkong multiplies bytes wrongly"):
+            products()
+
+
+class Passes:
+    """Counts the passes over the codes, and holds the first one up until it is told to go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        self.began, self.go_on = threading.Event(), threading.Event()
+        self._multiplied = codes_module._multiplied
+        monkeypatch.setattr(codes_module, "_multiplied", self._counted)
+
+    def _counted(self, queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+        self.sizes.append(len(queries))
+        self.began.set()
+        assert self.go_on.wait(60)
+        return self._multiplied(queries, stored)
+
+
+def all_at_once(scan: Scan, queries: list[Codes], passes: Passes) -> list[Future[Any]]:
+    """Ask one query, and the others while its pass is under way."""
+    with ThreadPoolExecutor(len(queries)) as pool:
+        first = pool.submit(scan.scores, queries[0])
+        assert passes.began.wait(60)
+        others = [pool.submit(scan.scores, query) for query in queries[1:]]
+        deadline = time.monotonic() + 60
+        while len(scan._waiting) < len(queries) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        passes.go_on.set()
+        return [first, *others]
+
+
+def test_queries_that_wait_share_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five queries that come during a pass take one more, and each gets what it gets alone.
+
+    If this fails: many users read the codes as often as they ask, or get each other's answers.
+    """
+    rng = np.random.default_rng(5)
+    stored = coded(rng.standard_normal((9000, DIMENSION)))
+    queries = [coded(rng.standard_normal((1, DIMENSION))) for _ in range(6)]
+    alone = [Scan(stored).scores(query) for query in queries]
+    passes = Passes(monkeypatch)
+    found = all_at_once(Scan(stored), queries, passes)
+    assert passes.sizes == [1, 5]
+    for future, expected in zip(found, alone, strict=True):
+        assert future.result().tolist() == expected.tolist()
+
+
+def test_a_pass_that_fails_harms_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error reaches the query whose turn it is; the others are tried again on their own."""
+    rng = np.random.default_rng(6)
+    stored = coded(rng.standard_normal((50, DIMENSION)))
+    wrong, right = (coded(rng.standard_normal((1, size))) for size in (DIMENSION + 1, DIMENSION))
+    scan, passes = Scan(stored), Passes(monkeypatch)
+    found = all_at_once(scan, [right, wrong, right], passes)
+    assert found[0].exception() is None
+    assert found[1].exception() is not None
+    assert scan.scores(right).tolist() == found[0].result().tolist()
+    assert not scan._waiting

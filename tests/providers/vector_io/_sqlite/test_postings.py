@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import apsw
 import numpy as np
@@ -221,3 +226,42 @@ def test_sparse_and_dense_sums_agree() -> None:
     hits = herd.search("word4 word9", 1000)
     expected = herd.defined("word4 word9")
     assert {hit.row: hit.score for hit in hits} == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_word_is_read_once_for_all_who_ask_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight threads that ask for a word nobody has asked for yet read its postings once.
+
+    If this fails: after a start, many users read the same common words side by side.
+    """
+    path = tmp_path / "x.db"
+    path.touch()
+    index, reads = KeywordIndex({"content": 1.0}, "simple"), []
+    all_of, start = CachedPostings._all, Barrier(8)
+
+    def counted(self: CachedPostings, connection: apsw.Connection, term: str) -> Any:
+        reads.append(term)
+        time.sleep(0.05)  # as long as a common word takes
+        return all_of(self, connection, term)
+
+    def ask() -> list[KeywordHit]:
+        connection = connect(path, 1)
+        start.wait(60)
+        with transaction(connection, "DEFERRED"):
+            hits, _ = index.search(connection, "word", 5)
+        connection.close()
+        return hits
+
+    with closing(connect(path, 1)) as connection:
+        prepare(connection, index)
+        with transaction(connection):
+            connection.execute("INSERT INTO chunks(chunk_id, content, metadata) VALUES (1, '', '')")
+            index.add(connection, [(1, ("word word",))])
+            count_up(connection, 1)
+    monkeypatch.setattr(CachedPostings, "_all", counted)
+    with ThreadPoolExecutor(8) as pool:
+        found = [each.result() for each in [pool.submit(ask) for _ in range(8)]]
+    assert reads == ["word"]
+    assert found == [found[0]] * 8
+    assert [hit.row for hit in found[0]] == [1]
