@@ -31,6 +31,8 @@ WAIT_SECONDS = 60.0
 
 MAX_PAGE = 1000
 
+_ATTRIBUTES = TypeAdapter(Metadata)
+
 Statuses = JobStatus | Collection[JobStatus] | None
 
 
@@ -376,7 +378,7 @@ class Ingestion:
 
 def _check_attributes(attributes: Mapping[str, Any]) -> None:
     try:
-        TypeAdapter(Metadata).validate_python(dict(attributes))
+        _ATTRIBUTES.validate_python(dict(attributes))
         json.dumps(dict(attributes))
     except (ValidationError, TypeError, ValueError):
         raise InvalidRequest("attributes must be a JSON object.", field="attributes") from None
