@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from weaviate.classes.config import DataType, Property, Tokenization
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB
@@ -40,6 +41,7 @@ from corral.providers.vector_io._shared.tokens import chunk_tokens
 LAYOUT = 1
 """Raise it when what an object holds changes its form; a newer one is refused."""
 
+_PLAIN = ("chunk_id", "content", "metadata", "chunk_metadata", "embedding", "frequencies")
 ALL_PROPERTIES = (
     *CHUNK_FIELDS, "embedding", "attributes", "terms", "frequencies", "length"
 )  # fmt: skip
@@ -114,3 +116,29 @@ def _terms_text(terms: ChunkTerms) -> str:
         for term, frequency in terms.frequencies.items()
         for _ in range(min(MOST_REPEATS, max(1, round(frequency))))
     )
+
+
+def schema_properties() -> list[Property]:
+    """Return the properties that a collection is made with."""
+    plain = [
+        Property(name=name, data_type=DataType.TEXT, index_filterable=False, index_searchable=False)
+        for name in _PLAIN
+    ]
+    return [
+        *plain,
+        Property(
+            name="attributes",
+            data_type=DataType.TEXT_ARRAY,
+            tokenization=Tokenization.FIELD,
+            index_filterable=True,
+            index_searchable=False,
+        ),
+        Property(
+            name="terms",
+            data_type=DataType.TEXT,
+            tokenization=Tokenization.WHITESPACE,
+            index_filterable=True,
+            index_searchable=True,
+        ),
+        Property(name="length", data_type=DataType.INT, index_filterable=True),
+    ]

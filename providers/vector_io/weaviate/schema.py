@@ -16,10 +16,8 @@ from weaviate import WeaviateAsyncClient
 from weaviate.classes.config import (
     Configure,
     ConsistencyLevel,
-    DataType,
-    Property,
+    ReplicationDeletionStrategy,
     StopwordsPreset,
-    Tokenization,
     VectorDistances,
 )
 from weaviate.exceptions import UnexpectedStatusCodeError
@@ -29,10 +27,10 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import K1, B
 from corral.providers.vector_io._shared.records import stores_direction
+from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.filters import TERMS, TOKENS
-from corral.providers.vector_io.weaviate.records import LAYOUT
+from corral.providers.vector_io.weaviate.records import LAYOUT, schema_properties
 
 T = TypeVar("T")
 Native = Any
@@ -41,18 +39,23 @@ Native = Any
 _DESCRIPTION = "Corral layout "
 _MADE_UP = "Weaviate's auto-schema"
 _UNKNOWN = ("could not find class", "non-existing index", "cannot find index for class")
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 0.1  # before the second attempt; doubled before each further one
 _PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2)  # between looks at the vector queue; the last one repeats
 
 
 VECTOR = "dense"
 """The name of the vector."""
 
-_PLAIN = ("chunk_id", "content", "metadata", "chunk_metadata", "embedding", "frequencies")
 _DISTANCES = {
     Metric.COSINE: VectorDistances.COSINE,
     Metric.L2: VectorDistances.L2_SQUARED,
     Metric.DOT: VectorDistances.DOT,
 }
+
+
+class _NotLoaded(Unavailable):
+    """The server that answers has not loaded the collection yet."""
 
 
 class Handle:
@@ -179,6 +182,15 @@ class Handle:
         return await self._request(consistent)
 
     async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        """Send a request, again while the node that answers has not heard of the collection.
+
+        That is so for a second after its start (1.39), and in a cluster for a moment after another
+        node has made the collection (1.39).
+        """
+        attempt = partial(self._attempt, request)
+        return await retried_async(attempt, _is_not_loaded, _ATTEMPTS, _PAUSE_SECONDS)
+
+    async def _attempt(self, request: Callable[[Native], Awaitable[T]]) -> T:
         try:
             return await self._connection.call(
                 lambda client: request(
@@ -192,8 +204,8 @@ class Handle:
                     raise self._starting() from error
             raise
 
-    def _starting(self) -> Unavailable:
-        return Unavailable(
+    def _starting(self) -> _NotLoaded:
+        return _NotLoaded(
             f"{self._connection.provider_id}: Weaviate has not loaded its schema yet."
         )
 
@@ -224,6 +236,10 @@ class Handle:
         ) from error
 
 
+def _is_not_loaded(error: BaseException) -> bool:
+    return isinstance(error, _NotLoaded)
+
+
 def _said(error: UnexpectedStatusCodeError) -> str:
     """Return the server's own words."""
     body: Any = error.error
@@ -251,37 +267,17 @@ def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
             ef_construction=config.hnsw_ef_construction,
             ef=config.hnsw_ef,
         )
-    replicas = config.replicas
+    # While a node is down, writes go to the others alone: it gets them when it is back.
+    replication = Configure.replication(
+        factor=config.replicas,
+        async_enabled=True,
+        deletion_strategy=ReplicationDeletionStrategy.TIME_BASED_RESOLUTION,
+    )
     return {
         "vector_config": Configure.Vectors.self_provided(name=VECTOR, vector_index_config=index),
         "inverted_index_config": Configure.inverted_index(
             bm25_k1=K1, bm25_b=B, stopwords_preset=StopwordsPreset.NONE
         ),
-        "replication_config": Configure.replication(factor=replicas) if replicas else None,
-        "properties": _properties(),
+        "replication_config": replication,
+        "properties": schema_properties(),
     }
-
-
-def _properties() -> list[Property]:
-    plain = [
-        Property(name=name, data_type=DataType.TEXT, index_filterable=False, index_searchable=False)
-        for name in _PLAIN
-    ]
-    return [
-        *plain,
-        Property(
-            name=TOKENS,
-            data_type=DataType.TEXT_ARRAY,
-            tokenization=Tokenization.FIELD,
-            index_filterable=True,
-            index_searchable=False,
-        ),
-        Property(
-            name=TERMS,
-            data_type=DataType.TEXT,
-            tokenization=Tokenization.WHITESPACE,
-            index_filterable=True,
-            index_searchable=True,
-        ),
-        Property(name="length", data_type=DataType.INT, index_filterable=True),
-    ]

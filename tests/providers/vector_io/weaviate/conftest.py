@@ -40,7 +40,8 @@ def shared_server() -> Iterator[None]:
 
 def remove(config: Json) -> None:
     """Delete all collections with the prefix of these settings."""
-    headers = {"Authorization": f"Bearer {config.get('api_key', '')}"}
+    key = config.get("api_key")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     with httpx.Client(
         base_url=config["url"], headers=headers, trust_env=False, verify=False, timeout=30
     ) as client:

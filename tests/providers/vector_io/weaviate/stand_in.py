@@ -213,6 +213,8 @@ class StandIn:
             REPLICATION_MINIMUM_FACTOR (1.33).
         starting: Whether it answers without having loaded its schema, as for a second after a start
             (1.39).
+        unheard: How many searches and counts it refuses because its node has not heard of the
+            collection, as in a cluster after another node has made it (1.39, three nodes).
         requests: The gRPC methods called so far, each with its message.
     """
 
@@ -225,6 +227,7 @@ class StandIn:
         self.index_seconds = 0.0
         self.minimum_factor = 1
         self.starting = False
+        self.unheard = 0
         self.requests: list[tuple[str, Any]] = []
         self.classes: dict[str, Class] = {}
         self.lock = threading.RLock()
@@ -437,6 +440,9 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
     def _class(self, name: str) -> Class:
         if name not in self._stand_in.classes or self._stand_in.starting:
             raise Refused(f"could not find class {name} in schema")
+        if self._stand_in.unheard > 0:
+            self._stand_in.unheard -= 1
+            raise Refused(f"aggregate: tried to browse non-existing index for {name}")
         return self._stand_in.classes[name]
 
     def _insert(self, request: batch_pb2.BatchObjectsRequest) -> batch_pb2.BatchObjectsReply:

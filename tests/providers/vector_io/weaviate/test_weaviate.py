@@ -110,6 +110,23 @@ def test_the_distance_is_that_of_the_registration(
     assert dense["vectorIndexConfig"]["distance"] == distance
 
 
+@pytest.mark.parametrize("replicas", [None, 3])
+def test_copies_catch_up_with_what_they_missed(server: StandIn, replicas: int | None) -> None:
+    """Replicas compare themselves in the background, and the newest state of an object wins.
+
+    If this fails: a node that was down never learns what was written meanwhile, because a write
+    with consistency level ALL goes on without nodes that are known to be down (1.33.0, 1.39.0).
+    """
+
+    async def nothing(one: WeaviateIndex) -> None:
+        pass
+
+    run(server, nothing, config={"replicas": replicas})
+    [made] = server.classes.values()
+    assert made.config["replicationConfig"]["asyncEnabled"]
+    assert made.config["replicationConfig"]["deletionStrategy"] == "TimeBasedResolution"
+
+
 def test_the_replication_factor_is_the_servers_unless_configured(server: StandIn) -> None:
     """A server that demands three copies gets them; a smaller number fails with its own words.
 
