@@ -24,6 +24,7 @@ from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
+from corral.providers.rag.questions import embedded as embedded_by
 from corral.providers.rag.searching import Query, most_confident, queries_of, run_all, search
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
@@ -193,7 +194,8 @@ class Retrieval:
             for name, how in plan.searches.items()
             for query in (queries[name] if how.embeds else ())
         }
-        vectors = await run_all(_embedded(embedders[m], m, text) for m, text in wanted)
+        tenant = next(iter(plan.searches.values())).vector_db.tenant
+        vectors = await run_all(embedded_by(embedders[m], tenant, text) for m, text in wanted)
         embedded = dict(zip(wanted, vectors, strict=True))
         return {
             name: [_asked(how, one, embedders, embedded) for one in queries[name]]
@@ -268,11 +270,6 @@ def _asked(
         return query
     read = embedders[model].reads(query.meaning) if how.reads else 1.0
     return replace(query, embedding=embedded[model, query.meaning], read=read)
-
-
-async def _embedded(embedder: Embedder, model: str, text: str) -> NDArray[np.float32]:
-    with span("embed", provider=model, text=text):
-        return await embedder.embed_query(text)
 
 
 def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:

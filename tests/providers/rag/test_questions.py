@@ -1,0 +1,113 @@
+"""The embeddings of the latest questions: remembered, and by whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.api.embedder import Embedder, ModelInfo
+from corral.api.errors import ProviderError
+from corral.providers.rag import questions
+from corral.providers.rag.questions import embedded
+
+
+class Counting(Embedder):
+    """Counts what it is asked, and answers when it is told to."""
+
+    info = ModelInfo(model="counting", dimension=2)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.began, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+
+    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return nothing in particular."""
+        return np.zeros((len(texts), 2), np.float32)
+
+    async def embed_query(self, text: str) -> NDArray[np.float32]:
+        """Return a row of a batch; or fail, as a service does that is not there."""
+        self.asked.append(text)
+        self.began.set()
+        await self.go_on.wait()
+        if text == "fail":
+            raise ProviderError("not there")
+        row: NDArray[np.float32] = np.full((16, 2), len(text), np.float32)[3]
+        return row
+
+
+async def test_a_question_is_embedded_once() -> None:
+    """Asked three times at once, and again later, it is embedded once.
+
+    If this fails: the page embeds each question for each of its columns.
+    """
+    embedder = Counting()
+    found = await asyncio.gather(*(embedded(embedder, "acme", "sheep") for _ in range(3)))
+    found.append(await embedded(embedder, "acme", "sheep"))
+    assert [each.tolist() for each in found] == [[5, 5]] * 4
+    assert embedder.asked == ["sheep"]
+
+
+async def test_what_is_remembered_cannot_be_changed() -> None:
+    """Whoever gets an embedding gets the one that the next asker gets, so nobody may write to it,
+    and it does not hold the batch that it was computed in."""
+    found = await embedded(Counting(), "acme", "sheep")
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 1
+    assert found.base is None
+
+
+async def test_tenants_do_not_share_questions() -> None:
+    """Two tenants with one question are two questions.
+
+    If this fails: a tenant can tell by the time of an answer what another has asked.
+    """
+    embedder = Counting()
+    await embedded(embedder, "acme", "sheep")
+    await embedded(embedder, "other", "sheep")
+    assert embedder.asked == ["sheep", "sheep"]
+
+
+async def test_models_do_not_share_questions() -> None:
+    """Each model has its own embedding of a text."""
+    one, other = Counting(), Counting()
+    await embedded(one, "acme", "sheep")
+    await embedded(other, "acme", "sheep")
+    assert (one.asked, other.asked) == (["sheep"], ["sheep"])
+
+
+async def test_who_asks_first_may_leave() -> None:
+    """Those who wait for the same question get their answer though the first is gone."""
+    embedder = Counting()
+    embedder.go_on.clear()
+    first = asyncio.create_task(embedded(embedder, "acme", "sheep"))
+    second = asyncio.create_task(embedded(embedder, "acme", "sheep"))
+    await embedder.began.wait()
+    first.cancel()
+    await asyncio.sleep(0)
+    embedder.go_on.set()
+    assert (await second).tolist() == [5, 5]
+    assert first.cancelled()
+    assert embedder.asked == ["sheep"]
+
+
+async def test_failures_are_not_remembered() -> None:
+    """A question that could not be embedded is tried again when it is asked again."""
+    embedder = Counting()
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="not there"):
+            await embedded(embedder, "acme", "fail")
+    assert embedder.asked == ["fail", "fail"]
+
+
+async def test_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: what was asked longest ago is forgotten."""
+    monkeypatch.setattr(questions, "MOST", 2)
+    embedder = Counting()
+    for text in ("a", "b", "a", "c", "a", "b"):
+        await embedded(embedder, "acme", text)
+    assert embedder.asked == ["a", "b", "c", "b"]
