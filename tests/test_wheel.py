@@ -49,7 +49,9 @@ def test_the_wheel_holds_what_its_commands_read(wheel: Path) -> None:
     assert rfcs <= names
     for room in ("api", "bench", "providers", "server"):
         assert f"corral/{room}/py.typed" in names
-        of_room = [*(PROJECT / room).rglob("*.py"), *(PROJECT / room).rglob("*.css")]
+        of_room = [
+            path for end in ("py", "css", "npy") for path in (PROJECT / room).rglob(f"*.{end}")
+        ]
         assert {f"corral/{path.relative_to(PROJECT)}" for path in of_room} <= names
     readme = (PROJECT / "README.md").read_text(encoding="utf-8")
     for block in readme.split("```")[1::2]:

@@ -44,6 +44,7 @@ class Embedding:
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self.info: ModelInfo = embedder.info
+        self.fingerprint = embedder.fingerprint
         self.tokenizer = embedder.tokenizer
         self._embedder = embedder
         self._cache = cache
@@ -69,8 +70,8 @@ class Embedding:
     def missing(self, judged: JudgedSet) -> int:
         """Return how many texts of a set are yet to be embedded."""
         contents, queries = contents_of(judged), queries_of(judged)
-        absent = self._cache.missing(self.info, "document", contents)
-        return absent + self._cache.missing(self.info, "query", queries)
+        absent = self._cache.missing(self._embedder, "document", contents)
+        return absent + self._cache.missing(self._embedder, "query", queries)
 
     async def embed(self, judged: JudgedSet, advance: Advance | None = None) -> EmbeddedSet:
         """Return a set with its embeddings; `advance` as `EmbeddingCache.embed` takes it.

@@ -11,7 +11,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.embedder import Embedder, ModelInfo
+from corral.api.embedder import Embedder
 
 Kind = Literal["document", "query"]
 Advance = Callable[[int], None]
@@ -23,7 +23,7 @@ _ASKED_AT_ONCE = 500
 
 
 class EmbeddingCache:
-    """Embeddings by (model, kind, text); every batch is kept in one transaction.
+    """Embeddings by (fingerprint of the model, kind, text); every batch is kept in one transaction.
 
     Only hashes of texts are stored. Several processes may use one file.
 
@@ -40,9 +40,9 @@ class EmbeddingCache:
             " STRICT, WITHOUT ROWID"
         )
 
-    def missing(self, info: ModelInfo, kind: Kind, texts: Sequence[str]) -> int:
+    def missing(self, embedder: Embedder, kind: Kind, texts: Sequence[str]) -> int:
         """Return how many different texts have no embedding yet."""
-        keys = {_key(info, kind, text) for text in texts}
+        keys = {_key(embedder, kind, text) for text in texts}
         return len(keys) - len(self._find(list(keys)))
 
     async def embed(
@@ -59,7 +59,7 @@ class EmbeddingCache:
         Raises:
             CorralError: The model failed; what was embedded before is kept.
         """
-        keys = [_key(embedder.info, kind, text) for text in texts]
+        keys = [_key(embedder, kind, text) for text in texts]
         found = self._find(keys)
         absent = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
         waiting = list(absent.items())
@@ -101,8 +101,8 @@ async def _embed(embedder: Embedder, kind: Kind, texts: list[str]) -> NDArray[np
     return np.stack([await embedder.embed_query(text) for text in texts])
 
 
-def _key(info: ModelInfo, kind: Kind, text: str) -> bytes:
-    whole = "\0".join([info.model, str(info.dimension), kind, text])
+def _key(embedder: Embedder, kind: Kind, text: str) -> bytes:
+    whole = "\0".join([embedder.fingerprint, kind, text])
     return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -129,10 +129,17 @@ def make_plan(
     return plan
 
 
-def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, dimension: int) -> str:
-    """Return a hash of everything that decides a cell's figures, versions included."""
+def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, model: str) -> str:
+    """Return a hash of everything that decides a cell's figures, versions included.
+
+    Args:
+        plan: The plan.
+        judged: The set.
+        cell: The cell.
+        model: The embedding model's fingerprint.
+    """
     ranker = cell.fusion and cell.fusion.ranker.model_dump(mode="json")
-    data = (judged.fingerprint(), plan.model, dimension)
+    data = (judged.fingerprint(), model)
     return key_of(data, backend_key(cell.backend), cell.mode.value, ranker, plan.k, plan.seed)
 
 

@@ -208,4 +208,4 @@ class _QualityRun(Run):
         return waiting
 
     def _key(self, judged: JudgedSet, cell: Cell) -> str:
-        return cell_key(self.plan, judged, cell, self._embedding.info.dimension)
+        return cell_key(self.plan, judged, cell, self._embedding.fingerprint)

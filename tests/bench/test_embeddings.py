@@ -61,11 +61,13 @@ async def test_texts_are_embedded_once(tmp_path: Path) -> None:
 
 
 async def test_models_and_kinds_are_kept_apart(tmp_path: Path) -> None:
-    """Another model, another dimension, and the same text as a question are other embeddings."""
+    """Another model, dimension or trait, and the same text as a question, are other embeddings."""
     cache = EmbeddingCache(tmp_path / "embeddings.db")
     await embed(cache, Counting(), ["a"])
-    for model, kind in ((Counting("b"), "document"), (Counting(dimension=8), "document")):
-        assert (await embed(cache, model, ["a"], kind)).shape[1] == model.info.dimension
+    other = Counting()
+    other.traits = {"precision": "int8"}
+    for model in (Counting("b"), Counting(dimension=8), other):
+        assert (await embed(cache, model, ["a"])).shape[1] == model.info.dimension
         assert model.texts == ["a"]
     question = await embed(cache, Counting(), ["a"], "query")
     assert np.array_equal(question, -await embed(cache, Counting(), ["a"]))
@@ -80,7 +82,7 @@ async def test_an_interruption_loses_one_batch_at_most(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         await cache.embed(Counting(most=2 * BATCH), "document", texts, done.append)
     assert done == [BATCH, BATCH]
-    assert cache.missing(Counting().info, "document", texts) == BATCH - 1
+    assert cache.missing(Counting(), "document", texts) == BATCH - 1
     model = Counting()
     await embed(cache, model, texts)
     assert len(model.texts) == BATCH - 1

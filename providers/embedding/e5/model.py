@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from corral.providers.embedding._local import onnx_graph
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, MASK, TOKENS, BertGraph
 from corral.providers.embedding._local.precision import Precision, at_precision
 from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding.e5.center import common_vector, without_common_part
 from corral.providers.embedding.e5.weights import (
     DIMENSION,
     EPSILON,
@@ -41,6 +43,7 @@ class Model:
         home: The data folder, for the graph's cache.
         threads: Threads of one computation, the calling one included.
         precision: Of the products of matrices.
+        centered: Whether the part that all embeddings share is taken off.
 
     Raises:
         ConfigError: The file is another one.
@@ -52,10 +55,15 @@ class Model:
     )
     max_tokens = MAX_TOKENS
 
-    def __init__(self, path: Path, home: Path, threads: int, precision: Precision) -> None:
-        # Vector DBs that were registered before there was a choice know no precision.
+    def __init__(
+        self, path: Path, home: Path, threads: int, precision: Precision, *, centered: bool
+    ) -> None:
+        # Vector DBs that were registered before there was a choice know no precision, no center.
         if precision != "int8":
             self.traits = {**self.traits, "precision": precision}
+        self._common = common_vector() if centered else None
+        if self._common is not None:
+            self.traits = {**self.traits, "center": sha256(self._common.tobytes()).hexdigest()}
         file = read_model(path)
         self._words, self._positions = file.words, file.positions
         self._characters = file.characters
@@ -88,7 +96,8 @@ class Model:
         """
         ids, mask = padded(token_ids, PAD)
         states = rows(self._words, ids) + self._positions[: ids.shape[1]]
-        return self._session.run(EMBEDDING, {TOKENS: states, MASK: mask.astype(np.int32)})
+        found = self._session.run(EMBEDDING, {TOKENS: states, MASK: mask.astype(np.int32)})
+        return found if self._common is None else without_common_part(found, self._common)
 
     def _clean(self, text: str) -> str:
         return text.translate(self._characters)

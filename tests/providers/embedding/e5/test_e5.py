@@ -14,9 +14,11 @@ import pytest
 from corral.api.errors import ConfigError, MissingDependency
 from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.e5 import weights
+from corral.providers.embedding.e5.center import common_vector, measured, neutral_texts
 from corral.providers.embedding.e5.config import E5Config
 from corral.providers.embedding.e5.embedder import create
-from corral.providers.embedding.e5.weights import FILE_NAME, SHA256, model_file
+from corral.providers.embedding.e5.model import Model
+from corral.providers.embedding.e5.weights import FILE_NAME, SHA256, model_file, read_model
 
 MODEL = "multilingual-e5-small"
 TEXTS = [
@@ -44,8 +46,16 @@ def embedder(home: Path) -> Iterator[LocalEmbedder]:
 
 @pytest.fixture(scope="module")
 def exact(home: Path) -> Iterator[LocalEmbedder]:
-    """The embedder that rounds nothing."""
-    provider = create("e5", E5Config(threads=2, precision="float32"), home)
+    """The embedder that rounds nothing, and takes nothing off."""
+    provider = create("e5", E5Config(threads=2, precision="float32", centered=False), home)
+    yield asyncio.run(provider.embedder(MODEL))
+    asyncio.run(provider.close())
+
+
+@pytest.fixture(scope="module")
+def rounded(home: Path) -> Iterator[LocalEmbedder]:
+    """The embedder in 8 bits that takes nothing off."""
+    provider = create("e5", E5Config(threads=2, centered=False), home)
     yield asyncio.run(provider.embedder(MODEL))
     asyncio.run(provider.close())
 
@@ -64,15 +74,55 @@ async def test_the_embeddings_are_those_of_the_packages_engine(exact: LocalEmbed
     assert question @ documents[0] < 0.999, "a question has another prefix than a document"
 
 
-async def test_8_bits_give_nearly_the_same(embedder: LocalEmbedder, exact: LocalEmbedder) -> None:
+async def test_8_bits_give_nearly_the_same(rounded: LocalEmbedder, exact: LocalEmbedder) -> None:
     """The default rounds to 8 bits: cosine above 0.998 to float32, and a fingerprint that tells.
 
     If this fails: a scale is wrong, or states of a text are rounded by another text's.
     """
-    found, expected = await embedder.embed_documents(TEXTS), await exact.embed_documents(TEXTS)
+    found, expected = await rounded.embed_documents(TEXTS), await exact.embed_documents(TEXTS)
     assert (found * expected).sum(axis=1).min() > 0.998
     assert np.abs(found - expected).max() > 1e-4, "nothing was rounded"
-    assert embedder.fingerprint != exact.fingerprint
+    assert rounded.fingerprint != exact.fingerprint
+
+
+async def test_the_common_part_is_taken_off(
+    embedder: LocalEmbedder, rounded: LocalEmbedder
+) -> None:
+    """By default an embedding is the published one without 0.7 of `center.npy`, of L2 norm 1.
+
+    If this fails: a question and a document are spread differently, or a vector DB that was
+    embedded without this is asked with it, since the fingerprints are the same.
+    """
+    documents = await rounded.embed_documents(TEXTS) - 0.7 * common_vector()
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    np.testing.assert_allclose(await embedder.embed_documents(TEXTS), documents, atol=1e-6)
+    question = await rounded.embed_query(TEXTS[0]) - 0.7 * common_vector()
+    question /= np.linalg.norm(question)
+    np.testing.assert_allclose(await embedder.embed_query(TEXTS[0]), question, atol=1e-6)
+    assert embedder.fingerprint != rounded.fingerprint
+
+
+async def test_short_texts_are_not_near_for_being_short(
+    embedder: LocalEmbedder, rounded: LocalEmbedder
+) -> None:
+    """Two unrelated titles have a cosine below 0.6, where the published embeddings have 0.75."""
+    titles = ["Sheep in winter", "Bank loans"]
+    near, spread = await rounded.embed_documents(titles), await embedder.embed_documents(titles)
+    assert near[0] @ near[1] > 0.75
+    assert spread[0] @ spread[1] < 0.6
+
+
+def test_the_common_part_is_what_its_recipe_makes(home: Path) -> None:
+    """`center.npy` is the mean embedding of words of the vocabulary: a part of them has nearly it.
+
+    If this fails: the file was made of other texts, or another model, than its module says.
+    """
+    path = model_file(None)
+    model = Model(path, home, 2, "int8", centered=False)
+    alone, texts = neutral_texts(read_model(path).pieces)
+    made, stored = measured(model, alone[:100], texts[:20]), common_vector()
+    assert made @ stored / np.linalg.norm(made) / np.linalg.norm(stored) > 0.99
+    assert np.linalg.norm(made) == pytest.approx(np.linalg.norm(stored), abs=0.03)
 
 
 async def test_the_same_thing_in_two_languages_is_near(embedder: LocalEmbedder) -> None:
