@@ -1,4 +1,4 @@
-"""Who works on jobs, and whether they still live: each process holds a lock that dies with it.
+"""Which processes still live: each holds a lock that dies with it.
 
 A lock of the system needs no clock and no heartbeat: a process that sleeps or is slow is never
 taken for dead, and what a killed one has left can be taken over at once.
@@ -13,15 +13,16 @@ from filelock import FileLock, Timeout
 
 
 class Owner:
-    """This process, for as long as it works on jobs.
+    """This process, for as long as it works on jobs, or counts what it does.
 
     Args:
         folder: Where the locks are; made with the first one.
+        name: Its own; None for one that nobody ever had.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder = folder
-        self.name = uuid4().hex
+        self.name = name or uuid4().hex
         self._lock = self._lock_of(self.name)
 
     def enter(self) -> None:
@@ -33,6 +34,10 @@ class Owner:
         """Give the lock back. Blocks for a moment."""
         self._lock.release()
         self._path(self.name).unlink(missing_ok=True)
+
+    def others(self) -> list[str]:
+        """Return the names of the other owners that have a lock, living or dead."""
+        return [path.stem for path in self._folder.glob("*.lock") if path.stem != self.name]
 
     def is_dead(self, other: str) -> bool:
         """Return True if another owner's process has ended. Blocks for a moment."""

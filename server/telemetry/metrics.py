@@ -10,14 +10,16 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as Total
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from corral.api.spans import span
 from corral.providers.ingestion.jobs import JobStatus
+from corral.providers.ingestion.owners import Owner
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""
@@ -45,6 +47,7 @@ class Metrics:
     """Counts what the spans of an app tell; a `Watcher`."""
 
     def __init__(self) -> None:
+        self._process = _among_others()
         self._registry = CollectorRegistry()
         registry = self._registry
         self._requests = Total(
@@ -130,8 +133,21 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """Return all numbers in Prometheus' text format; those of all processes of the server."""
-        if MULTIPROCESS not in os.environ:
+        if self._process is None:
             return generate_latest(self._registry)
+        for other in filter(self._process.is_dead, self._process.others()):
+            mark_process_dead(int(other))  # type: ignore[no-untyped-call]
+            self._process.forget(other)
         together = CollectorRegistry()
         MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # it has no types
         return generate_latest(together)
+
+
+def _among_others() -> Owner | None:
+    """Return this process as others see it that count with it, if there are such."""
+    if MULTIPROCESS not in os.environ:
+        return None
+    process = Owner(Path(os.environ[MULTIPROCESS]), str(os.getpid()))
+    process.enter()
+    mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]  # it had this number, too
+    return process
