@@ -38,12 +38,13 @@ class Served:
     Attributes:
         infos: Under each of its names.
         load: Loads it; slow. Raises MissingDependency or ConfigError.
-        check: Raises what `load` would for a file that is not there; quick.
+        check: Says what the first use does beside loading, such as fetching files. Raises what
+            `load` would for a file that is not there; quick.
     """
 
     infos: Sequence[ModelInfo]
     load: Callable[[], LocalModel]
-    check: Callable[[], object]
+    check: Callable[[], str | None]
 
 
 class LocalProvider(EmbeddingProvider):
@@ -65,6 +66,7 @@ class LocalProvider(EmbeddingProvider):
         )
         self._queries = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
         self._loaded: dict[int, LocalEmbedder] = {}
+        self._refused: dict[int, str] = {}
 
     def models(self) -> list[ModelInfo]:
         """Return the models under all of their names."""
@@ -91,13 +93,18 @@ class LocalProvider(EmbeddingProvider):
         return self._loaded[id(served)]
 
     async def health(self) -> Health:
-        """Return OK if the models' files exist; loading checks their digests."""
+        """Return OK if the models' files exist, or if the first use fetches them and has not failed
+        to; loading checks their digests."""
+        notes: list[str] = []
         try:
-            for served in self._served.values():
-                await asyncio.to_thread(served.check)
+            for key, served in {id(one): one for one in self._served.values()}.items():
+                note = await asyncio.to_thread(served.check)
+                if note and key in self._refused:
+                    return Health("Error", self._refused[key])
+                notes += [note] if note else []
         except CorralError as error:
             return Health("Error", str(error))
-        return Health("OK")
+        return Health("OK", " ".join(notes))
 
     async def close(self) -> None:
         """Stop the worker threads; work that has not begun is cancelled."""
@@ -107,7 +114,11 @@ class LocalProvider(EmbeddingProvider):
     def _load(self, served: Served) -> LocalEmbedder:
         # Runs in the one thread for documents: callers at the same time load once.
         if id(served) not in self._loaded:
-            model = served.load()
+            try:
+                model = served.load()
+            except CorralError as error:
+                self._refused[id(served)] = str(error)
+                raise
             model.embed(model.tokenize([model.query]))  # the first time takes longer
             self._loaded[id(served)] = LocalEmbedder(served, model, self._documents, self._queries)
         return self._loaded[id(served)]

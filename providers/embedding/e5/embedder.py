@@ -27,6 +27,9 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         path = model_file(config.model_path)
         return Model(path, home, config.threads, config.precision, centered=config.centered)
 
+    def check() -> None:
+        model_file(config.model_path)
+
     infos = [
         ModelInfo(
             model=name,
@@ -36,5 +39,5 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         )
         for name in ALIASES
     ]
-    served = Served(infos, load, lambda: model_file(config.model_path))
+    served = Served(infos, load, check)
     return LocalProvider(provider_id, served)

@@ -75,15 +75,18 @@ def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
             raise missing from None
 
 
-def check_files(model_path: Path | None, home: Path, hub: str) -> None:
-    """Refuse if the files are neither in a package or folder nor fetched already.
+def check_files(model_path: Path | None, home: Path, hub: str) -> str | None:
+    """Return None if the files are in a package or folder or were fetched, else that they will be.
 
     Raises:
-        MissingDependency: The package is not installed, and they were not fetched.
         ConfigError: The configured folder lacks a file.
     """
-    if model_path is not None or not is_fetched(home, _on_hub(hub)):
-        model_folder(model_path)
+    try:
+        if model_path is not None or not is_fetched(home, _on_hub(hub)):
+            model_folder(model_path)
+    except MissingDependency:
+        return f"Fetched at the first use (or: {INSTALL_COMMAND})."
+    return None
 
 
 def _on_hub(hub: str) -> HubFiles:

@@ -101,11 +101,13 @@ async def test_missing_package_names_the_command(
 ) -> None:
     """Without the weights the error and the health say exactly what to type."""
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    provider = create("minilm", MiniLMConfig(hub=NO_HUB), tmp_path)
     with pytest.raises(MissingDependency) as caught:
-        await load(tmp_path, hub=NO_HUB)
+        await provider.embedder(MODEL)
     assert caught.value.command == COMMAND
     assert COMMAND in str(caught.value)
-    health = await create("minilm", MiniLMConfig(), tmp_path).health()
+    health = await provider.health()
+    await provider.close()
     assert health.status == "Error"
     assert COMMAND in health.message
 
@@ -142,17 +144,35 @@ async def test_without_the_package_the_official_files_are_fetched(
 async def test_health_knows_what_was_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files that came from a hub are as good as the package's.
+    """Files that come from a hub at the first use are as good as the package's; until then the
+    health says that they will be fetched.
 
-    If this fails: a model that works is listed as an error for good.
+    If this fails: a new installation lists a model that works as an error.
     """
     source = linked_model(tmp_path)
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     home = tmp_path / "home"
-    assert (await create("minilm", MiniLMConfig(), home).health()).status == "Error"
+    before = await create("minilm", MiniLMConfig(), home).health()
+    assert (before.status, before.message) == ("OK", f"Fetched at the first use (or: {COMMAND}).")
     with served(source, "sentence-transformers/all-MiniLM-L6-v2", "main") as hub:
         await load(home, hub=hub.url)
-    assert (await create("minilm", MiniLMConfig(), home).health()).status == "OK"
+    after = await create("minilm", MiniLMConfig(), home).health()
+    assert (after.status, after.message) == ("OK", "")
+
+
+async def test_a_failed_fetch_is_forgotten_once_the_files_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hub that nobody reached makes the health an error, until there is nothing to fetch."""
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    provider = create("minilm", MiniLMConfig(hub=NO_HUB), tmp_path)
+    with pytest.raises(MissingDependency):
+        await provider.embedder(MODEL)
+    assert (await provider.health()).status == "Error"
+    monkeypatch.undo()
+    assert (await provider.health()).status == "OK"
+    assert (await provider.embedder(MODEL)).info.dimension == 384
+    await provider.close()
 
 
 async def test_health_is_ok_when_the_files_are_there(tmp_path: Path) -> None:
