@@ -22,13 +22,17 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.config import RunConfig, load_config
 from corral.providers.ingestion.jobs import UNFINISHED, JobRequest, JobStatus
-from corral.providers.ingestion.storing import store
+from corral.providers.ingestion.storing import embeddings_of, store
 from corral.providers.stack import Stack
 
 SIZES = ChunkingConfig(chunk_size_in_tokens=32, overlap_in_tokens=4)
@@ -214,16 +218,27 @@ async def expected(config: RunConfig, documents: int, version: int) -> dict[str,
 
 
 async def stored(stack: Stack) -> dict[str, str]:
-    """Return the texts of all chunks by id, each found once."""
+    """Return the texts of all chunks by id, each found once, with the embedding of its text."""
     index = await stack.index("db")
     ids = await index.chunk_ids(limit=100_000)
     assert await index.count() == len(ids)
     found: dict[str, str] = {}
     for start in range(0, len(ids), 500):
-        for each in await index.get_chunks(ids[start : start + 500]):
-            found[each.chunk_id] = f"{each.document_id} {each.content}"
+        some = await index.get_chunks(ids[start : start + 500], include_embeddings=True)
+        texts = [each.model_copy(update={"embedding": None}) for each in some]
+        wanted = directions(await embeddings_of(stack, index.vector_db, texts))
+        held = directions([each.embedding for each in some])
+        assert np.allclose(held, wanted, atol=1e-5), "embeddings differ"
+        found |= {each.chunk_id: f"{each.document_id} {each.content}" for each in some}
     assert len(found) == len(ids)
     return found
+
+
+def directions(embeddings: Any) -> NDArray[np.float64]:
+    """Return embeddings with a length of 1."""
+    rows = np.asarray(embeddings, dtype=np.float64)
+    unit: NDArray[np.float64] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return unit
 
 
 async def whole_or_not(stack: Stack) -> dict[str, object]:

@@ -179,6 +179,12 @@ class ChromaServer(Engine):
             return Unavailable(message, hint="The server is overloaded or still starting.")
         if "finding id" in response.text:
             return UnknownIds(f"{self._name}: a chunk is gone.")
+        if "hnsw" in response.text:
+            return ProviderError(
+                f"{self._name}: the server cannot use its graph of embeddings.",
+                hint="If it was killed, stop it, open its folder once with inline::chroma, which "
+                "restores what can be, and start it again.",
+            )
         return ProviderError(message, hint=_HINTS.get(status, ""))
 
     def _collection(self, found: Mapping[str, Any]) -> ServerCollection:

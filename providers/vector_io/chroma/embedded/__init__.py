@@ -6,27 +6,31 @@ import logging
 import re
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import apsw
 import chromadb
-import numpy as np
 from chromadb.api.client import Client
 from chromadb.config import Settings
-from chromadb.errors import ChromaError, NotFoundError
-from numpy.typing import NDArray
+from chromadb.errors import NotFoundError
 
-from corral.api.errors import NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.chroma.client import (
-    HALF_DROPPED,
-    Collection,
-    Engine,
-    UnknownIds,
+from corral.api.errors import ProviderError, Unavailable
+from corral.providers.vector_io.chroma.client import Collection, Engine
+from corral.providers.vector_io.chroma.embedded.collection import (
+    EmbeddedCollection,
+    driver_errors,
 )
-from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
+from corral.providers.vector_io.chroma.embedded.graph import (
+    DATABASE,
+    Graph,
+    graph_of,
+    keep_log,
+    restore,
+)
 
 LOCK_FILE = "corral.lock"
 """Holds nothing; SQLite's lock on it goes with the process, however that ends."""
@@ -60,6 +64,8 @@ class EmbeddedChroma(Engine):
     """The Chroma of one folder. Use `hold`.
 
     Attributes:
+        folder: The folder.
+        name: The provider's, for errors.
         holders: Who uses it.
         writes: How many there were, to any collection.
     """
@@ -67,18 +73,21 @@ class EmbeddedChroma(Engine):
     def __init__(self, folder: Path, provider_id: str) -> None:
         self.holders = self._calls = 0
         self.writes = 0
-        self._folder = folder
-        self._name = provider_id
+        self.folder = folder
+        self.name = provider_id
+        self._graphs = WeakValueDictionary[str, Graph]()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(folder / LOCK_FILE, provider_id)
         except (OSError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
             raise ProviderError(f"{provider_id}: cannot write to {folder}.") from error
         try:
-            with _driver_errors(provider_id):
+            with driver_errors(provider_id):
+                self._lost = restore(folder, provider_id)
                 settings = Settings(anonymized_telemetry=False)
                 client = chromadb.PersistentClient(str(folder), settings=settings)
-        except ProviderError:
+                keep_log(folder, provider_id)
+        except BaseException:
             self._lock.close()
             raise
         self._client = cast(Client, client)  # the declared type lacks `close`
@@ -93,10 +102,10 @@ class EmbeddedChroma(Engine):
         """
         with _guard:
             if not self.holders:
-                raise Unavailable(f"{self._name}: the vector DB is closed.")
+                raise Unavailable(f"{self.name}: the vector DB is closed.")
             self._calls += 1
         try:
-            with _driver_errors(self._name):
+            with driver_errors(self.name):
                 yield
         finally:
             with _guard:
@@ -122,7 +131,7 @@ class EmbeddedChroma(Engine):
                 # chromadb declares a TypedDict of its own; the server takes the same as JSON.
                 configuration=dict(configuration),  # type: ignore[arg-type]
             )
-            return EmbeddedCollection(found, self, self._client.get_max_batch_size())
+            return self._collection(found)
 
     def open(self, name: str) -> Collection | None:
         """Return the collection of this name, or None."""
@@ -131,7 +140,18 @@ class EmbeddedChroma(Engine):
                 found = self._client.get_collection(name, embedding_function=None)
             except NotFoundError:
                 return None
-            return EmbeddedCollection(found, self, self._client.get_max_batch_size())
+            return self._collection(found)
+
+    def _collection(self, found: chromadb.Collection) -> EmbeddedCollection:
+        uuid, batch_rows = str(found.id), self._client.get_max_batch_size()
+        with _guard:
+            graph = self._graphs.get(uuid) or graph_of(self.folder, uuid, self.name)
+            self._graphs[uuid] = graph
+        lost = self._lost.get(uuid, 0)
+        collection = EmbeddedCollection(found, self, graph, batch_rows, lost)
+        if not lost:
+            collection.replay()
+        return collection
 
     def names(self) -> list[str]:
         """Return the names of all collections."""
@@ -145,7 +165,7 @@ class EmbeddedChroma(Engine):
                 self._client.delete_collection(name)
             except NotFoundError:
                 return
-            _sweep(self._folder)
+            _sweep(self.folder)
 
     def ping(self) -> None:
         """Raise the error that a request would now meet."""
@@ -160,88 +180,9 @@ class EmbeddedChroma(Engine):
 
     def _close_if_idle(self) -> None:
         if not self.holders and not self._calls:
-            del _held[self._folder]
+            del _held[self.folder]
             self._client.close()
             self._lock.close()
-
-
-class EmbeddedCollection(Collection):
-    """One collection of a folder."""
-
-    def __init__(
-        self, collection: chromadb.Collection, chroma: EmbeddedChroma, batch_rows: int
-    ) -> None:
-        self.uuid = str(collection.id)
-        self._collection = collection
-        self._chroma = chroma
-        self._batch_rows = batch_rows
-
-    @property
-    def writes(self) -> int:
-        """How often this process has written to the folder, which no other one can."""
-        return self._chroma.writes
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        with self._chroma.at_work():
-            return self._collection.count()
-
-    def upsert(self, rows: Upsert) -> None:
-        """Write rows in one step."""
-        with self._chroma.writing():
-            self._collection.upsert(
-                ids=list(rows.ids),
-                embeddings=rows.embeddings,
-                metadatas=list(rows.metadatas),
-            )
-
-    def delete(self, ids: Sequence[str]) -> None:
-        """Delete rows; unknown ids are ignored."""
-        with self._chroma.writing():
-            self._collection.delete(ids=list(ids))
-
-    def get(
-        self,
-        ids: Sequence[str] | None = None,
-        where: Mapping[str, Any] | None = None,
-        include: Sequence[str] = (),
-    ) -> Rows:
-        """Return the rows of these ids or that pass Chroma's own filter, in any order."""
-        wanted: Any = list(include)
-        with self._chroma.at_work():
-            found = self._collection.get(
-                ids=None if ids is None else list(ids),
-                where=None if where is None else dict(where),
-                include=wanted,
-            )
-        return Rows(
-            found["ids"],
-            [dict(metadata or {}) for metadata in found["metadatas"] or ()],
-            matrix_of(found["embeddings"], len(found["ids"])) if "embeddings" in include else None,
-        )
-
-    def query(
-        self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
-    ) -> Rows:
-        """Return the ids and distances of about the k nearest rows, nearest first, k at most."""
-        with self._chroma.at_work():
-            found = self._collection.query(
-                query_embeddings=embedding,
-                n_results=k,
-                ids=None if ids is None else list(ids),
-                include=["distances"],
-            )
-        return Rows(found["ids"][0], distances=(found["distances"] or [[]])[0])
-
-    @property
-    def batch_rows(self) -> int:
-        """Most rows of one call: what SQLite takes as parameters of one statement."""
-        return self._batch_rows
-
-    @property
-    def batch_bytes(self) -> int:
-        """Most bytes of one call; nothing bounds them in one process, but memory."""
-        return 256 * 2**20
 
 
 def _sweep(folder: Path) -> None:
@@ -252,7 +193,7 @@ def _sweep(folder: Path) -> None:
     """
     graphs = [path for path in folder.iterdir() if _UUID.fullmatch(path.name)]
     try:
-        with closing(_reader(folder / "chroma.sqlite3")) as connection:
+        with closing(_reader(folder / DATABASE)) as connection:
             living = {str(i) for (i,) in connection.execute("SELECT id FROM segments")}
     except apsw.Error:
         _LOG.warning("%s may hold files of dropped vector DBs.", folder)
@@ -280,16 +221,3 @@ def _locked(path: Path, provider_id: str) -> apsw.Connection:
             hint="Stop it, or run `chroma run --path FOLDER` and use remote::chroma in both.",
         ) from None
     return connection
-
-
-@contextmanager
-def _driver_errors(provider_id: str) -> Iterator[None]:
-    """Translate Chroma's errors, here and nowhere else. Their texts may quote data: dropped."""
-    try:
-        yield
-    except ChromaError as error:
-        if isinstance(error, NotFoundError) or HALF_DROPPED in str(error):
-            raise NotFound(f"{provider_id}: the collection is gone from Chroma.") from None
-        if "finding id" in str(error):
-            raise UnknownIds(f"{provider_id}: a chunk is gone.") from None
-        raise ProviderError(f"{provider_id}: Chroma failed ({type(error).__name__}).") from error

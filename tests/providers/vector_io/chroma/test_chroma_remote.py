@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -170,6 +171,21 @@ def test_refusals_become_the_contracts_errors(status: int, error: type[Exception
             server.request("GET", "/x")
         assert type(raised.value) is error
         assert "secret" not in str(raised.value)
+
+
+def test_a_graph_that_a_kill_has_torn_is_said_with_what_to_do() -> None:
+    """The message is as Chroma 1.5.9 answers to every call after such a kill.
+
+    If this fails: somebody whose server was killed is told a number, and drops his vector DB.
+    """
+    told = "Error executing plan: Failed to apply logs to the hnsw segment writer"
+    with (
+        scripted((500, json.dumps({"error": "InternalError", "message": told}))) as (url, _),
+        connected(url) as server,
+        pytest.raises(ProviderError, match="cannot use its graph") as raised,
+    ):
+        server.request("GET", "/x")
+    assert "inline::chroma" in raised.value.hint
 
 
 def test_what_is_no_json_is_an_error() -> None:
