@@ -133,6 +133,7 @@ class EmbeddingIndex(IndexHooks):
             latest, matrix = self._checked(chunks, embeddings)
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
+        del embeddings  # where the caller kept none, the engine has the only ones
         async with self._kept(Write(latest, matrix, replaced)):
             with self._calls:
                 if scope.is_whole:
@@ -160,8 +161,7 @@ class EmbeddingIndex(IndexHooks):
     ) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
         """Return the last chunk of each id as it is to be stored, and their embeddings."""
         matrix = check_matrix(self.vector_db, chunks, embeddings)
-        scope = self._scope
-        stored = [scope.stored(chunk, f"chunks[{place}]") for place, chunk in enumerate(chunks)]
+        stored = self._scope.all_stored(chunks)
         latest = last_of_each(chunks)
         if len(latest) == len(chunks):
             return stored, matrix

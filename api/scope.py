@@ -139,6 +139,19 @@ class Scope:
             )
         return given
 
+    def all_stored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return chunks as `stored` does; errors as there.
+
+        Many chunks may come as a sequence that makes each as it is read. Where none changes, they
+        are not held together.
+        """
+        numbered = enumerate(chunks)
+        if isinstance(chunks, list | tuple) or not self.sees_default:
+            return [self.stored(chunk, f"chunks[{place}]") for place, chunk in numbered]
+        if all(self.stored(chunk, f"chunks[{place}]") is chunk for place, chunk in numbered):
+            return chunks
+        return [self.stored(chunk, f"chunks[{place}]") for place, chunk in enumerate(chunks)]
+
     def stored(self, chunk: Chunk, place: str) -> Chunk:
         """Return a chunk as an engine is to hold it.
 

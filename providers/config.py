@@ -255,7 +255,7 @@ class IngestionSettings(Section):
     """How documents are worked off."""
 
     workers: int = Field(
-        default=2, ge=1, le=64, description="Documents worked on at once, in each process."
+        default=3, ge=1, le=64, description="Documents worked on at once, in each process."
     )
     cache_mib: float = Field(
         default=512,

@@ -32,13 +32,21 @@ class Database:
         schema: Statements that make its tables where they are absent, as version 1 had them.
         upgrades: What leads from each version to the next. A file of a higher version is refused.
         remedy: What to do about a damaged file, for the error.
+        durable: Whether what was written outlives a loss of power; it outlives the process anyway.
     """
 
     def __init__(
-        self, path: Path, schema: Sequence[str], *, upgrades: Sequence[str] = (), remedy: str
+        self,
+        path: Path,
+        schema: Sequence[str],
+        *,
+        upgrades: Sequence[str] = (),
+        remedy: str,
+        durable: bool = True,
     ) -> None:
         self.path = path
         self._schema, self._upgrades, self._remedy = schema, upgrades, remedy
+        self._durable = durable
         self._reads = Threads(path.name, None, most=1)
         self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
         self._opening = threading.Lock()
@@ -110,7 +118,7 @@ class Database:
                 hint="Upgrade Corral.",
             )
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
-        writer.execute("PRAGMA synchronous=FULL")
+        writer.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
         with _immediate(writer):  # in which another process may turn out to have been faster
             found = max(_version(writer), 1)
             for statement in (*self._schema, *self._upgrades[found - 1 :]):

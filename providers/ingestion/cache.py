@@ -41,7 +41,7 @@ class EmbeddingCache:
     """
 
     def __init__(self, home: Path, max_mib: float) -> None:
-        self._file = Database(home / "embeddings.db", SCHEMA, remedy=REMEDY)
+        self._file = Database(home / "embeddings.db", SCHEMA, remedy=REMEDY, durable=False)
         self._max_bytes = max_mib * MIB
         self.made = 0
         """Embeddings that were not there and had to be made."""

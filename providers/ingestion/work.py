@@ -12,7 +12,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
@@ -22,10 +21,12 @@ from corral.api.rag import URL, RAGDocument
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
 from corral.providers.ingestion.jobs import ErrorCode, Job, Progress
+from corral.providers.ingestion.packed import PackedChunks
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.pipeline import Embedded, Pipeline
 
 REPORT_EVERY_SECONDS = 0.3
+FLOAT_BYTES = 4
 STORE_SECONDS = 10.0
 """How long a worker that is told to stop waits for a document that is being stored."""
 FIRST_PAUSE_SECONDS = 2.0
@@ -107,11 +108,11 @@ class Work:
     async def _store(
         self, job: Job, index: EmbeddingIndex, state: _Embedding, notes: Sequence[str]
     ) -> None:
-        embeddings = state.matrix(index.vector_db.embedding_dimension)
-        await index.add_chunks(state.chunks, embeddings, replace_documents=[job.document_id])
-        texts = sum(len(chunk.content.encode()) for chunk in state.chunks)
-        progress = state.progress(self._clock())
-        await self._table.complete(job, self._owner, progress, texts + embeddings.nbytes, notes)
+        chunks, dimension = state.chunks, index.vector_db.embedding_dimension
+        # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
+        await index.add_chunks(chunks, state.matrix(dimension), replace_documents=[job.document_id])
+        size = await asyncio.to_thread(chunks.content_bytes) + len(chunks) * dimension * FLOAT_BYTES
+        await self._table.complete(job, self._owner, state.progress(self._clock()), size, notes)
 
     async def _read(self, job: Job, shelves: Shelves) -> tuple[RAGDocument, ParsedDocument]:
         """Return a job's document and its text."""
@@ -160,16 +161,19 @@ class _Embedding:
     """
 
     def __init__(self, started: float, parsed: ParsedDocument) -> None:
-        self.chunks: list[Chunk] = []
+        self.chunks = PackedChunks()
         self.reported = 0.0
         self.fresh = False
+        self._end = 0
         self._rows: list[NDArray[np.float32]] = []
         self._started = started
         self._parsed = parsed
 
     def add(self, some: Embedded) -> None:
         """Take some more."""
-        self.chunks += some.chunks
+        self.chunks.extend(some.chunks)
+        record = some.chunks[-1].chunk_metadata
+        self._end = (record and record.char_end) or 0
         self._rows.append(some.embeddings)
         self.fresh = self.fresh or some.fresh
 
@@ -185,8 +189,7 @@ class _Embedding:
 
     def progress(self, now: float) -> Progress:
         """Return how far it is."""
-        record = self.chunks[-1].chunk_metadata if self.chunks else None
-        end = (record and record.char_end) or 0
+        end = self._end
         return Progress(
             pages=self._parsed.page(end - 1) or 0 if end else 0,
             pages_total=len(self._parsed.page_starts) or None,

@@ -242,7 +242,7 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> None:
         """Write chunks in one transaction. What takes long and needs no file is done before it."""
         terms = [self._keyword.analyze(chunk) for chunk in chunks]
-        records = [record_of(chunk) for chunk in chunks]
+        records = map(record_of, chunks)  # as they are written: all at once take much memory
         parts = range(0, len(embeddings), ROWS_AT_ONCE)  # in double precision they take much memory
         wide = (embeddings[at : at + ROWS_AT_ONCE].astype(np.float64) for at in parts)
         norms = [norm for rows in wide for norm in (rows**2).sum(axis=1).tolist()]
