@@ -87,9 +87,9 @@ def not_of_version(version: int) -> FilterReturn:
     return Native.not_(_any([version_token(version)]))
 
 
-def holding(term: str) -> FilterReturn:
-    """Return the filter that chunks pass which hold this term."""
-    return Native.by_property(TERMS).contains_any([term])
+def holding(*terms: str) -> FilterReturn:
+    """Return the filter that chunks pass which hold one of these terms, one at least."""
+    return Native.by_property(TERMS).contains_any(list(terms))
 
 
 def _compare(comparison: Comparison) -> FilterReturn:

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -34,6 +35,9 @@ MARGIN = 50
 
 MOST_COUNTS = 16
 """Terms that are counted at the same time."""
+
+COUNTED_TOGETHER = 100
+"""Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
 _SLACK = 1.05  # between the largest ratio seen and the largest there is
 
@@ -73,14 +77,24 @@ class Keywords:
         return KeywordLeg(found, await search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:
-        """Return how many chunks hold each term."""
+        """Return how many chunks hold each term.
+
+        A term is a request, so of many terms those that no chunk holds are ruled out in groups.
+        """
         places = asyncio.Semaphore(MOST_COUNTS)
 
-        async def count(term: str) -> int:
+        async def count(*some: str) -> int:
             async with places:
-                return await self._collection.count(native.holding(term))
+                return await self._collection.count(native.holding(*some))
 
-        return await asyncio.gather(*map(count, terms))
+        async def count_each(some: Sequence[str]) -> list[int]:
+            if len(terms) > COUNTED_TOGETHER and not await count(*some):
+                return [0] * len(some)
+            return await asyncio.gather(*map(count, some))
+
+        starts = range(0, len(terms), COUNTED_TOGETHER)
+        groups = [terms[start : start + COUNTED_TOGETHER] for start in starts]
+        return list(chain.from_iterable(await asyncio.gather(*map(count_each, groups))))
 
 
 @dataclass(slots=True)

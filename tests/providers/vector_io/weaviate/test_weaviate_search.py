@@ -10,7 +10,7 @@ from corral.api.chunks import Chunk
 from corral.api.fusion import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
-from corral.providers.vector_io.weaviate import collection
+from corral.providers.vector_io.weaviate import collection, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
 from .helpers import chunks, configured, found, run, vector_db, vectors
@@ -55,6 +55,28 @@ def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: flo
 
     config = {"statistics_max_age_seconds": seconds}
     run(server, steps, config=config, field_weights={"content": 1.0})
+
+
+def test_a_long_query_counts_what_chunks_hold(server: StandIn) -> None:
+    """Of 2,000 words two are stored: their groups are counted word by word, the others as groups.
+
+    Each word is weighed as if it had been counted by itself. If this fails: a text that somebody
+    pastes as a question is one request a word.
+    """
+    words = [f"w{number}" for number in range(2_000)]
+    texts = {"a": {"content": "w7 lion"}, "b": {"content": "w7 w1500 zebra"}}
+
+    async def steps(one: WeaviateIndex) -> None:
+        new = [Chunk(chunk_id=i, content=text["content"]) for i, text in texts.items()]
+        await one.add_chunks(new, vectors(2))
+        server.requests.clear()
+        response = await one.query(None, " ".join(words), mode="keyword")
+        expected = bm25(" ".join(words), texts, {"content": 1.0})
+        assert raw_scores(response) == pytest.approx(expected, abs=1e-6)
+
+    run(server, steps, field_weights={"content": 1.0})
+    counted = [name for name, _ in server.requests].count("Aggregate")
+    assert counted < 20 + 2 * keyword.COUNTED_TOGETHER + 10
 
 
 def test_as_many_candidates_as_a_request_may_ask_for(
