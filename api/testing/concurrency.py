@@ -94,13 +94,20 @@ class ConcurrencyTests(Suite):
                 _Asked(each, mode) for each in (index, *left) for mode in self.capabilities.modes
             ]
 
-            async def drop(index: Handle = index, asked: Sequence[_Asked] = asked) -> None:
-                await asyncio.gather(*(one.first.wait() for one in asked))
+            asking = asked * 2
+            started = asyncio.Barrier(len(asking) + 1)
+
+            async def drop(
+                index: Handle = index,
+                asked: Sequence[_Asked] = asked,
+                started: asyncio.Barrier = started,
+            ) -> None:
+                await started.wait()
                 await indexes.dropped(index)
                 for one in asked:
                     one.last = True
 
-            indexes.together(drop(), *[one.ask() for one in asked * 2])
+            indexes.together(drop(), *[one.ask(started) for one in asking])
         for index in left:
             assert index.count() == len(WORDS)
 
@@ -122,19 +129,22 @@ class _Asked:
 
     def __init__(self, handle: Handle, mode: str) -> None:
         self._handle, self._mode = handle, mode
-        self.first = asyncio.Event()
         self.last = False
 
-    async def ask(self) -> None:
+    async def ask(self, started: asyncio.Barrier) -> None:
+        """Ask once, and again and again from when all others have their first answer, too."""
+        await self._answer()
+        await started.wait()
         while not self.last:
             try:
-                response = await self._handle.index.query([1, 0], "zebra", mode=self._mode)
+                await self._answer()
             except NotFound:
-                assert self.first.is_set()
                 return
-            assert ids(response) == list(WORDS)
-            self.first.set()
             await asyncio.sleep(0)
+
+    async def _answer(self) -> None:
+        response = await self._handle.index.query([1, 0], "zebra", mode=self._mode)
+        assert ids(response) == list(WORDS)
 
 
 def _filled_with(handle: Handle, texts: Mapping[str, str]) -> Handle:

@@ -195,8 +195,12 @@ class Indexes:
         self._processes: list[subprocess.Popen[str]] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the event loop of the indexes."""
-        return self._runner.run(work)
+        """Run a coroutine in the event loop of the indexes.
+
+        Not by `Runner.run`, which exchanges the handler of Ctrl-C around each call, and renders the
+        whole answer as a string on the way (3.11).
+        """
+        return self._runner.get_loop().run_until_complete(work)
 
     def together(self, *work: Coroutine[Any, Any, T]) -> list[T]:
         """Run coroutines concurrently and return their results in order."""

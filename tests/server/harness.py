@@ -15,10 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -28,6 +28,7 @@ import yaml
 from corral.providers.config import RunConfig
 from corral.server.app import create_app
 
+T = TypeVar("T")
 Json = dict[str, Any]
 JSON = {"content-type": "application/json"}
 DIMENSION = 256
@@ -70,7 +71,7 @@ class InProcess:
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         try:
-            self._runner.run(self._start())
+            self._run(self._start())
         except BaseException:
             self._runner.close()
             raise
@@ -83,14 +84,18 @@ class InProcess:
         self.http = await self._stack.enter_async_context(http)
 
     def __exit__(self, *raised: object) -> None:
-        self._runner.run(self._stack.aclose())
+        self._run(self._stack.aclose())
         self._runner.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine; `Runner.run` would render its result as a string (3.11)."""
+        return self._runner.get_loop().run_until_complete(work)
 
     def send(self, method: str, path: str, body: Any = None, **more: Any) -> httpx.Response:
         """Send a request, `body` as JSON, and return the response."""
         if body is not None:
             more = {"content": json.dumps(body).encode(), "headers": JSON, **more}
-        return self._runner.run(self.http.request(method, path, **more))
+        return self._run(self.http.request(method, path, **more))
 
     def gather(self, path: str, bodies: list[Json]) -> list[httpx.Response]:
         """POST all bodies at once and return the responses in their order."""
@@ -98,7 +103,7 @@ class InProcess:
         async def all_of_them() -> list[httpx.Response]:
             return await asyncio.gather(*(self.http.post(path, json=body) for body in bodies))
 
-        return self._runner.run(all_of_them())
+        return self._run(all_of_them())
 
     def run(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """Run a coroutine function on the app's event loop."""
@@ -106,7 +111,7 @@ class InProcess:
         async def awaited() -> Any:
             return await work()
 
-        return self._runner.run(awaited())
+        return self._run(awaited())
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
         """Send a request that has to succeed and return what it answered."""
