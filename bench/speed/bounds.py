@@ -23,7 +23,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
-from corral.bench.speed.ingesting import measure_ingest
+from corral.bench.speed.ingesting import measure_ingest, measure_waiting
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
 from corral.bench.speed.scope import measure_scope
@@ -220,7 +220,7 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
         show(f"over HTTP, {server_count:,} chunks", served, console)
         lines += served
     if only in (None, "ingest"):
-        ingested = asyncio.run(measure_ingest())
+        ingested = asyncio.run(measure_ingest()) + asyncio.run(measure_waiting())
         show("documents in, as jobs, inline::sqlite", ingested, console)
         lines += ingested
     return all(line.holds for line in lines)

@@ -1,7 +1,8 @@
-"""How much of the embedder's own speed an ingest of Markdown into SQLite keeps."""
+"""What an ingest of Markdown into SQLite keeps of the embedder's speed, and of a query's."""
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
 from pathlib import Path
@@ -10,9 +11,9 @@ import numpy as np
 
 from corral.api.chunks import embedded_text
 from corral.api.rag import RAGDocument
-from corral.api.vector_dbs import VectorDBRegistration
+from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.data.datasets import word
-from corral.bench.stopwatch import Bound, clocked
+from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.config import RunConfig
 from corral.providers.ingestion.jobs import JobRequest
 from corral.providers.stack import Stack
@@ -21,6 +22,11 @@ ROUNDS = 8
 PAGES = 8
 SECTIONS = 6
 WORDS = 60
+QUESTIONS = 20
+BETWEEN_SECONDS = 0.02
+"""Between two questions: it is their time that counts, not how many there can be."""
+WAITING = 2.0
+"""How many times its usual time a question may take while documents go in."""
 
 
 def page(number: int, seed: int) -> str:
@@ -54,6 +60,46 @@ async def measure_ingest(rounds: int = ROUNDS) -> list[Bound]:
     median = np.median(np.array(alone) / np.array(took))
     figure = f"{rates}: {share:.1%} (median of {rounds} rounds {median:.1%})"
     return [Bound("ingest of Markdown against the embedder alone", figure, ">= 95%", share >= 0.95)]
+
+
+async def measure_waiting(rounds: int = ROUNDS) -> list[Bound]:
+    """Ask while pages go in and while none do, in turns, and compare how long a question takes."""
+    config = RunConfig()
+    quiet, busy = Stopwatch(), Stopwatch()
+    with tempfile.TemporaryDirectory() as folder:
+        stack = Stack(config, Path(folder))
+        try:
+            model = config.default_embedding_model
+            await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model=model))
+            await ingested(stack, range(-8, 0))
+            await asked(stack, Stopwatch(), QUESTIONS)  # loads what only questions need
+            for number in range(rounds):
+                await asked(stack, quiet, QUESTIONS)
+                pages = range(number * PAGES, (number + 1) * PAGES)
+                going = asyncio.create_task(ingested(stack, pages))
+                while not going.done():
+                    await asked(stack, busy, 1)
+                await going
+        finally:
+            await stack.close()
+    shares = [busy.ms(share) / quiet.ms(share) for share in (0.5, 0.95)]
+    usual = f"{quiet.ms():.1f} ms and {quiet.ms(0.95):.1f} ms (p95)"
+    figure = f"{usual}; while pages go in {shares[0]:.2f} and {shares[1]:.2f} times"
+    holds = max(shares) <= WAITING
+    return [Bound("a question during an ingest", figure, f"<= {WAITING:g} times", holds)]
+
+
+async def asked(stack: Stack, watch: Stopwatch, count: int) -> None:
+    """Ask questions, one after the other: each is embedded, then searched for in both ways."""
+    for _ in range(count):
+        number = len(watch.seconds)
+        question = " ".join(word((number * 7 + each) % 5000) for each in range(8))
+        with watch.running():
+            index = await stack.index("db")
+            embedder = await stack.embedder_of(index.vector_db)
+            embedding = await embedder.embed_query(question)
+            await index.query(embedding, question, 10, mode=SearchMode.HYBRID)
+        await asyncio.sleep(BETWEEN_SECONDS)
 
 
 async def ingested(stack: Stack, numbers: range) -> tuple[float, list[str]]:
