@@ -173,6 +173,46 @@ def bounds(target: Target, /, count: int, server_count: int, only: str | None) -
 
 
 @bench.command()
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Chunks in the vector DB.",
+)
+@click.option("--clients", default="1,4,16,64", show_default=True, metavar="NUMBER,...")
+@click.option("--workers", default="1", show_default=True, metavar="NUMBER,...", help="Processes.")
+@click.option(
+    "--rates", default="", metavar="NUMBER,...", help="[default: of the best, 50 %, 80 %]"
+)
+@click.option(
+    "--mode", type=click.Choice(["vector", "keyword", "hybrid", "page"]), default="hybrid",
+    show_default=True, help="page: all three at once, and the RAG tool.",
+)  # fmt: skip
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    default=3.0,
+    show_default=True,
+    help="Of each measurement.",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True)
+@click.pass_obj
+def users(target: Target, /, **options: Any) -> None:
+    """Measure what many users of a server get: SQLite over HTTP, embedding included.
+
+    --clients ask again as soon as they have their answer (a closed loop). --rates are questions a
+    second that arrive whether the server keeps up or not (an open loop); latencies count from the
+    moment a question was due. Servers with other numbers of --workers take turns.
+
+    The exit code is 1 where the page's requests are slower than docs/benchmarks.md says.
+    """
+    target.local_only("bench users")
+    if not _commands().users(**options):
+        raise SystemExit(1)
+
+
+@bench.command()
 @click.option("--db", help="A registered vector DB.")
 @click.option("--data", metavar="DIR", help="Or a judged set, stored for the time of the run.")
 @click.option("--queries", type=FILE, metavar="FILE", help="Judged questions as JSON lines.")

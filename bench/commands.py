@@ -46,6 +46,7 @@ from corral.bench.report.speed_sections import (
 from corral.bench.report.views import quality_by_set
 from corral.bench.speed.plan import make_speed_plan
 from corral.bench.speed.run import run_speed
+from corral.bench.speed.users import UsersPlan, run_users
 from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
@@ -181,6 +182,20 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     verb = "Registered" if plan.apply else "Recommended registration"
     registration = f"{verb}: {json.dumps(section.registration)}"
     terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
+
+
+def users(*, clients: str, workers: str, rates: str, **options: Any) -> bool:
+    """Print what many users of a server get; return whether the page keeps its bound.
+
+    Raises:
+        InvalidRequest: A list holds something else than numbers above 0.
+    """
+    given = {"clients": clients, "workers": workers, "rates": rates}
+    numbers: dict[str, Any] = {name: _numbers(text, name) for name, text in given.items()}
+    for name, found in numbers.items():
+        if min(found, default=1 if name == "rates" else 0) < 1:
+            raise InvalidRequest(f"--{name} takes numbers >= 1, got {given[name]!r}.", field=name)
+    return run_users(UsersPlan(**numbers, **options))
 
 
 def confidence(
@@ -322,7 +337,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _numbers(text: str) -> list[int]:
+def _numbers(text: str, option: str = "concurrency") -> list[int]:
     """Return numbers that are joined by commas.
 
     Raises:
@@ -332,7 +347,7 @@ def _numbers(text: str) -> list[int]:
         return [int(one) for one in _names(text)]
     except ValueError:
         raise InvalidRequest(
-            f"--concurrency takes a list of numbers, got {text!r}.", field="concurrency"
+            f"--{option} takes a list of numbers, got {text!r}.", field=option
         ) from None
 
 

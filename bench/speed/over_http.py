@@ -28,15 +28,14 @@ from numpy.typing import NDArray
 from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.spans import watched_by
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.bench.speed.watching import measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.system import Collection, CorralSystem, Ranked, System
 from corral.providers.config import ProviderEntry, RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
-from corral.server.telemetry.metrics import Metrics
 
 RUN_YAML = """
 providers:
@@ -46,7 +45,6 @@ providers:
 """
 QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
 REPEATS = 60
-WATCHED_REPEATS = 1000
 WARM_UP = 10
 BATCH = 250
 START_TIMEOUT_SECONDS = 60.0
@@ -153,7 +151,7 @@ class Served(System):
 
 
 @contextmanager
-def running_server(home: Path) -> Iterator[str]:
+def running_server(home: Path, workers: int = 1) -> Iterator[str]:
     """Run `corral serve` on a free port of this machine and yield its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -161,7 +159,10 @@ def running_server(home: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "serve"]
     environment, quiet = {**os.environ, "CORRAL_HOME": str(home)}, subprocess.DEVNULL
     process = subprocess.Popen(
-        [*command, "--port", str(port)], env=environment, stdout=quiet, stderr=quiet
+        [*command, "--port", str(port), "--workers", str(workers)],
+        env=environment,
+        stdout=quiet,
+        stderr=quiet,
     )
     try:
         yield f"http://127.0.0.1:{port}"
@@ -206,7 +207,7 @@ def measure_server(count: int) -> list[Bound]:
             lines = [_insert(client, count)]
             lines.append(_hybrid(client))
             lines.append(_overhead(client, load_config(home=home), home))
-            lines.append(_watched(load_config(home=home), home))
+            lines += measure_watching(load_config(home=home), home)
         lines.append(_start(home))
     return lines
 
@@ -260,25 +261,6 @@ def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
     a, b = served.ms(), direct.ms()
     figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms"
     return Bound("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
-
-
-def _watched(config: RunConfig, home: Path) -> Bound:
-    """Time the same query with metrics and without, in turn, each first every other time."""
-    metrics = Metrics()
-    watches: dict[tuple[Metrics, ...], Stopwatch] = {(): Stopwatch(WARM_UP)}
-    watches[metrics,] = Stopwatch(WARM_UP)
-    with asyncio.Runner() as runner:
-        stack = Stack(config, home)
-        search = Retrieval(stack).search
-        for number in range(WARM_UP + WATCHED_REPEATS):
-            text = QUESTION.format(number)
-            for watchers in sorted(watches, key=len, reverse=bool(number % 2)):
-                with watched_by(*watchers), watches[watchers].running():
-                    runner.run(search("hashed", text, k=10, mode="hybrid"))
-        runner.run(stack.close())
-    plain, counted = watches[()].ms(), watches[metrics,].ms()
-    figure = f"{counted:.3f} ms against {plain:.3f} ms: {counted / plain:.3f}x"
-    return Bound("metrics on, hybrid p50", figure, "<= 1.03x", counted <= plain * 1.03)
 
 
 def _start(home: Path) -> Bound:

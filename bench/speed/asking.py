@@ -1,0 +1,138 @@
+"""Clients of a server that ask without rest, or whenever a question arrives.
+
+Clients in a closed loop ask again when they have their answer, so that a slow server is asked less.
+Arrivals in an open loop come at their rate whether the server keeps up or not, and each is timed
+from the moment that it was due, so that waiting for a turn counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+Ask = tuple[str, dict[str, Any]]
+"""A path and the body that is sent there."""
+
+Asks = Iterator[Sequence[Ask]]
+"""Questions, each as the requests that it takes, which are sent at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The latencies of the requests in seconds, and how long all of them took together."""
+
+    latencies: tuple[float, ...]
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return len(self.latencies) / self.seconds
+
+    def ms(self, share: float) -> float:
+        """Return the latency in milliseconds that a share of the answers kept."""
+        return float(np.quantile(self.latencies, share)) * 1000
+
+
+class Connection:
+    """A connection that stays open. Bare, since a client library takes as long as some answers."""
+
+    def __init__(self, url: str) -> None:
+        self._host, self._port = urlsplit(url).hostname, urlsplit(url).port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def post(self, path: str, body: dict[str, Any]) -> bytes:
+        """Send JSON and return the answer's body.
+
+        Raises:
+            RuntimeError: The answer is a refusal.
+        """
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        reader, writer = self._streams
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        writer.write(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
+        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
+        size = int(answer.split(b"content-length:")[1].split(b"\r\n")[0])
+        found = await reader.readexactly(size)
+        if not answer.startswith(b"http/1.1 200"):
+            raise RuntimeError(f"{path}: {found[:300].decode(errors='replace')}")
+        return found
+
+    async def close(self) -> None:
+        """Close it."""
+        if self._streams is not None:
+            self._streams[1].close()
+            with suppress(OSError):
+                await self._streams[1].wait_closed()
+
+
+async def closed_loop(url: str, asks: Asks, clients: int, seconds: float) -> Answered:
+    """Ask from so many clients, each without rest, until the time is up."""
+    pool = _Pool(url)
+    began = time.perf_counter()
+
+    async def client() -> None:
+        while (start := time.perf_counter()) < began + seconds:
+            await pool.ask(next(asks), start)
+
+    try:
+        await asyncio.gather(*(client() for _ in range(clients)))
+    finally:
+        await pool.close()
+    return Answered(tuple(pool.latencies), time.perf_counter() - began)
+
+
+async def open_loop(url: str, asks: Asks, rate: float, seconds: float) -> Answered:
+    """Ask so many questions a second, evenly, until the time is up, and wait for all answers."""
+    pool = _Pool(url)
+    began = time.perf_counter()
+
+    async def arrival(number: int) -> None:
+        due = began + number / rate
+        await asyncio.sleep(due - time.perf_counter())
+        await pool.ask(next(asks), due)
+
+    try:
+        await asyncio.gather(*(arrival(n) for n in range(max(1, int(rate * seconds)))))
+    finally:
+        await pool.close()
+    return Answered(tuple(pool.latencies), time.perf_counter() - began)
+
+
+class _Pool:
+    """Connections, as many as are needed at once."""
+
+    def __init__(self, url: str) -> None:
+        self.latencies: list[float] = []
+        self._url = url
+        self._free: list[Connection] = []
+        self._all: list[Connection] = []
+
+    async def ask(self, requests: Sequence[Ask], due: float) -> None:
+        """Send the requests of a question at once, and note how long after it was due each took."""
+        await asyncio.gather(*(self._send(path, body, due) for path, body in requests))
+
+    async def close(self) -> None:
+        """Close all of them."""
+        for connection in self._all:
+            await connection.close()
+
+    async def _send(self, path: str, body: dict[str, Any], due: float) -> None:
+        connection = self._free.pop() if self._free else self._new()
+        await connection.post(path, body)
+        self._free.append(connection)
+        self.latencies.append(time.perf_counter() - due)
+
+    def _new(self) -> Connection:
+        self._all.append(Connection(self._url))
+        return self._all[-1]

@@ -1,0 +1,214 @@
+"""What many users of one server get, embedding included: `corral bench users`.
+
+A server process is asked over HTTP by a client in this one, on the same machine. No question is
+asked twice, so nothing is remembered from another. Servers with different numbers of worker
+processes run side by side on one data folder and take turns, round by round, since a machine's
+speed drifts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import numpy as np
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
+from corral.bench.speed.over_http import query_body, running_server, wait_until
+from corral.bench.stopwatch import Bound
+from corral.providers.config import load_config
+
+BATCH = 500
+WARM_UP_SECONDS = 4.0
+PAGE_USERS = 16
+PAGE = f"the page, {PAGE_USERS} users, a question a second each"
+PAGE_MS = 100
+SHARES = (0.5, 0.8)
+"""Rates of the open loop, as shares of the best that the closed ones got."""
+WORDS = 6
+
+
+@dataclass(slots=True)
+class UsersPlan:
+    """What is measured.
+
+    Attributes:
+        count: Chunks in the vector DB.
+        clients: Numbers of clients in a closed loop.
+        workers: Numbers of processes of a server; one server for each.
+        rates: Questions a second in an open loop; none for `SHARES` of the best closed loop.
+        mode: In which the clients ask.
+        seconds: Of a measurement.
+        rounds: Of all measurements.
+    """
+
+    count: int
+    clients: Sequence[int]
+    workers: Sequence[int]
+    rates: Sequence[float]
+    mode: str
+    seconds: float
+    rounds: int
+
+
+class Cell:
+    """What one server did under one load, in all rounds."""
+
+    def __init__(self) -> None:
+        self._rounds: list[Answered] = []
+        self._spent: list[float] = []
+
+    @property
+    def rate(self) -> float:
+        """Answers a second, the median of the rounds."""
+        return float(np.median([one.rate for one in self._rounds]))
+
+    async def take(self, url: str, work: Awaitable[Answered]) -> None:
+        """Do one round, and note how much of the processors each answer took."""
+        before = _processor_seconds(url)
+        self._rounds.append(await work)
+        spent = _processor_seconds(url) - before
+        self._spent.append(spent / len(self._rounds[-1].latencies))
+
+    def all(self) -> Answered:
+        """Return the answers of all rounds together."""
+        seconds = sum(one.seconds for one in self._rounds)
+        return Answered(tuple(t for one in self._rounds for t in one.latencies), seconds)
+
+    def row(self) -> list[str]:
+        """Return its figures: medians of the rounds, and latencies of all answers."""
+        latencies = [f"{self.all().ms(share):.0f}" for share in (0.5, 0.95, 0.99)]
+        return [f"{self.rate:.1f}", *latencies, f"{np.median(self._spent) * 1000:.1f}"]
+
+
+def questions(seed: int) -> Iterator[str]:
+    """Yield questions whose words follow Zipf's law as those of the chunks do."""
+    rng = np.random.default_rng(seed)
+    share = 1.0 / np.arange(1, 50_001)
+    share /= share.sum()
+    while True:
+        for drawn in rng.choice(len(share), (100, WORDS), p=share).tolist():
+            yield " ".join(map(word, drawn))
+
+
+def asks_of(mode: str, seed: int) -> Asks:
+    """Yield questions in a mode; `page` asks in three modes and for a context, as the page does."""
+    for text in questions(seed):
+        if mode != "page":
+            yield [_query(text, mode)]
+            continue
+        tool: Ask = ("/v1/tool-runtime/rag-tool/query", {"content": text, "vector_db_ids": ["db"]})
+        yield [*(_query(text, each) for each in ("vector", "keyword", "hybrid")), tool]
+
+
+def _query(text: str, mode: str) -> Ask:
+    body = query_body("db", text, mode)
+    body["params"]["explain"] = True
+    return "/v1/vector-io/query", body
+
+
+def run_users(plan: UsersPlan) -> bool:
+    """Measure and print; return whether the page's requests keep their bound on each server."""
+    console = Console(width=140)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+        config, urls = load_config(home=Path(folder)), dict[int, str]()
+        for number in plan.workers:
+            urls[number] = running.enter_context(running_server(Path(folder), number))
+            wait_until(partial(httpx.get, f"{urls[number]}/v1/health"))
+            if len(urls) == 1:
+                _fill(urls[number], plan.count, config.default_embedding_model)
+        cells = asyncio.run(_measure(plan, urls))
+    _show(plan, cells, console)
+    bounds = [_page_bound(cells, workers) for workers in plan.workers]
+    for workers, bound in zip(plan.workers, bounds, strict=True):
+        verdict = "holds" if bound.holds else "FAILS"
+        console.print(
+            f"{workers} processes, {bound.what}: {bound.figure}; {bound.bound}: {verdict}"
+        )
+    return all(bound.holds for bound in bounds)
+
+
+def _fill(url: str, count: int, model: str) -> None:
+    """Register a vector DB and insert chunks with embeddings."""
+    vectors, texts = synthetic_embeddings(count), synthetic_texts(count)
+    with httpx.Client(base_url=url, timeout=120) as client:
+        registered = {"vector_db_id": "db", "embedding_model": model}
+        client.post("/v1/vector-dbs", json=registered).raise_for_status()
+        for start in range(0, count, BATCH):
+            chunks = [
+                {
+                    "content": texts[n],
+                    "embedding": np.round(vectors[n], 5).tolist(),
+                    "metadata": {"document_id": f"d{n // 8}"},
+                }
+                for n in range(start, min(start + BATCH, count))
+            ]
+            body = {"vector_db_id": "db", "chunks": chunks}
+            client.post("/v1/vector-io/insert", json=body).raise_for_status()
+
+
+Cells = dict[tuple[str, int], Cell]
+"""By load and number of processes."""
+
+
+async def _measure(plan: UsersPlan, urls: Mapping[int, str]) -> Cells:
+    """Return what each server did under each load."""
+    seeds = itertools.count(1)
+    cells: Cells = defaultdict(Cell)
+    for url in urls.values():  # every process has its models, and postings of common words
+        for mode in ("page", plan.mode):
+            await closed_loop(url, asks_of(mode, next(seeds)), PAGE_USERS, WARM_UP_SECONDS)
+    for _, (workers, url) in itertools.product(range(plan.rounds), urls.items()):
+        for clients in plan.clients:
+            cell, asks = cells[f"{clients} clients", workers], asks_of(plan.mode, next(seeds))
+            await cell.take(url, closed_loop(url, asks, clients, plan.seconds))
+        best = max(cells[f"{clients} clients", workers].rate for clients in plan.clients)
+        for name, rate in _rates(plan, best).items():
+            cell, asks = cells[name, workers], asks_of(plan.mode, next(seeds))
+            await cell.take(url, open_loop(url, asks, rate, plan.seconds))
+        cell, asks = cells[PAGE, workers], asks_of("page", next(seeds))
+        await cell.take(url, open_loop(url, asks, PAGE_USERS, plan.seconds))
+    return cells
+
+
+def _rates(plan: UsersPlan, best: float) -> dict[str, float]:
+    """Return the rates of the open loop by name."""
+    if plan.rates:
+        return {f"{rate:g} questions/s": rate for rate in plan.rates}
+    return {f"{share:.0%} of the best rate": share * best for share in SHARES}
+
+
+def _show(plan: UsersPlan, cells: Cells, console: Console) -> None:
+    title = f"inline::sqlite over HTTP, {plan.count:,} chunks, {plan.mode}, embedding included"
+    columns = ("load", "processes", "answers/s", "p50 ms", "p95 ms", "p99 ms", "processor ms each")
+    table = Table(*columns, title=title)
+    for (name, workers), cell in sorted(cells.items(), key=lambda one: list(cells).index(one[0])):
+        table.add_row(name, str(workers), *cell.row())
+    console.print(table)
+
+
+def _page_bound(cells: Cells, workers: int) -> Bound:
+    p50, p95 = cells[PAGE, workers].all().ms(0.5), cells[PAGE, workers].all().ms(0.95)
+    return Bound(PAGE, f"p50 {p50:.0f}, p95 {p95:.0f} ms", f"p95 <= {PAGE_MS}", p95 <= PAGE_MS)
+
+
+def _processor_seconds(url: str) -> float:
+    """Return the time that a server's processes have spent computing."""
+    port = str(urlsplit(url).port)
+    mine = psutil.Process().children()
+    (server,) = (each for each in mine if port in each.cmdline())
+    times = [each.cpu_times() for each in (server, *server.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
