@@ -52,7 +52,7 @@ bench: $(VENV)/.bench
 	$$bench quality $$on --data miniature --fusion rrf --fusion weighted \
 		--out $$out/quality || status=$$?; \
 	$$bench fidelity $$on $$some --synthetic 1k --out $$out/fidelity || status=$$?; \
-	$$bench speed $$on $$some --sizes 1k --concurrency 1,4 --queries 100 \
+	$$bench speed $$on $$some --peers bare-engines --sizes 1k --concurrency 1,4 --queries 100 \
 		--out $$out/speed || status=$$?; \
 	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
 

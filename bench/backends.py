@@ -31,6 +31,7 @@ from corral.providers.config import ProviderEntry, RunConfig
 from corral.providers.registry import find_spec, provider_specs
 
 ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
+BARE_ENGINES = "bare-engines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +99,17 @@ def find_backends(names: Sequence[str], config: RunConfig | None = None) -> list
     """Return the backends of these names, in their order; nothing is opened.
 
     Args:
-        names: As `expanded` takes them.
+        names: As `expanded` takes them; `bare-engines` stands for the engines of the others, used
+            directly, as far as they are installed and need no service.
         config: Whose `vector_io` entries are known by their ids.
 
     Raises:
         UnknownProvider: One is unknown; the message names the nearest, and all.
         InvalidRequest: None is named, one twice, or one is a service and has no settings.
     """
-    found = [_find(name, config) for name in expanded(names)]
+    found = [_find(n, config) for n in expanded([n for n in names if n.strip() != BARE_ENGINES])]
+    if found and BARE_ENGINES in map(str.strip, names):
+        found += _bare_engines(found)
     if not found:
         raise InvalidRequest("No backend is named.", hint=f"Known: {', '.join(backend_names())}.")
     known = [backend.name for backend in found]
@@ -141,6 +145,16 @@ def installed(distributions: Iterable[str]) -> bool:
     except metadata.PackageNotFoundError:
         return False
     return True
+
+
+def _bare_engines(found: Sequence[Backend]) -> list[Backend]:
+    types = {backend.entry.provider_type for backend in found if backend.entry}
+    named = {backend.name for backend in found}
+    return [
+        Backend(name)
+        for name in _installed_peers()
+        if name not in named and types & set(load_peer(name).engine_of)
+    ]
 
 
 def _inline_names() -> list[str]:

@@ -113,7 +113,9 @@ def quality(
 @_common
 @click.option("--sizes", metavar="SIZE,...", help="Such as 1k,20k,1M. [default: 10k, or all data]")
 @click.option("--concurrency", default="1,4,16,32", show_default=True, metavar="NUMBER,...")
-@click.option("--peers", default="", metavar="NAME,...", help="Foreign systems; all-peers.")
+@click.option(
+    "--peers", default="", metavar="NAME,...", help="Foreign systems; all-peers; bare-engines."
+)
 @click.option("--server", is_flag=True, help="Also measure each backend behind a server.")
 @click.option("--baseline", default="exact", show_default=True, help="What ratios are made to.")
 @click.option("--rounds", type=int, default=3, show_default=True)
@@ -125,7 +127,8 @@ def speed(target: Target, /, **options: Any) -> None:
     NAME is a provider, `all-inline` for all that need no service, or a foreign system: exact (brute
     force), faiss-flat, langchain-faiss, lancedb, qdrant-edge, chroma-direct, haystack, txtai,
     pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT, llama-stack=URL#MODEL;
-    `all-peers` for those that are installed.
+    `all-peers` for those that are installed, `bare-engines` for the engines of --backends without
+    Corral. Ratios are made to a backend's bare engine where it is measured, else to --baseline.
 
     Every system runs in a process of its own and gets the same data: seeded and shaped like a
     model's, or --data. Cells (mode, filter, questions under way at once) are measured in rounds, on

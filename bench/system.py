@@ -65,6 +65,7 @@ class System(ABC):
         filters: Whether `search` honors filters on chunk metadata.
         requires: Distributions that it needs.
         service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
+        engine_of: Types of the providers whose engine this is, without Corral.
 
     Args:
         name: As it was asked for; names its rows.
@@ -77,6 +78,7 @@ class System(ABC):
     filters: ClassVar[bool] = False
     requires: ClassVar[tuple[str, ...]] = ()
     service: ClassVar[bool] = False
+    engine_of: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, name: str, folder: Path, address: str | None = None) -> None:
         self.name = name

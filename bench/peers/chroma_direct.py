@@ -23,6 +23,7 @@ class ChromaDirect(BlockingSystem):
     modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
     filters: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("chromadb",)
+    engine_of: ClassVar[tuple[str, ...]] = ("inline::chroma",)
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty collection."""
@@ -62,7 +63,7 @@ class ChromaDirect(BlockingSystem):
             query_embeddings=[embedding],  # type: ignore[arg-type]  # arrays are taken
             n_results=k,
             where=where,  # type: ignore[arg-type]  # built from strings
-            include=["distances"],
+            include=["distances", "documents"],
         )
         distances = (found["distances"] or [[]])[0]
         return [

@@ -19,6 +19,7 @@ class FaissFlat(BlockingSystem):
 
     modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
     requires: ClassVar[tuple[str, ...]] = ("faiss-cpu",)
+    engine_of: ClassVar[tuple[str, ...]] = ("inline::faiss", "inline::memory", "inline::sqlite")
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty index."""

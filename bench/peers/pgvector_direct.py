@@ -25,10 +25,10 @@ from corral.bench.system import Collection, Ranked
 
 _OPERATORS = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _VECTOR = """
-    SELECT id, 1 - (embedding <=> %(vector)s) / 2 FROM {table} WHERE {where}
+    SELECT id, 1 - (embedding <=> %(vector)s) / 2, content FROM {table} WHERE {where}
     ORDER BY embedding <=> %(vector)s LIMIT %(k)s"""
 _KEYWORD = """
-    SELECT id, ts_rank_cd(words, query) AS score
+    SELECT id, ts_rank_cd(words, query) AS score, content
     FROM {table}, to_tsquery(%(language)s, %(text)s) query
     WHERE words @@ query AND {where} ORDER BY score DESC, id LIMIT %(k)s"""
 _HYBRID = """
@@ -40,8 +40,10 @@ _HYBRID = """
         FROM {table}, to_tsquery(%(language)s, %(text)s) query
         WHERE words @@ query AND {where} ORDER BY rank LIMIT %(leg)s
     )
-    SELECT id, coalesce(1.0 / (60 + near.rank), 0) + coalesce(1.0 / (60 + worded.rank), 0) AS score
-    FROM near FULL JOIN worded USING (id) ORDER BY score DESC, id LIMIT %(k)s"""
+    SELECT id, coalesce(1.0 / (60 + near.rank), 0) + coalesce(1.0 / (60 + worded.rank), 0) AS score,
+        content
+    FROM near FULL JOIN worded USING (id) JOIN {table} USING (id)
+    ORDER BY score DESC, id LIMIT %(k)s"""
 _STATEMENTS = {
     SearchMode.VECTOR: _VECTOR,
     SearchMode.KEYWORD: _KEYWORD,
@@ -54,6 +56,7 @@ class PgvectorDirect(BlockingSystem):
 
     filters: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("psycopg", "pgvector")
+    engine_of: ClassVar[tuple[str, ...]] = ("remote::pgvector",)
     service: ClassVar[bool] = True
 
     async def prepare(self, collection: Collection) -> None:
@@ -110,7 +113,7 @@ class PgvectorDirect(BlockingSystem):
         }
         statement = _STATEMENTS[mode].format(table=self._table, where=where)
         found = self._connection().execute(statement, parameters)
-        return [(one, float(score)) for one, score in found]
+        return [(one, float(score)) for one, score, _ in found]
 
     async def delete(self, chunk_ids: list[str]) -> None:
         """Delete rows."""

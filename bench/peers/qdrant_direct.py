@@ -34,6 +34,7 @@ class QdrantDirect(System):
 
     filters: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("qdrant-client", "qdrant-edge-py")
+    engine_of: ClassVar[tuple[str, ...]] = ("remote::qdrant",)
     service: ClassVar[bool] = True
 
     async def prepare(self, collection: Collection) -> None:

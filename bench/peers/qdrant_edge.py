@@ -31,6 +31,7 @@ class QdrantEdge(BlockingSystem):
 
     filters: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("qdrant-edge-py",)
+    engine_of: ClassVar[tuple[str, ...]] = ("inline::qdrant",)
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty shard."""
@@ -49,7 +50,7 @@ class QdrantEdge(BlockingSystem):
             self._qdrant.Point(
                 str(uuid.uuid5(_SPACE, chunk.chunk_id)),
                 {DENSE: row.tolist(), WORDS: self._bm25.embed_document(chunk.content)},
-                {**chunk.metadata, "chunk_id": chunk.chunk_id},
+                {**chunk.metadata, "chunk_id": chunk.chunk_id, "content": chunk.content},
             )
             for chunk, row in zip(chunks, embeddings, strict=True)
         ]
@@ -76,7 +77,7 @@ class QdrantEdge(BlockingSystem):
         if mode is SearchMode.HYBRID:
             legs = [qdrant.Prefetch(2 * k, query=q, filter=passing) for q in (near, worded)]
             more = {"prefetches": legs, "query": qdrant.Fusion.Rrf(RANK_CONSTANT)}
-        payload = qdrant.PayloadSelector.Include(["chunk_id"])
+        payload = qdrant.PayloadSelector.Include(["chunk_id", "content"])
         request = qdrant.QueryRequest(k, filter=passing, with_payload=payload, **more)
         vector = mode is SearchMode.VECTOR
         return [

@@ -39,6 +39,7 @@ class WeaviateDirect(System):
 
     filters: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("weaviate-client",)
+    engine_of: ClassVar[tuple[str, ...]] = ("remote::weaviate",)
     service: ClassVar[bool] = True
 
     async def prepare(self, collection: Collection) -> None:

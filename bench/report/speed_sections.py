@@ -127,7 +127,9 @@ def speed_tables(report: Report) -> Iterable[tuple[tuple[str, int], Table]]:
         lines = views.grouped(
             rows, lambda row: (wording.speed_label(row), row.mode, row.selectivity)
         )
-        cells = [_speed_cells(list(some), levels, wrong) for some in lines.values()]
+        cells = [
+            _speed_cells(list(some), levels, wrong, report.baseline) for some in lines.values()
+        ]
         yield key, Table(caption, columns, cells)
 
 
@@ -158,7 +160,7 @@ def build_tables(report: Report) -> Iterable[Table]:
         report.builds, lambda row: (row.data_set, row.size)
     ).items():
         caption = f"{name}, {wording.count(size, 'chunk')}, storing"
-        yield Table(caption, columns, [_build_cells(row) for row in rows])
+        yield Table(caption, columns, [_build_cells(row, report.baseline) for row in rows])
 
 
 def tuning(report: Report) -> Section | None:
@@ -279,7 +281,10 @@ def _front_table(title: str, points: Sequence[views.Point]) -> Table:
 
 
 def _speed_cells(
-    rows: Sequence[SpeedRow], levels: Sequence[int], wrong: set[tuple[str, str | None]]
+    rows: Sequence[SpeedRow],
+    levels: Sequence[int],
+    wrong: set[tuple[str, str | None]],
+    baseline: str | None,
 ) -> list[Cell | str]:
     """Return serial latencies, and the answers a second at each concurrency."""
     by_level = {row.concurrency: row for row in rows}
@@ -294,13 +299,19 @@ def _speed_cells(
         mode_cell(first.mode),
         share,
         *map(wording.number, times),
-        wording.ratio(first.ratio),
+        _ratio(first, baseline),
         *map(wording.number, rates),
         Cell(recall + (WRONG if (name, first.mode) in wrong else "")),
     ]
 
 
-def _build_cells(row: BuildRow) -> list[Cell | str]:
+def _ratio(row: SpeedRow | BuildRow, baseline: str | None) -> Cell:
+    """Return the ratio, and to what where that is not what all others are compared with."""
+    other = row.baseline if row.ratio is not None and row.baseline != baseline else None
+    return Cell(wording.ratio(row.ratio), other or "")
+
+
+def _build_cells(row: BuildRow, baseline: str | None) -> list[Cell | str]:
     numbers = (
         row.insert_rate,
         row.first_tenth_rate,
@@ -314,7 +325,7 @@ def _build_cells(row: BuildRow) -> list[Cell | str]:
         row.backend,
         str(row.dimension),
         *map(wording.number, numbers),
-        wording.ratio(row.ratio),
+        _ratio(row, baseline),
     ]
 
 

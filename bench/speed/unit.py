@@ -18,6 +18,7 @@ from corral.bench.speed.load import Load
 from corral.bench.speed.load_data import Corpus, share_filter, write_corpus
 from corral.bench.speed.load_plan import Source, corpus_of
 from corral.bench.speed.plan import (
+    BASELINE,
     CELL_SHARE,
     INSERTS_PER_SECOND,
     LEAST_SECONDS,
@@ -232,16 +233,33 @@ class Unit:
                 return other
         return None
 
+    def _bare(self, one: Measured) -> Measured | None:
+        """Return the bare engine of a backend, unless somebody chose what to compare with."""
+        entry = one.entrant.backend.entry
+        if entry is None or self._served or self._plan.baseline != BASELINE:
+            return None
+        for other in self._measured.values():
+            backend = other.entrant.backend
+            if backend.entry is None and entry.provider_type in load_peer(backend.name).engine_of:
+                return other
+        return None
+
     def _rows(self) -> dict[str, list[SpeedRow]]:
         found = {}
         for name, one in self._measured.items():
             base = self._base(one)
             label = base.entrant.label if base else ""
-            found[name] = speed_rows(one, base, self._corpus, self._plan.k, label)
+            rows = speed_rows(one, base, self._corpus, self._plan.k, label)
+            if bare := self._bare(one):
+                label = bare.entrant.label
+                beside = speed_rows(one, bare, self._corpus, self._plan.k, label)
+                pairs = zip(beside, rows, strict=True)
+                rows = [row if row.ratio is not None else other for row, other in pairs]
+            found[name] = rows
         return found
 
     def _build(self, one: Measured) -> BuildRow:
-        return build_row(one, self._base(one), self._corpus)
+        return build_row(one, self._bare(one) or self._base(one), self._corpus)
 
     def _progress(self, seconds: float) -> None:
         """Count a step that was expected to take so long; the bar estimates from what it took."""

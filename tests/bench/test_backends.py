@@ -59,6 +59,18 @@ def test_the_built_in_names() -> None:
     assert [b.name for b in find_backends([" sqlite", "faiss "])] == ["sqlite", "faiss"]
 
 
+def test_bare_engines_are_those_of_the_backends() -> None:
+    """`bare-engines` names the engines of the other backends, once, and no service.
+
+    If this fails: a person measures every foreign system, or none beside their backend.
+    """
+    names = [b.name for b in find_backends(["qdrant", "memory", "bare-engines", "faiss-flat"])]
+    assert names == ["qdrant", "memory", "faiss-flat", "qdrant-edge"]
+    assert [b.name for b in find_backends(["milvus", "bare-engines"])] == ["milvus"]
+    with pytest.raises(InvalidRequest, match="No backend is named"):
+        find_backends(["bare-engines"])
+
+
 def test_the_configuration_goes_first() -> None:
     """An entry is found by its id, and by its type's name where that is not an id."""
     graph, by_type, service = find_backends(["graph", "faiss", "pgvector"], CONFIG)

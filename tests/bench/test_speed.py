@@ -17,6 +17,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import find_backends
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import Report, read_report
+from corral.bench.report.speed_sections import speed_tables
 from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
@@ -259,6 +260,34 @@ def test_ratios_are_medians_of_rounds() -> None:
     assert row.p50_ms == pytest.approx(3)
     [alone] = speed_rows(ours, None, corpus, 10, "")
     assert (alone.ratio, alone.baseline) == (None, None)
+
+
+def test_ratios_are_made_to_the_bare_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backend is compared with its own engine where that is measured and has the mode.
+
+    All others are compared with the baseline, and so is this one where somebody has chosen one.
+
+    If this fails: a ratio to brute force is taken for what Corral adds to an engine.
+    """
+    kinds: dict[str, type[Exact]] = {"sqlite": Exact, "faiss-flat": Exact, "exact": Exact}
+    report = run_here(monkeypatch, tmp_path / "a", kinds, modes=["vector", "keyword"])
+    assert {(row.backend, row.mode): row.baseline for row in report.speed} == {
+        ("sqlite", "vector"): "faiss-flat",
+        ("sqlite", "keyword"): "exact",
+        ("faiss-flat", "vector"): "exact",
+        ("exact", "vector"): "exact",
+        ("exact", "keyword"): "exact",
+    }
+    built = {row.backend: row.baseline for row in report.builds}
+    assert built == {"sqlite": "faiss-flat", "faiss-flat": "exact", "exact": "exact"}
+    [table] = [table for _, table in speed_tables(report)]
+    assert [getattr(row[6], "note", "") for row in table.cells].count("faiss-flat") == 1
+    chosen = run_here(
+        monkeypatch, tmp_path / "b", kinds, modes=["vector"], baseline="sqlite", queries=6
+    )
+    assert {row.baseline for row in chosen.speed} == {"sqlite"}
 
 
 def test_the_rate_of_inserts_counts_what_was_put_off(tmp_path: Path) -> None:
