@@ -35,6 +35,7 @@ BYTES_BESIDES = 8
 """Bytes of a row's scale and residual."""
 _MOST = 127
 _BLOCK_ROWS = 4096  # of which products and scores stay in the processor's cache
+_BLOCK_ROWS_ALONE = 131_072  # for one query: after each block it waits for the other leg's thread
 _TOGETHER = 16
 _TOGETHER_BYTES = 2**27  # scores of the queries of one pass
 
@@ -196,9 +197,10 @@ def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]
     codes = np.concatenate([query.codes for query in queries])
     own = np.concatenate([query.scales for query in queries])
     packed = numkong.dots_pack(codes) if len(codes) > 1 else None
+    step = _BLOCK_ROWS_ALONE if packed is None else _BLOCK_ROWS
     scores = [np.empty(len(stored), dtype=np.float32) for _ in queries]
-    for start in range(0, len(stored), _BLOCK_ROWS):
-        part = slice(start, start + _BLOCK_ROWS)
+    for start in range(0, len(stored), step):
+        part = slice(start, start + step)
         rows = stored.codes[part]
         found = (
             np.asarray(multiply(codes, rows, "dot"))
