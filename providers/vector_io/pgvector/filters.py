@@ -118,7 +118,10 @@ async def one_state(connection: Connection, role: str | None) -> AsyncIterator[N
             yield
             await connection.execute("COMMIT")
     finally:
-        if connection.info.transaction_status is TransactionStatus.INERROR:
+        if connection.info.transaction_status in (
+            TransactionStatus.INTRANS,
+            TransactionStatus.INERROR,
+        ):
             await connection.rollback()
 
 
