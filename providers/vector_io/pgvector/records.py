@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, LiteralString
 
 import numpy as np
@@ -36,7 +36,7 @@ BLOCK = 1024
 """Consecutive rows whose postings of a term are written together; see RFC 0021. Part of the stored
 format."""
 
-_dumps = partial(json.dumps, ensure_ascii=False)
+_dumps = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each text
 
 COLUMNS = (
     "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
