@@ -205,11 +205,15 @@ class CorralSystem(System):
 
 
 class _Library:
-    """The stack, with an embedder that answers what the measurement has at hand."""
+    """The stack, with an embedder that answers what the measurement has at hand.
+
+    A new one each time: the embeddings of its latest questions are kept by their texts, and here
+    one text may have several.
+    """
 
     def __init__(self, stack: Stack, collection: Collection) -> None:
         self._stack = stack
-        self._embedder = _Given(collection)
+        self._collection = collection
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
         return await self._stack.vector_db(vector_db_id)
@@ -218,10 +222,10 @@ class _Library:
         return await self._stack.index(vector_db_id)
 
     async def embedder(self, model: str) -> Embedder:
-        return self._embedder
+        return _Given(self._collection)
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:
-        return self._embedder
+        return _Given(self._collection)
 
     async def reranker(self, model: str) -> Reranker:
         return await self._stack.reranker(model)
