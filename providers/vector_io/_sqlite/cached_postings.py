@@ -209,7 +209,7 @@ class CachedPostings:
         """Return all rows of a term with its frequencies, as `_query` does.
 
         SQLite puts its occurrences together while other threads work; a call for each row would
-        take four times as long, and hold them up.
+        take up to three times as long, and hold them up.
         """
         connection.execute(_OCCURRENCES)
         occurrences: Any = connection.execute(
