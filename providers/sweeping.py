@@ -11,6 +11,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB
+from corral.providers.background import BackgroundWork
 from corral.providers.stack import Stack
 from corral.providers.vector_store_table import Place, VectorStore
 
@@ -27,10 +28,10 @@ READ_AT_ONCE = 500
 _LOG = logging.getLogger(__name__)
 
 
-class Sweep:
+class Sweep(BackgroundWork):
     """Deletes expired vector stores, chunks and files of all tenants, while it runs.
 
-    Any number of processes may sweep one data folder.
+    The first time comes when something is due. Any number of processes may sweep one data folder.
 
     Args:
         stack: The whole of it; no principal's view.
@@ -39,18 +40,6 @@ class Sweep:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._table = stack.stores
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        """Begin to sweep in the background; the first time comes when something is due."""
-        self._task = asyncio.create_task(self._run())
-
-    async def close(self) -> None:
-        """End the background task."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
 
     async def once(self) -> None:
         """Delete what has expired by now.

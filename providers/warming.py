@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import suppress
 
 from corral.api.errors import CorralError
+from corral.providers.background import BackgroundWork
 from corral.providers.stack import Stack
 
 _LOG = logging.getLogger(__name__)
 
 
-class Warmup:
+class Warmup(BackgroundWork):
     """Loads the embedding models of the registered vector DBs of all tenants, in the background.
+
+    Questions that come earlier wait for the same loading.
 
     Args:
         stack: The whole of it; no principal's view.
@@ -21,18 +22,9 @@ class Warmup:
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to load; questions that come earlier wait for the same loading."""
-        self._task = asyncio.create_task(self.once())
-
-    async def close(self) -> None:
-        """End the background task."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+    async def _run(self) -> None:
+        await self.once()
 
     async def once(self) -> None:
         """Load each model. A failure is logged, and again an error of whoever needs the model."""
