@@ -25,7 +25,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
@@ -146,6 +146,15 @@ class _Ranker(Strict):
     def weight(self, leg: LegName) -> float:
         """Return what a leg counts, >= 0."""
 
+    @property
+    def adapts(self) -> bool:
+        """Whether the weights depend on how much of a query the embedding model reads."""
+        return False
+
+    def reading(self, share: float) -> Self:
+        """Return the ranker of a query of which the model reads so much, in [0, 1]."""
+        return self
+
     def counted(self) -> list[LegName]:
         """Return the legs that count: weight 0 switches one off, and it is not searched."""
         return [leg for leg in LEGS if self.weight(leg) > 0]
@@ -210,12 +219,17 @@ class WeightedRanker(_Ranker):
         alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
         return alpha if leg == "vector" else 1.0 - alpha
 
-    def reading(self, share: float) -> WeightedRanker:
+    @property
+    def adapts(self) -> bool:
+        """Whether no alpha is named; a named one stays."""
+        return self.alpha is None
+
+    def reading(self, share: float) -> Self:
         """Return the ranker of a query of which the model reads so much, in [0, 1].
 
-        A model that cannot read a query orders chunks by chance. A named alpha stays.
+        A model that cannot read a query orders chunks by chance.
         """
-        if self.alpha is not None:
+        if not self.adapts:
             return self
         return self.model_copy(update={"alpha": max(LEAST_ALPHA, DEFAULT_ALPHA * share)})
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Filter
-from corral.api.fusion import WeightedRanker
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
@@ -65,8 +64,7 @@ class SearchPlan:
     @property
     def reads(self) -> bool:
         """Whether fusion has to know how much of a query the embedding model reads."""
-        named = not isinstance(self.ranker, WeightedRanker) or self.ranker.alpha is not None
-        return self.mode is SearchMode.HYBRID and not named
+        return self.mode is SearchMode.HYBRID and self.ranker.adapts
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
-from corral.api.fusion import WeightedRanker, merge_ranked
+from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
@@ -176,9 +176,7 @@ async def _filter_effect(index: EmbeddingIndex, how: SearchPlan, query: Query, s
 
 def _ranker(how: SearchPlan, query: Query) -> AnyRanker:
     """Return the ranker of one query: without an alpha of its own it depends on the model."""
-    if isinstance(how.ranker, WeightedRanker) and how.reads:
-        return how.ranker.reading(query.read)
-    return how.ranker
+    return how.ranker.reading(query.read) if how.reads else how.ranker
 
 
 def _description(how: SearchPlan, query: Query, size: int) -> str:
