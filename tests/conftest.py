@@ -10,6 +10,11 @@ import tempfile
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
+
+# A single example takes 0.2 s, the library's own bound, where the machine is busy.
+settings.register_profile("corral", deadline=None)
+settings.load_profile("corral")
 
 # A shell that runs the tests in the background ignores Ctrl-C for them, and what they start would
 # inherit that; tests that interrupt a process need it to listen.
