@@ -27,10 +27,17 @@ Asks = Iterator[Sequence[Ask]]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The latencies of the requests in seconds, and how long all of them took together."""
+    """What a load did.
+
+    Attributes:
+        latencies: Of the requests, in seconds.
+        seconds: How long all of them took together.
+        questions: How many there were; each takes one request or several.
+    """
 
     latencies: tuple[float, ...]
     seconds: float
+    questions: int
 
     @property
     def rate(self) -> float:
@@ -89,7 +96,7 @@ async def closed_loop(url: str, asks: Asks, clients: int, seconds: float) -> Ans
         await asyncio.gather(*(client() for _ in range(clients)))
     finally:
         await pool.close()
-    return Answered(tuple(pool.latencies), time.perf_counter() - began)
+    return pool.answered(time.perf_counter() - began)
 
 
 async def open_loop(url: str, asks: Asks, rate: float, seconds: float) -> Answered:
@@ -106,14 +113,15 @@ async def open_loop(url: str, asks: Asks, rate: float, seconds: float) -> Answer
         await asyncio.gather(*(arrival(n) for n in range(max(1, int(rate * seconds)))))
     finally:
         await pool.close()
-    return Answered(tuple(pool.latencies), time.perf_counter() - began)
+    return pool.answered(time.perf_counter() - began)
 
 
 class _Pool:
     """Connections, as many as are needed at once."""
 
     def __init__(self, url: str) -> None:
-        self.latencies: list[float] = []
+        self._latencies: list[float] = []
+        self._questions = 0
         self._url = url
         self._free: list[Connection] = []
         self._all: list[Connection] = []
@@ -121,6 +129,11 @@ class _Pool:
     async def ask(self, requests: Sequence[Ask], due: float) -> None:
         """Send the requests of a question at once, and note how long after it was due each took."""
         await asyncio.gather(*(self._send(path, body, due) for path, body in requests))
+        self._questions += 1
+
+    def answered(self, seconds: float) -> Answered:
+        """Return what was done in that time."""
+        return Answered(tuple(self._latencies), seconds, self._questions)
 
     async def close(self) -> None:
         """Close all of them."""
@@ -131,7 +144,7 @@ class _Pool:
         connection = self._free.pop() if self._free else self._new()
         await connection.post(path, body)
         self._free.append(connection)
-        self.latencies.append(time.perf_counter() - due)
+        self._latencies.append(time.perf_counter() - due)
 
     def _new(self) -> Connection:
         self._all.append(Connection(self._url))

@@ -49,7 +49,7 @@ class UsersPlan:
         count: Chunks in the vector DB.
         clients: Numbers of clients in a closed loop.
         workers: Numbers of processes of a server; one server for each.
-        rates: Questions a second in an open loop; none for `SHARES` of the best closed loop.
+        rates: Questions a second in an open loop; none for `SHARES` of the best closed loop's.
         mode: In which the clients ask.
         seconds: Of a measurement.
         rounds: Of all measurements.
@@ -76,6 +76,11 @@ class Cell:
         """Answers a second, the median of the rounds."""
         return float(np.median([one.rate for one in self._rounds]))
 
+    @property
+    def asked(self) -> float:
+        """Questions a second, which may take several answers each, the median of the rounds."""
+        return float(np.median([one.questions / one.seconds for one in self._rounds]))
+
     async def take(self, url: str, work: Awaitable[Answered]) -> None:
         """Do one round, and note how much of the processors each answer took."""
         before = _processor_seconds(url)
@@ -85,8 +90,9 @@ class Cell:
 
     def all(self) -> Answered:
         """Return the answers of all rounds together."""
+        latencies = tuple(t for one in self._rounds for t in one.latencies)
         seconds = sum(one.seconds for one in self._rounds)
-        return Answered(tuple(t for one in self._rounds for t in one.latencies), seconds)
+        return Answered(latencies, seconds, sum(one.questions for one in self._rounds))
 
     def row(self) -> list[str]:
         """Return its figures: medians of the rounds, and latencies of all answers."""
@@ -175,7 +181,7 @@ async def _measure(plan: UsersPlan, urls: Mapping[int, str]) -> Cells:
         for clients in plan.clients:
             cell, asks = cells[f"{clients} clients", workers], asks_of(plan.mode, next(seeds))
             await cell.take(url, closed_loop(url, asks, clients, plan.seconds))
-        best = max(cells[f"{clients} clients", workers].rate for clients in plan.clients)
+        best = max(cells[f"{clients} clients", workers].asked for clients in plan.clients)
         for name, rate in _rates(plan, best).items():
             cell, asks = cells[name, workers], asks_of(plan.mode, next(seeds))
             await cell.take(url, open_loop(url, asks, rate, plan.seconds))

@@ -83,6 +83,7 @@ async def test_a_question_may_take_several_requests() -> None:
     async with desk.running() as url:
         answered = await open_loop(url, itertools.repeat([ASK, ASK, ASK]), 10, 0.1)
     assert (desk.most, desk.served, len(answered.latencies)) == (3, 3, 3)
+    assert answered.questions == 1, "a rate of the open loop would be three times too high"
 
 
 async def test_refusals_end_the_measurement() -> None:
