@@ -103,7 +103,11 @@ class PgvectorConfig(ProviderConfig):
     )
     hnsw_m: int = Field(default=12, ge=2, le=100, description="Links of a node; for new indexes.")
     hnsw_ef_construction: int = Field(
-        default=48, ge=4, le=1000, description="At least 2 * hnsw_m; for new indexes."
+        default=80,
+        ge=4,
+        le=1000,
+        description="Candidates for the links of a chunk, at least 2 * hnsw_m; for new indexes. "
+        "Too few leave small topics without a link to others, and no search finds them.",
     )
     hnsw_build_memory_mib: int = Field(
         default=512,
