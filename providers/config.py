@@ -36,9 +36,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 import yaml
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 
-from corral.api.errors import ConfigError, InvalidRequest
+from corral.api.errors import ConfigError
 from corral.api.provider import Api
 from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.embedding.e5 import DISTRIBUTION
 from corral.providers.section import Section
 from corral.providers.telemetry_config import TracingSettings
@@ -204,30 +205,6 @@ class ServerSettings(Section):
     audit: AuditSettings = AuditSettings()
     tools: ToolSettings = ToolSettings()
     librechat: LibreChatSettings = LibreChatSettings()
-
-
-class DocumentLimits(Section):
-    """What reading one document may take; beyond it the answer is a 400 that names the setting."""
-
-    max_pages: int = Field(default=2000, ge=1, description="Pages of a PDF.")
-    max_paragraphs: int = Field(
-        default=100_000, ge=1, description="Paragraphs and table cells of a Word file."
-    )
-    max_characters: int = Field(default=32_000_000, ge=1, description="Characters of the text.")
-    max_seconds: float = Field(default=30, gt=0, description="Time to read it.")
-    max_memory_mib: int = Field(
-        default=1024,
-        ge=256,
-        description="Memory to read it, where the system can bound that (Linux).",
-    )
-
-    def exceeded(self, what: str, setting: str) -> InvalidRequest:
-        """Return the error of a document with more than a setting allows of something: "pages"."""
-        return InvalidRequest(
-            f"More than {getattr(self, setting):,.10g} {what} in one document.",
-            hint=f"Split it; the operator's setting is rag.document_limits.{setting}.",
-            field="content",
-        )
 
 
 class RagSettings(Section):

@@ -14,7 +14,7 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.bench.data.embeddings import CACHE_NAME, Advance, EmbeddingCache
 from corral.bench.data.judged import JudgedSet
 from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.ranking.text import clean_text
+from corral.providers.ranking.unseen import clean_text
 from corral.providers.stack import Stack
 
 EMPTY = "-"

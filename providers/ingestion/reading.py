@@ -13,26 +13,24 @@ document could make of a reader can run code in this process.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
-import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
-from corral.providers.config import DocumentLimits, RagSettings
+from corral.providers.config import RagSettings
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import detected, type_of
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.mime_types import is_plain_text
-from corral.providers.ingestion.parsing import ParsedDocument, parse, parse_data_uri, parse_file
+from corral.providers.ingestion.parsing import ParsedDocument, parse
+from corral.providers.ingestion.reading_process import receive, send
 from corral.providers.vector_io._shared.threads import Threads
 
 SHORT_TEXT = 1 << 18
@@ -41,18 +39,11 @@ SHORT_TEXT = 1 << 18
 It takes a few milliseconds, where a process takes half a second to start.
 """
 
-MIB = 1 << 20
+_PROCESS = "corral.providers.ingestion.reading_process"
 
 _ERRORS: dict[str, type[CorralError]] = {
     kind.__name__: kind for kind in (InvalidRequest, MissingDependency)
 }
-
-_FORMS: dict[str, Callable[..., ParsedDocument]] = {
-    "content": parse,
-    "data_uri": parse_data_uri,
-    "file": parse_file,
-}
-"""How a document is handed to a child."""
 
 T = TypeVar("T")
 
@@ -134,9 +125,9 @@ class _Child:
         self._limits = limits
         self._started = 0.0
         # -P: a folder named corral where the server happens to be started is not imported.
-        command = [sys.executable, "-P", "-m", __name__]
+        command = [sys.executable, "-P", "-m", _PROCESS]
         quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread takes memory
-        self._process = subprocess.Popen(  # noqa: S603 - this very module
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -161,8 +152,8 @@ class _Child:
         self._started = time.monotonic()
         limits = self._limits.model_dump()
         asked = {"mime_type": mime_type, "form": form, "limits": limits}
-        _send(questions, asked, content)
-        said, text = _receive(answers)
+        send(questions, asked, content)
+        said, text = receive(answers)
         if "error" in said:
             return _error(said["error"], said["state"])
         return _document(said["document"], str(text))
@@ -192,26 +183,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             pipe.close()
 
 
-def _send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
-    is_text = isinstance(body, str)
-    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
-    pipe.write(json.dumps({**head, "size": len(data), "is_text": is_text}).encode() + b"\n")
-    pipe.write(data)
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
-    """Return what `_send` sent; raise EOFError where the other side has ended."""
-    line = pipe.readline()
-    if not line:
-        raise EOFError
-    head = json.loads(line)
-    data = pipe.read(head["size"])
-    if len(data) < head["size"]:
-        raise EOFError
-    return head, data.decode("utf-8", "surrogatepass") if head["is_text"] else data
-
-
 def _document(said: dict[str, Any], text: str) -> ParsedDocument:
     lists = {name: tuple(said[name]) for name in ("page_starts", "unread")}
     headings = tuple(Heading(*each) for each in said["headings"])
@@ -224,50 +195,3 @@ def _error(kind: str, state: dict[str, Any]) -> CorralError:
     error.args = (state["message"],)
     error.__dict__.update(state)
     return error
-
-
-def serve() -> None:
-    """Read documents from standard input and write their texts to standard output until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a package prints is no answer
-    bounded = False
-    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
-        while True:
-            asked, content = _receive(sys.stdin.buffer)
-            limits = DocumentLimits.model_validate(asked["limits"])
-            bounded = bounded or _bound_memory(limits)
-            faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
-            head, text = _answer(content, asked, limits)
-            faulthandler.cancel_dump_traceback_later()
-            _send(answers, head, text)
-
-
-def _answer(
-    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
-) -> tuple[dict[str, Any], str]:
-    """Return what to say of a document, and its text."""
-    try:
-        parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
-    except MemoryError:
-        error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
-    except (InvalidRequest, MissingDependency) as refusal:
-        error = refusal
-    else:
-        return {"document": {**asdict(parsed), "text": ""}}, parsed.text
-    return {"error": type(error).__name__, "state": vars(error)}, ""
-
-
-def _bound_memory(limits: DocumentLimits) -> bool:
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
-        return True
-    most = limits.max_memory_mib * MIB
-    with contextlib.suppress(ValueError, OSError):  # a lower bound holds already
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    return True
-
-
-if __name__ == "__main__":
-    serve()

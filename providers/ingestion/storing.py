@@ -14,7 +14,7 @@ from corral.api.errors import InvalidEmbedding, InvalidRequest
 from corral.api.library import Library
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
-from corral.providers.ranking.text import clean_text
+from corral.providers.ranking.unseen import clean_text
 
 EMBED_BATCH = 512
 """Texts handed to an embedder at once. It batches for its model itself; this only lets other

@@ -31,7 +31,7 @@ from typing import Any
 
 from corral.api.rag import template_parts
 from corral.providers.rag.digest_cache import DigestCache
-from corral.providers.ranking.text import clean_text
+from corral.providers.ranking.unseen import clean_text
 
 FOOTER = "END of knowledge_search tool results.\n"
 

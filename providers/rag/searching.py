@@ -32,7 +32,7 @@ from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import SearchPlan
 from corral.providers.rag.query_syntax import Checker, parse
-from corral.providers.ranking.text import clean_text
+from corral.providers.ranking.unseen import clean_text
 
 T = TypeVar("T")
 

@@ -36,6 +36,7 @@ import Stemmer
 
 from corral.api.vector_dbs import LANGUAGES
 from corral.providers.ranking.stop_words import CLITICS, STOP_WORDS
+from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
 
 _RULES = 1  # raise it with every change of a term: in this module or in stop_words.py
 
@@ -66,57 +67,9 @@ def _ranges(codes: Iterable[int]) -> str:
 
 _MARKS = _ranges(code for code, category in _CATEGORIES.items() if category != "Nd")
 
-# --- What cannot be seen --------------------------------------------------------------------------
-
-# Soft hyphen, zero-width and bidirectional controls, fillers, invisible operators, annotations,
-# tags, and variation selectors, each of which can hide a byte.
-_UNSEEN = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    "\U000e0000-\U000e0fff"
-)
-_CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # those that do not break a line
-_BREAKS = "\v\f\r\x1c-\x1f\x85\u2028\u2029"
-_JOINERS = "\u200c\u200d"
-_STYLES = "\ufe0e\ufe0f"  # an emoji as text, as a picture
-_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
-_STYLED = f"{_EMOJI}#*0-9\u00a9\u00ae\u203c\u2049\u2122\u2139\u3030\u303d\u3297\u3299"
-_CURSIVE = "\u0600-\u1aff\ua840-\uabff"  # Arabic to Tai Tham: blocks where joiners change letters
-
-_SUSPECT = re.compile(f"[{_CONTROLS}{_BREAKS}{_UNSEEN}{_JOINERS}{_STYLES}\ud800-\udfff]")
-_LINE_BREAK = re.compile(f"\r\n|[{_BREAKS}]")
-_STRAY = re.compile(f"[{_CONTROLS}{_UNSEEN}]|(?<![{_STYLED}])[{_STYLES}]")
-_STRAY_JOINER = re.compile(
-    f"(?<![{_CURSIVE}])\u200c|(?<![{_CURSIVE}{_EMOJI}{_STYLES}])\u200d"
-    f"|(?<=[{_EMOJI}{_STYLES}])\u200d(?![{_EMOJI}])"
-)
-
-
-def clean_text(text: str) -> str:
-    r"""Return the text as it is embedded and stored, without characters that a reader cannot see.
-
-    Those carry instructions past a reader to a model (OWASP Top 10 for LLM applications, LLM01),
-    and a NUL ends a string in several engines. Removed are control characters, zero-width and
-    bidirectional controls, soft hyphens, tags (U+E0000 to U+E0FFF) and variation selectors. What
-    breaks a line or a page becomes `\n`; `\n` and `\t` stay. A lone surrogate, which no encoding
-    can store, becomes U+FFFD.
-
-    Three kinds stay, as the text would read differently without them: one joiner (U+200C, U+200D)
-    after a letter of the Arabic, Indic and neighboring scripts, where it decides how letters
-    connect; U+200D between two emoji, which makes them one picture; one U+FE0E or U+FE0F after an
-    emoji. A flag spelled in tags, as Scotland's is, becomes a plain black flag.
-
-    Idempotent. Text without such characters is returned as it is, after one scan.
-    """
-    if not _SUSPECT.search(text):
-        return text
-    text = re.sub("[\ud800-\udfff]", "\ufffd", text)
-    return _STRAY_JOINER.sub("", _STRAY.sub("", _LINE_BREAK.sub("\n", text)))
-
-
 # --- Words and characters -------------------------------------------------------------------------
 
-_IGNORED = re.compile(f"[{_CONTROLS}{_UNSEEN}{_JOINERS}{_STYLES}\u180b-\u180f]+")
+_IGNORED = re.compile(f"[{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\u180b-\u180f]+")
 _WORD = re.compile(f"[\\w'\\-{_MARKS}]+")
 _MARK = re.compile(f"[{_MARKS}]")
 _WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # the same words, three times faster
@@ -126,7 +79,7 @@ _APOSTROPHE = re.compile("[\u2018\u2019\u201b\u02bc]")
 def _ascii_table() -> dict[int, str | None]:
     table: dict[int, str | None] = dict.fromkeys(range(128), " ")
     table |= {ord(char): char.lower() for char in string.ascii_letters + string.digits + "'-"}
-    hidden = [code for code in range(128) if re.match(f"[{_CONTROLS}]", chr(code))]
+    hidden = [code for code in range(128) if re.match(f"[{CONTROLS}]", chr(code))]
     return table | {ord("_"): "-"} | dict.fromkeys(hidden)
 
 

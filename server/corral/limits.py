@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.providers.config import DocumentLimits, Limits
+from corral.providers.config import Limits
+from corral.providers.document_limits import DocumentLimits
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, StackOf
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from corral.api.errors import InvalidRequest
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.readers import html
 from corral.providers.ingestion.readers.archive import opened
 from corral.providers.ingestion.readers.common import Readable, package, reading

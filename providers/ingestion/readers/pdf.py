@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.readers.common import Readable, escaped, locked, package, reading
 
 LARGER = 1.15

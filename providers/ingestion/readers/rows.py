@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator
 
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.readers.common import Readable, reading, table
 
 _DELIMITERS = ",;\t|"

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.readers.archive import opened
 from corral.providers.ingestion.readers.common import Readable, locked, package, reading, table
 

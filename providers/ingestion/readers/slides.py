@@ -6,7 +6,7 @@ import zipfile
 from collections import Counter
 from dataclasses import dataclass, field
 
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import COMPOUND_FILE
 from corral.providers.ingestion.readers.archive import main_part, opened, parse_xml, relations
 from corral.providers.ingestion.readers.common import Readable, escaped, locked, reading, table

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import COMPOUND_FILE
 from corral.providers.ingestion.readers.archive import main_part, opened, parse_xml, relations
 from corral.providers.ingestion.readers.common import (

@@ -13,7 +13,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.chunking import chunks_of
 from corral.providers.ingestion.parsing import ParsedDocument, parse
-from corral.providers.ranking.text import clean_text
+from corral.providers.ranking.unseen import clean_text
 
 DB = VectorDB(
     identifier="db", provider_id="memory", provider_resource_id="db",

@@ -16,7 +16,8 @@ import pytest
 from reportlab.pdfgen import canvas
 
 from corral.api.errors import InvalidRequest
-from corral.providers.config import DocumentLimits, RagSettings
+from corral.providers.config import RagSettings
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.reading import Reader
 
 from .made_files import FORMATS

@@ -16,7 +16,8 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, MissingDependency
 from corral.api.rag import URL, RAGDocument
-from corral.providers.config import DocumentLimits, Limits, RagSettings
+from corral.providers.config import Limits, RagSettings
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion import reading
 from corral.providers.ingestion.chunking import each_chunk
 from corral.providers.ingestion.detecting import DOCX, HTML, PDF

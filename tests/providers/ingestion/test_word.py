@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from corral.api.errors import InvalidRequest
-from corral.providers.config import DocumentLimits
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import DOCX
 from corral.providers.ingestion.parsing import parse
 

@@ -22,8 +22,8 @@ from corral.providers.ranking.text import (
     MAX_TERM_LENGTH,
     Analyzer,
     analyzer,
-    clean_text,
 )
+from corral.providers.ranking.unseen import clean_text
 
 NAMES = sorted(set(LANGUAGES.values()))
 any_text = st.text(st.characters())  # lone surrogates included
