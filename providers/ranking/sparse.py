@@ -263,7 +263,7 @@ async def best_matches(
         )
 
     sources = [partial(propose, band) for band in bands(statistics)]
-    best = await best_candidates(k, *sources, margin=k // 3 + 20)
+    best = await best_candidates(k, *sources, margin=k // 3 + 6)
     return [
         Candidate(one.chunk_id, one.raw_score, None, query.held(terms[one.chunk_id]))
         for one in best

@@ -66,7 +66,11 @@ class Connection:
         self.provider_id = provider_id
         self.embedded = embedded
         self._timeout = timeout_seconds
-        self.threads = Threads(provider_id, None if embedded else timeout_seconds)
+        self.threads = (
+            Threads(provider_id, None, most=1)  # two would only wait for the interpreter's lock
+            if embedded
+            else Threads(provider_id, timeout_seconds)
+        )
 
         def close(client: MilvusClient) -> None:
             client.close()

@@ -33,6 +33,7 @@ import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,7 @@ class FoundPoint:
         return unpack_embedding(stored) if stored else self.dense
 
 
+@lru_cache(maxsize=1 << 14)
 def point_id(chunk_id: str) -> str:
     """Return the UUID of a chunk's point."""
     return record_id(_NAMESPACE, chunk_id)

@@ -7,7 +7,6 @@ import shutil
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -16,8 +15,10 @@ import qdrant_edge as qdrant
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.records import CHUNK_FIELDS
 from corral.providers.vector_io.qdrant.client import Collection, versions
 from corral.providers.vector_io.qdrant.edge import client
+from corral.providers.vector_io.qdrant.edge.memory import Memory
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
     SPARSE,
@@ -36,12 +37,17 @@ FLUSH_AFTER = 5_000
 VACUUM_AFTER = 10_000
 """Fewest deleted points for which the shard is rewritten while it is open."""
 
-SEARCHED = frozenset({"chunk_id", "words", "length"})
-"""What searches read of a point. The engine takes ten times longer to hand it over than to find
-the point, so it stays in memory until the point is written again."""
+SEARCHED = ("chunk_id", "words", "length")
+"""What searches read of a point, and keep in memory."""
 
-MOST_KNOWN = 50_000
-"""Points of which it stays; about 1 KB each."""
+MOST_SEARCHED = 50_000
+"""Points of which it is kept; about 1 KB each."""
+
+MOST_CHUNKS = 10_000
+"""Chunks that are kept, once they were in an answer."""
+
+LONGEST_TEXT = 4_096
+"""Characters of the longest text of a chunk that is kept: 10,000 of them take 40 MB."""
 
 _COMPLETE = "complete"  # a file beside the engine's, made last
 
@@ -81,7 +87,8 @@ class EdgeCollection(Collection):
         self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
         self._unfinished = False  # whether a journal may be there
         self._sorted: list[str] | None = None  # all chunk ids, until the next write
-        self._known: dict[int, Json] = {}  # `SEARCHED` of some points, the oldest first
+        self._searched = Memory(SEARCHED, MOST_SEARCHED, client.EVERYTHING)
+        self._chunks = Memory(CHUNK_FIELDS, MOST_CHUNKS, LONGEST_TEXT)
         self._unflushed = self._deleted = 0
 
     @classmethod
@@ -164,33 +171,28 @@ class EdgeCollection(Collection):
         def search(shard: qdrant.EdgeShard) -> list[FoundPoint]:
             points = shard.query(request)
             ids = [client.point_id(point) for point in points]
-            triples = zip(points, ids, self._payloads(shard, ids, fields), strict=True)
-            return [FoundPoint(i, payload, point.score) for point, i, payload in triples]
+            payloads = self._payloads(shard, ids, fields)
+            pairs = zip(points, ids, strict=True)
+            return [FoundPoint(i, payloads[i.int], point.score) for point, i in pairs]
 
         return await self._read(search)
 
     def _payloads(
         self, shard: qdrant.EdgeShard, ids: Sequence[UUID], fields: Sequence[str]
-    ) -> list[Json]:
-        """Return these fields of some points, from memory where they were read before."""
-        if not SEARCHED.issuperset(fields):
-            every = client.payloads(shard, ids, fields)
-            return [every[i.int] for i in ids]
-        known = self._known
-        missing = [i for i in ids if i.int not in known]
-        if not missing:
-            return [known[i.int] for i in ids]
-        read = client.payloads(shard, missing, sorted(SEARCHED))
-        found = [known[i.int] if i.int in known else read[i.int] for i in ids]
-        for oldest in list(islice(known, max(0, len(known) + len(read) - MOST_KNOWN))):
-            del known[oldest]
-        known.update(islice(read.items(), MOST_KNOWN))
-        return found
+    ) -> Mapping[int, Json]:
+        """Return these fields of some points by their ids as integers, from memory where it can."""
+        if self._searched.has(fields):
+            return self._searched.read(shard, ids)
+        return client.payloads(shard, ids, fields)
 
     async def fetch(
         self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
         """Return those of these points that exist."""
+        if not dense and self._chunks.has(fields):
+            uuids = [UUID(str(one)) for one in ids]
+            found = await self._read(lambda shard: self._chunks.read(shard, uuids))
+            return [FoundPoint(one, found[one.int]) for one in uuids if one.int in found]
         selected = qdrant.PayloadSelector.Include(list(fields)) if fields else False
         vectors: Any = [DENSE] if dense else False
         return await self._read(
@@ -301,8 +303,9 @@ class EdgeCollection(Collection):
             self._deleted += len(ids)
 
     def _forget(self, ids: Iterable[str]) -> None:
-        for point_id in ids:
-            self._known.pop(UUID(point_id).int, None)
+        uuids = [UUID(one) for one in ids]
+        self._searched.forget(uuids)
+        self._chunks.forget(uuids)
 
     # --- steps -------------------------------------------------------------------------------
 
@@ -341,7 +344,8 @@ class EdgeCollection(Collection):
         with client.errors(self._provider_id):
             if self._unfinished:
                 self._sorted = None
-                self._known.clear()
+                self._searched.clear()
+                self._chunks.clear()
                 client.finish(self._shard)
                 self._unfinished = False
             return work(self._shard)

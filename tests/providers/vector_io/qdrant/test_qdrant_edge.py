@@ -277,10 +277,12 @@ async def test_what_searches_remember_follows_every_write(
 ) -> None:
     """Chunks that a search has read are written anew, replaced, deleted; each answer is the next.
 
-    More are read than are remembered. If this fails: keyword scores are those of old texts, or a
-    full memory loses points.
+    More are read than are remembered. If this fails: keyword scores or chunks are those of old
+    texts, or a full memory loses points.
     """
-    monkeypatch.setattr(edge, "MOST_KNOWN", 15)
+    monkeypatch.setattr(edge, "MOST_SEARCHED", 15)
+    monkeypatch.setattr(edge, "MOST_CHUNKS", 7)
+    monkeypatch.setattr(edge, "LONGEST_TEXT", 30)
     index = await opened(tmp_path)
     texts = {f"c{n:02}": f"zebra w{n % 4} " + "filler " * (n % 5) for n in range(40)}
 
@@ -289,8 +291,8 @@ async def test_what_searches_remember_follows_every_write(
         for query in ("zebra", "w1 w3", "lion"):
             found = raw_scores(await index.query(None, query, 100, mode="keyword"))
             assert found == pytest.approx(bm25(query, contents, {"content": 1.0}), abs=1e-6)
-            by_both = ids(await index.query([1, 0], query, 100, mode="hybrid"))
-            assert sorted(by_both) == sorted(texts)
+            by_both = await index.query([1, 0], query, 100, mode="hybrid")
+            assert {one.chunk_id: one.content for one in by_both.chunks} == texts
 
     await index.add_chunks([chunk(i, t, document_id="d") for i, t in texts.items()], [[1, 0]] * 40)
     await check()
@@ -304,7 +306,12 @@ async def test_what_searches_remember_follows_every_write(
     new = [chunk(i, text, document_id="d") for i, text in texts.items()]
     await index.add_chunks(new, [[1, 0]] * 2, replace_documents={"d"})
     await check()
-    assert len(index._collection._known) <= 15  # type: ignore[attr-defined]
+    collection = index._collection
+    assert isinstance(collection, edge.EdgeCollection)
+    assert len(collection._searched._known) <= 15
+    kept = collection._chunks._known.values()
+    assert len(kept) <= 7
+    assert all(len(payload["content"]) <= 30 for payload in kept)
     await index.close()
 
 
