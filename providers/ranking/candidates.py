@@ -9,7 +9,7 @@ loop: for vectors with `score_vectors`, for words through `sparse`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +38,9 @@ class Proposals:
 
 Propose = Callable[[int], Awaitable[Proposals]]
 """Ask an engine for this many proposals."""
+
+FetchEmbeddings = Callable[[Sequence[int]], Awaitable[Mapping[int, Sequence[float]]]]
+"""Return the stored embeddings of the candidates at these places, of those that are still there."""
 
 
 async def best_candidates(
@@ -93,6 +96,35 @@ def unsettled(scores: Sequence[float], k: int, slack: float) -> list[int]:
     unclear[:-1] |= near
     unclear[1:] |= near
     return [int(place) for place in np.flatnonzero(unclear)]
+
+
+async def settled(
+    candidates: Sequence[Candidate],
+    k: int,
+    last: float | None,
+    query: NDArray[np.float32],
+    metric: Metric,
+    fetch: FetchEmbeddings,
+) -> Proposals:
+    """Return an engine's proposals of directions, those with exact scores whose order is open.
+
+    Args:
+        candidates: With the engine's scores, off by `SINGLE_PRECISION_SLACK` at most, best first.
+        k: How many are wanted.
+        last: The engine's score of the last chunk that it proposed; None if it has left out none.
+        query, metric: As `exact_scores` takes them.
+        fetch: Gets the embeddings of a few candidates.
+    """
+    places = unsettled([one.raw_score for one in candidates], k, SINGLE_PRECISION_SLACK)
+    found = list(candidates)
+    if places:
+        stored = await fetch(places)
+        there = [place for place in places if place in stored]
+        matrix = np.array([stored[place] for place in there], dtype=np.float32)
+        exact = exact_scores(matrix.reshape(-1, len(query)), query, metric)
+        for place, score in zip(there, exact.tolist(), strict=True):
+            found[place] = Candidate(found[place].chunk_id, score)
+    return Proposals(found, None if last is None else last + SINGLE_PRECISION_SLACK)
 
 
 def score_vectors(

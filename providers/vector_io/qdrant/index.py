@@ -18,9 +18,8 @@ from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
     score_vectors,
-    unsettled,
+    settled,
 )
-from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, exact_scores
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.qdrant import filters as native
@@ -113,34 +112,20 @@ class QdrantIndex(NotedIndex):
 
         async def propose(limit: int) -> Proposals:
             found = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
-            full = len(found) >= limit
             passing = [one for one in found if native.passes(filters, one.payload)]
-            if self._unit_length:
-                return await self._settled(query, k, passing, found[-1].score if full else None)
-            return await self._compared(query, found, passing, limit)
+            if not self._unit_length:
+                return await self._compared(query, found, passing, limit)
+            last = found[-1].score if len(found) >= limit else None
+            candidates = [Candidate(one.payload["chunk_id"], one.score) for one in passing]
+
+            async def fetch(places: Sequence[int]) -> dict[int, list[float]]:
+                stored = await self._embeddings([passing[place] for place in places])
+                ids = {place: passing[place].id for place in places}
+                return {place: stored[i] for place, i in ids.items() if i in stored}
+
+            return await settled(candidates, k, last, query, self._metric, fetch)
 
         return await best_candidates(k, propose, margin=MARGIN)
-
-    async def _settled(
-        self,
-        query: NDArray[np.float32],
-        k: int,
-        passing: Sequence[FoundPoint],
-        last: float | None,
-    ) -> Proposals:
-        """Take the engine's scores, and embeddings only where its rounding errors leave ties."""
-        scores = [one.score for one in passing]
-        places = unsettled(scores, k, SINGLE_PRECISION_SLACK)
-        if places:
-            stored = await self._embeddings([passing[place] for place in places])
-            there = [place for place in places if passing[place].id in stored]
-            matrix = np.array([stored[passing[place].id] for place in there], dtype=np.float32)
-            exact = exact_scores(matrix.reshape(-1, len(query)), query, self._metric)
-            for place, score in zip(there, exact.tolist(), strict=True):
-                scores[place] = score
-        pairs = zip(passing, scores, strict=True)
-        candidates = [Candidate(one.payload["chunk_id"], score) for one, score in pairs]
-        return Proposals(candidates, None if last is None else last + SINGLE_PRECISION_SLACK)
 
     async def _compared(
         self,

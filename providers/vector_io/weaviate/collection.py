@@ -58,12 +58,14 @@ class Collection(Handle):
         limit: int,
         filters: FilterReturn | None,
         properties: Sequence[str],
+        *,
+        dense: bool,
     ) -> list[StoredObject]:
-        """Return the objects with the nearest vectors, with these, best first.
+        """Return the objects with the nearest vectors, best first, with Weaviate's distance.
 
-        Where one answer cannot hold all the vectors, they are fetched in parts.
+        Vectors that one answer cannot hold are fetched in parts.
         """
-        whole = 4 * limit * self._vector_db.embedding_dimension <= READ_BYTES
+        whole = dense and 4 * limit * self._vector_db.embedding_dimension <= READ_BYTES
         found = await self._read(
             lambda native: native.query.near_vector(
                 near_vector=list(embedding),
@@ -71,11 +73,12 @@ class Collection(Handle):
                 limit=limit,
                 filters=filters,
                 include_vector=[VECTOR] if whole else False,
+                return_metadata=MetadataQuery(distance=True),
                 return_properties=list(properties),
             )
         )
         objects = [_stored(one) for one in found.objects]
-        if whole:
+        if whole or not dense:
             return objects
         whole_ones = await self.fetch([one.id for one in objects], [], True)
         vectors = {one.id: one.dense for one in whole_ones}
@@ -127,7 +130,7 @@ class Collection(Handle):
 
         async def is_found(one: StoredObject) -> bool:
             async with places:
-                found = await self.nearest(one.dense, OWN_NEIGHBORS, None, [])
+                found = await self.nearest(one.dense, OWN_NEIGHBORS, None, [], dense=False)
             return one.id in {neighbor.id for neighbor in found}
 
         known = await asyncio.gather(*(is_found(one) for one in objects))
@@ -238,7 +241,8 @@ class Collection(Handle):
 
 def _stored(found: Any) -> StoredObject:
     vector = found.vector.get(VECTOR, []) if found.vector else []
-    score = found.metadata.score if found.metadata else None
+    known = found.metadata
+    score = (known.score if known.distance is None else known.distance) if known else None
     properties = {name: value for name, value in found.properties.items() if value is not None}
     return StoredObject(str(found.uuid), properties, vector, score or 0.0)
 

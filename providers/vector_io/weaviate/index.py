@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import Proposals, best_candidates, score_vectors
+from corral.providers.ranking.candidates import (
+    Proposals,
+    best_candidates,
+    score_vectors,
+    settled,
+)
 from corral.providers.ranking.exact import effective_metric
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.intents import NotedIndex
@@ -39,8 +45,10 @@ REINDEX_BATCH = 500
 class WeaviateIndex(NotedIndex):
     """Chunks as objects of one collection; every public method is the contract's.
 
-    Scores are computed anew in double precision for what Weaviate returns, and ties are ordered by
-    chunk_id: more is asked for until the last one's ties are all there, up to `MOST_RESULTS`.
+    Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves the order
+    open, and for all scores of embeddings of any length, they are computed anew in double
+    precision. Ties are ordered by chunk_id: more is asked for until the last one's ties are all
+    there, up to `MOST_RESULTS`.
 
     Args:
         vector_db: The registration.
@@ -62,6 +70,7 @@ class WeaviateIndex(NotedIndex):
         self._undo_seconds = undo_seconds
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
         self._metric = effective_metric(vector_db)
+        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -130,15 +139,36 @@ class WeaviateIndex(NotedIndex):
         properties = ["chunk_id", *native.needed(filters)]
 
         async def propose(limit: int) -> Proposals:
-            found = await self._collection.nearest(embedding.tolist(), limit, narrowed, properties)
-            passing = [
-                one.properties["chunk_id"] if native.passes(filters, one.properties) else None
-                for one in found
-            ]
-            matrix = np.array([one.dense for one in found], dtype=np.float32)
-            return score_vectors(passing, matrix, embedding, self._metric, limit=limit)
+            found = await self._collection.nearest(
+                embedding.tolist(), limit, narrowed, properties, dense=not self._unit_length
+            )
+            passing = [one for one in found if native.passes(filters, one.properties)]
+            if not self._unit_length:
+                return self._compared(embedding, found, passing, limit)
+            last = 1 - found[-1].score if len(found) >= limit else None
+            candidates = [Candidate(o.properties["chunk_id"], 1 - o.score) for o in passing]
+
+            async def fetch(places: Sequence[int]) -> dict[int, list[float]]:
+                ids = {passing[place].id: place for place in places}
+                stored = await self._collection.fetch(list(ids), [], True)
+                return {ids[one.id]: one.dense for one in stored}
+
+            return await settled(candidates, k, last, embedding, self._metric, fetch)
 
         return await best_candidates(k, propose, margin=MARGIN, most=MOST_RESULTS)
+
+    def _compared(
+        self,
+        embedding: NDArray[np.float32],
+        found: Sequence[StoredObject],
+        passing: Sequence[StoredObject],
+        limit: int,
+    ) -> Proposals:
+        """Compare with every embedding: of any length, it may be off by any rounding error."""
+        wanted = {one.id for one in passing}
+        ids = [one.properties["chunk_id"] if one.id in wanted else None for one in found]
+        matrix = np.array([one.dense for one in found], dtype=np.float32)
+        return score_vectors(ids, matrix, embedding, self._metric, limit=limit)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -30,8 +31,8 @@ from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject
 
-MARGIN = 50
-"""Chunks asked for beyond 2k at first: Weaviate's order only resembles ours."""
+MARGIN = 20
+"""Chunks asked for beyond 4/3 k at first: Weaviate's order only resembles ours."""
 
 MOST_COUNTS = 16
 """Terms that are counted at the same time."""
@@ -73,8 +74,8 @@ class Keywords:
         if not query.wanted:
             return KeywordLeg([], 0.0)
         search = _Search(self._collection, self._kept, query, filters)
-        found = await best_candidates(k, search.propose, margin=k + MARGIN, most=MOST_RESULTS)
-        return KeywordLeg(found, await search.greatest() if found else 1.0)
+        found = await best_candidates(k, search.propose, margin=k // 3 + MARGIN, most=MOST_RESULTS)
+        return KeywordLeg(found, search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:
         """Return how many chunks hold each term.
@@ -105,7 +106,7 @@ class _Search:
     kept: KeptStatistics[Statistics, str]
     query: Query
     filters: Filter | None
-    statistics: Statistics | None = None
+    statistics: Statistics = field(default_factory=partial(Statistics, 0, 0))
     holding: dict[str, int] = field(default_factory=dict)
 
     async def propose(self, limit: int) -> Proposals:
@@ -119,7 +120,7 @@ class _Search:
         if not objects or not known.average > 0:
             return Proposals([], None)
         found = [proposal(one, self.query) for one in objects]
-        await self._count(held_terms(found))
+        await self._count_new(held_terms(found))
         exact = scores(found, self.query.weights(self.holding, known.count), known.average)
         candidates = [
             Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
@@ -128,22 +129,24 @@ class _Search:
         ]
         return Proposals(candidates, most_unseen(found, exact) if len(objects) >= limit else None)
 
-    async def greatest(self) -> float:
-        """Return the score that no chunk can exceed, which depends on all terms of the query."""
-        known = await self._statistics()
-        await self._count(set(self.query.wanted))
+    def greatest(self) -> float:
+        """Return the score that no chunk can exceed, going by all terms of the query."""
         terms = ((times, self.holding[term]) for term, times in self.query.wanted.items())
-        return greatest(terms, known.count)
+        return greatest(terms, self.statistics.count)
 
     async def _statistics(self) -> Statistics:
-        if self.statistics is None:
-            self.statistics, _ = await self.kept.read([])
+        """Count for the whole query, once."""
+        if not self.holding:
+            terms = list(self.query.wanted)
+            self.statistics, numbers = await self.kept.read(terms)
+            self.holding = dict(zip(terms, numbers, strict=True))
         return self.statistics
 
-    async def _count(self, terms: set[str]) -> None:
-        """Count the chunks that hold each term, for those not counted yet."""
-        missing = sorted(terms - self.holding.keys())
-        self.holding.update(zip(missing, await self.kept.holding(missing), strict=True))
+    async def _count_new(self, held: set[str]) -> None:
+        """Count anew the terms that no chunk held: one with them came while Weaviate searched."""
+        new = sorted(term for term in held if not self.holding[term])
+        if new:
+            self.holding.update(zip(new, await self.kept.holding(new), strict=True))
 
 
 class Query:

@@ -60,7 +60,7 @@ class StoredObject:
         id: Its UUID.
         properties: All of them, or those that were asked for, as far as it has them.
         dense: Its vector; empty where it was not asked for.
-        score: Weaviate's BM25; 0 where no words were searched.
+        score: Weaviate's BM25 or its distance to the vector; 0 where nothing was searched.
     """
 
     id: str

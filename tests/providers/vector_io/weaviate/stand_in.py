@@ -565,8 +565,10 @@ def _result(
         metadata=search_get_pb2.MetadataResult(
             id_as_bytes=uuid.UUID(i).bytes,
             vectors=vectors,
-            score=score,
+            score=score if wanted.score else 0,
             score_present=wanted.score,
+            distance=score if wanted.distance else 0,
+            distance_present=wanted.distance,
         ),
     )
 
@@ -606,7 +608,7 @@ def passing(target: Class, filters: base_pb2.Filters) -> set[str]:
 
 
 def nearest(target: Class, near: Any, chosen: set[str] | None) -> list[tuple[str, float]]:
-    """Return ids by ascending distance; ties in no order that means anything."""
+    """Return ids by ascending distance, with it; ties in no order that means anything."""
     [name] = near.targets.target_vectors
     [vector] = near.vectors
     query = np.frombuffer(vector.vector_bytes, dtype="<f4")
@@ -622,7 +624,8 @@ def nearest(target: Class, near: Any, chosen: set[str] | None) -> list[tuple[str
         unit = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
         distances = 1 - unit @ (query / np.linalg.norm(query))
     order = sorted(range(len(ids)), key=lambda row: (float(distances[row]), ids[row]))
-    return [(ids[row], 0.0) for row in order if chosen is None or ids[row] in chosen]
+    found = ((ids[row], float(distances[row])) for row in order)
+    return [(i, distance) for i, distance in found if chosen is None or i in chosen]
 
 
 def matching(target: Class, bm25: Any, chosen: set[str] | None) -> list[tuple[str, float]]:

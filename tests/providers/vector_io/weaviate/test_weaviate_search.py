@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io.weaviate import collection, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
+from corral.providers.vector_io.weaviate.records import StoredObject
 
 from .helpers import chunks, configured, found, run, vector_db, vectors
 from .stand_in import StandIn
@@ -77,6 +79,54 @@ def test_a_long_query_counts_what_chunks_hold(server: StandIn) -> None:
     run(server, steps, field_weights={"content": 1.0})
     counted = [name for name, _ in server.requests].count("Aggregate")
     assert counted < 20 + 2 * keyword.COUNTED_TOGETHER + 10
+
+
+def test_words_are_counted_while_weaviate_searches(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that ends only after a word was counted ends: neither waits for the other.
+
+    If this fails: a keyword query waits for one answer after the other.
+    """
+    matching, count = collection.Collection.matching, collection.Collection.count
+    counted = asyncio.Event()
+
+    async def late(self: collection.Collection, *given: Any) -> list[StoredObject]:
+        await asyncio.wait_for(counted.wait(), 20)
+        return await matching(self, *given)
+
+    async def noted(self: collection.Collection, *given: Any) -> int:
+        counted.set()
+        return await count(self, *given)
+
+    async def steps(one: WeaviateIndex) -> None:
+        await one.add_chunks(chunks("a", "b"), vectors(2))
+        monkeypatch.setattr(collection.Collection, "matching", late)
+        monkeypatch.setattr(collection.Collection, "count", noted)
+        assert await found(one) == ["a", "b"]
+
+    run(server, steps)
+
+
+@pytest.mark.parametrize(("second", "fetched"), [([1.0, 1.0], False), ([1.0, 0.0], True)])
+def test_vectors_are_fetched_where_scores_tie(
+    server: StandIn, second: list[float], fetched: bool
+) -> None:
+    """Two chunks apart come without their vectors, two equal ones with theirs, by chunk_id.
+
+    If this fails: each query carries the vectors of all candidates, or ties come in any order.
+    """
+
+    async def steps(one: WeaviateIndex) -> None:
+        await one.add_chunks(chunks("a", "b"), [[1.0, 0.0], second])
+        server.requests.clear()
+        response = await one.query([1.0, 0.0], mode="vector")
+        assert [chunk.chunk_id for chunk in response.chunks] == ["a", "b"]
+
+    run(server, steps)
+    asked = [request for name, request in server.requests if name == "Search"]
+    assert asked
+    assert any(request.metadata.vectors for request in asked) == fetched
 
 
 def test_as_many_candidates_as_a_request_may_ask_for(
