@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -44,20 +44,22 @@ def find_browser() -> str | None:
 
 # A picture is decoded where there is a decoder; data: addresses are all that the page may load.
 _COUNT_COLORS = """
-(async () => {
+(async (source, boxes) => {
   const image = new Image();
-  image.src = %s;
+  image.src = source;
   await image.decode();
   const canvas = new OffscreenCanvas(image.width, image.height);
   const context = canvas.getContext("2d");
   context.drawImage(image, 0, 0);
-  const counts = new Map();
-  const pixels = context.getImageData(0, 0, image.width, image.height).data;
-  for (const color of new Uint32Array(pixels.buffer)) {
-    counts.set(color, (counts.get(color) ?? 0) + 1);
-  }
-  return [...counts.values()].filter((count) => count >= 4).length;
-})()
+  return (boxes ?? [{x: 0, y: 0, width: image.width, height: image.height}]).map((box) => {
+    const counts = new Map();
+    const pixels = context.getImageData(box.x, box.y, box.width, box.height).data;
+    for (const color of new Uint32Array(pixels.buffer)) {
+      counts.set(color, (counts.get(color) ?? 0) + 1);
+    }
+    return [...counts.values()].filter((count) => count >= 4).length;
+  });
+})(%s, %s)
 """
 
 
@@ -156,11 +158,16 @@ class Browser:
         shot = self._call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(shot["data"])
 
-    def colors(self, png: bytes) -> int:
-        """Return how many colors a picture has, of which each covers at least four pixels."""
+    def colors(self, png: bytes, boxes: Sequence[dict[str, float]] | None = None) -> list[int]:
+        """Return how many colors each box of a picture has, of which each covers four pixels.
+
+        Args:
+            png: The picture.
+            boxes: (x, y, width, height) in it; None for the whole picture.
+        """
         source = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-        found = self.evaluate(_COUNT_COLORS % json.dumps(source))
-        assert isinstance(found, int)
+        found = self.evaluate(_COUNT_COLORS % (json.dumps(source), json.dumps(boxes)))
+        assert isinstance(found, list)
         return found
 
     def _launch(self, binary: str) -> tuple[subprocess.Popen[bytes], int, int]:
