@@ -30,7 +30,7 @@ READ_NUMBERS = 100_000
 
 SCROLL_BATCH = 5_000
 FACET_VALUES = 10_000
-COUNTS_AT_ONCE = 16
+COUNTS_AT_ONCE = 8
 
 UNLIMITED = 2**31
 _AT_REST = (models.CollectionStatus.GREEN, models.CollectionStatus.GREY)
@@ -52,6 +52,7 @@ class ServerReads(Collection):
         self._server = server
         self._client = server.client
         self._limits = models.StrictModeConfigOutput()  # as of the latest `_info`
+        self._rewriting = False  # when `counts` last asked
 
     async def _info(self) -> models.CollectionInfo:
         """Return what the server says of the collection, and keep its limits in mind."""
@@ -170,10 +171,16 @@ class ServerReads(Collection):
         costs nothing; only while a segment is rewritten the server estimates what was deleted from
         it meanwhile. Then the points are counted, where strict mode allows it.
         """
-        info, found = await asyncio.gather(self._info(), self._count_all(filters, exact=False))
-        if info.status in _AT_REST or self._limits.search_allow_exact is False:
-            return found
-        return await self._count_all(filters, exact=True)
+        found: list[int] | None = None
+        if self._rewriting:
+            info = await self._info()
+        else:
+            info, found = await asyncio.gather(self._info(), self._count_all(filters, exact=False))
+        self._rewriting = info.status not in _AT_REST
+        exact = self._rewriting and self._limits.search_allow_exact is not False
+        if found is None or exact:
+            found = await self._count_all(filters, exact=exact)
+        return found
 
     async def _count_all(self, filters: Sequence[Json], *, exact: bool) -> list[int]:
         found: list[int] = []

@@ -68,6 +68,31 @@ async def test_scores_are_exact_while_the_server_optimizes(service: Service) -> 
     await with_provider(service, use)
 
 
+async def test_words_are_counted_once_while_the_server_optimizes(service: Service) -> None:
+    """The first question finds out that estimates are off; the next ones ask exactly, at once.
+
+    At rest they estimate again. If this fails: during a load each word is counted twice, or
+    exactly for ever.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        index = await filled(provider)
+
+        async def counted() -> list[bool]:
+            service.asked.clear()
+            await index.query(None, "zebra lion", mode="keyword")
+            return [body["exact"] for body in asked_of(service, "POST /points/count")]
+
+        service.optimizing = True
+        assert sorted(await counted()) == [False, False, True, True]
+        assert await counted() == [True, True]
+        service.optimizing = False
+        assert await counted() == [False, False]
+        assert await counted() == [False, False]
+
+    await with_provider(service, use, statistics_max_age_seconds=0)
+
+
 async def test_facets_of_many_values_are_read_in_parts(service: Service) -> None:
     """With more lengths than the server's limit lets through at once the average is still right."""
 
