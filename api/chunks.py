@@ -48,6 +48,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class NullsAreDefaults(Strict):
+    """Base of wire models whose fields may be null: as if they were left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
 class TextItem(Strict):
     """One text of an interleaved content."""
 

@@ -15,7 +15,15 @@ from pydantic import (
 )
 
 from corral.api.assembly import AssemblyOptions
-from corral.api.chunks import Acl, Identifier, InterleavedText, Metadata, Strict, TextItem
+from corral.api.chunks import (
+    Acl,
+    Identifier,
+    InterleavedText,
+    Metadata,
+    NullsAreDefaults,
+    Strict,
+    TextItem,
+)
 from corral.api.options import MaxChunks, RetrievalOptions
 
 DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {metadata}\n"
@@ -196,7 +204,7 @@ THEIR_FIELDS = (
 """Llama Stack's fields of a query config."""
 
 
-class RAGQueryConfig(RetrievalOptions, AssemblyOptions):
+class RAGQueryConfig(RetrievalOptions, AssemblyOptions, NullsAreDefaults):
     """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
 
     `THEIR_FIELDS` are Llama Stack's and are always dumped. The rest are ours, and are dumped only
@@ -222,13 +230,6 @@ class RAGQueryConfig(RetrievalOptions, AssemblyOptions):
         json_schema_extra={"enum": ["cl100k", "o200k", "bytes", "embedder"]},
         description="Tokenizer that counts the budget; `embedder`: the embedding model's own.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
-        return data
 
     @model_serializer(mode="wrap")
     def _dump(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

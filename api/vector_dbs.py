@@ -7,11 +7,11 @@ cannot be honored is refused, never replaced.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from corral.api.chunks import Acl, Identifier, Strict
+from corral.api.chunks import Acl, Identifier, NullsAreDefaults, Strict
 from corral.api.errors import UnsupportedMode
 from corral.api.fusion import DEFAULT_RANKER, Ranker
 from corral.api.principal import ACL_KEY, EVERYONE
@@ -123,7 +123,7 @@ class ChunkingConfig(Strict):
         return self
 
 
-class SearchSettings(Strict):
+class SearchSettings(NullsAreDefaults):
     """The part of a registration that decides how chunks are indexed and searched."""
 
     search_mode: SearchMode = Field(
@@ -180,13 +180,6 @@ class SearchSettings(Strict):
         description="Who may read a chunk that has no acl of its own; everybody who may use the "
         "vector DB, unless it says otherwise.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
-        return data
 
 
 class VectorDBRegistration(SearchSettings):

@@ -125,6 +125,17 @@ class System(ABC):
             filters: As in Corral's contract; given only where `filters` is True.
         """
 
+    @staticmethod
+    def as_json(filters: Filter | dict[str, Any] | None) -> dict[str, Any] | None:
+        """Return filters of `search`, which a foreign system takes as JSON.
+
+        Raises:
+            TypeError: They are parsed already.
+        """
+        if filters is not None and not isinstance(filters, dict):
+            raise TypeError("a foreign system takes filters as JSON")
+        return filters
+
     async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
         """Delete what was stored, and let go of connections and memory. Called once, always."""
 

@@ -50,15 +50,7 @@ from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
-from corral.server.openai import (
-    alias,
-    embeddings,
-    file_batches,
-    files,
-    search,
-    store_files,
-    vector_stores,
-)
+from corral.server.openai import alias
 from corral.server.page import reports
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
@@ -78,14 +70,7 @@ ROUTERS = (
     tool_runtime.inserts,
     tool_runtime.router,
     jobs.router,
-    search.router,  # before vector_stores, whose ids may hold anything
-    file_batches.router,
-    store_files.router,
-    vector_stores.router,
-    files.uploads,
-    files.router,
-    embeddings.router,
-    inspect.models,
+    *alias.SHARED,
     alias.router,
     inspect.router,
     limits.router,

@@ -89,9 +89,7 @@ class QdrantDirect(System):
         filters: Filter | dict[str, Any] | None = None,
     ) -> Ranked:
         """Send the query of the mode."""
-        if filters is not None and not isinstance(filters, dict):
-            raise TypeError("a foreign system takes filters as JSON")
-        models, passing = self._models, self._filter(filters)
+        models, passing = self._models, self._filter(self.as_json(filters))
         worded = self._sparse(self._bm25.embed_query(text))
         legs: list[tuple[str, Any]] = [(DENSE, embedding.tolist()), (WORDS, worded)]
         vector = mode is SearchMode.VECTOR

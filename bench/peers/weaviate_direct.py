@@ -106,10 +106,8 @@ class WeaviateDirect(System):
         """Send the query of the mode."""
         from weaviate.classes.query import MetadataQuery
 
-        if filters is not None and not isinstance(filters, dict):
-            raise TypeError("a foreign system takes filters as JSON")
         query, near = self._collection.query, embedding.tolist()
-        more: dict[str, Any] = {"limit": k, "filters": _translated(filters)}
+        more: dict[str, Any] = {"limit": k, "filters": _translated(self.as_json(filters))}
         if mode is SearchMode.VECTOR:
             wanted = MetadataQuery(distance=True)
             found: Any = await query.near_vector(near, return_metadata=wanted, **more)

@@ -61,9 +61,7 @@ class BlockingSystem(System):
         filters: Filter | dict[str, Any] | None = None,
     ) -> Ranked:
         """Return what `find` does. It blocks the event loop: alone, nothing else is waiting."""
-        if filters is not None and not isinstance(filters, dict):
-            raise TypeError("a foreign system takes filters as JSON")
-        return self.find(mode, text, embedding, k, filters)
+        return self.find(mode, text, embedding, k, self.as_json(filters))
 
 
 def simple_filter(filters: dict[str, Any]) -> tuple[str, str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
@@ -19,6 +20,15 @@ router = APIRouter(
 )
 
 
+After: TypeAlias = Annotated[
+    str,
+    Field(max_length=MAX_ID_LENGTH, description="`last_id` of the step before; empty: begin."),
+]
+StepLimit: TypeAlias = Annotated[
+    int, Field(ge=1, le=MAX_BATCH, description="Chunks to go through.")
+]
+
+
 class CopyRequest(Strict):
     """One step of a copy. The first one, without `after`, registers the target."""
 
@@ -27,14 +37,8 @@ class CopyRequest(Strict):
         default=None,
         description="Provider of the target; null: the source's provider.",
     )
-    after: str = Field(
-        default="",
-        max_length=MAX_ID_LENGTH,
-        description="`last_id` of the step before; empty: begin.",
-    )
-    limit: int = Field(
-        default=WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through."
-    )
+    after: After = ""
+    limit: StepLimit = WRITTEN_AT_ONCE
 
 
 class CopyReply(BaseModel):

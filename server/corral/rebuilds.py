@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import MAX_ID_LENGTH, Strict
+from corral.api.chunks import Strict
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copy_steps import MAX_BATCH, WRITTEN_AT_ONCE
+from corral.providers.copy_steps import WRITTEN_AT_ONCE
 from corral.server.access.roles import ADMIN
-from corral.server.corral.copies import CopyReply
+from corral.server.corral.copies import After, CopyReply, StepLimit
 from corral.server.errors import ERRORS
 from corral.server.routing import InsertRoute, PathId, StackOf
 
@@ -52,14 +52,8 @@ class RebuildReply(BaseModel):
 class RebuildStepRequest(Strict):
     """One step of a rebuild."""
 
-    after: str = Field(
-        default="",
-        max_length=MAX_ID_LENGTH,
-        description="`last_id` of the step before; empty: begin.",
-    )
-    limit: int = Field(
-        default=WRITTEN_AT_ONCE, ge=1, le=MAX_BATCH, description="Chunks to go through."
-    )
+    after: After = ""
+    limit: StepLimit = WRITTEN_AT_ONCE
 
 
 class SwitchReply(BaseModel):

@@ -10,6 +10,7 @@ from corral.api.chunks import (
     Chunk,
     Identifier,
     InterleavedText,
+    NullsAreDefaults,
     Strict,
     TextItem,
     content_text,
@@ -134,7 +135,7 @@ class InsertChunksRequest(OnVectorDB):
     )
 
 
-class QueryParams(RetrievalOptions):
+class QueryParams(RetrievalOptions, NullsAreDefaults):
     """How to search; what is absent or null is as the vector DB was registered."""
 
     max_chunks: MaxChunks = Field(
@@ -142,13 +143,6 @@ class QueryParams(RetrievalOptions):
         description="Most chunks wanted, within `server.limits.max_k`; `auto`: the root of the "
         "number of chunks.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
-        return data
 
 
 class QueryChunksRequest(OnVectorDB):

@@ -61,7 +61,7 @@ STORES = ALIAS + "/vector_stores"
 STORE = STORES + "/{vector_store_id:id}"
 
 SHARED = (
-    search.router,
+    search.router,  # before vector_stores, whose ids may hold anything
     file_batches.router,
     store_files.router,
     vector_stores.router,

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel
 
-from corral.api.chunks import Strict
+from corral.api.chunks import NullsAreDefaults
 from corral.api.errors import Forbidden
 from corral.api.options import checked
 from corral.api.principal import Role
@@ -18,15 +18,8 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 
 
-class Arguments(Strict):
+class Arguments(NullsAreDefaults):
     """The arguments of a tool; null is the default, as strict function calls send it."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
-        return data
 
 
 @dataclass(frozen=True, slots=True)

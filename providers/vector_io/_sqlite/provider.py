@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import abstractmethod
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from corral.api.errors import ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.folders import folder_health
 from corral.providers.vector_io._shared.names import stored_name, strays
 from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 
@@ -64,12 +64,7 @@ class ChunkFileProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Return OK if the folder, or the one it will be made in, is writable."""
-        folder = self._folder
-        while not folder.exists():
-            folder = folder.parent
-        if folder.is_dir() and os.access(folder, os.W_OK):
-            return Health("OK")
-        return Health("Error", f"{folder} cannot be written to")
+        return folder_health(self._folder)
 
 
 def file_name(vector_db: VectorDB) -> str:

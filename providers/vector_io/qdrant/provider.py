@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import shutil
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.folders import folder_health
 from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.index import QdrantIndex
@@ -69,12 +69,7 @@ class QdrantEdgeProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Check that the folder, or the one it will be made in, can be written to."""
-        folder = self._folder
-        while not folder.exists():
-            folder = folder.parent
-        if folder.is_dir() and os.access(folder, os.W_OK):
-            return Health("OK")
-        return Health("Error", f"{folder} cannot be written to")
+        return folder_health(self._folder)
 
 
 class QdrantProvider(VectorIOProvider):
