@@ -292,7 +292,7 @@ class JobTable:
         """
         now = self._clock()
 
-        def take(table: apsw.Connection) -> int | None:
+        def take(table: apsw.Connection) -> Job | None:
             found = table.execute(
                 "SELECT number FROM jobs WHERE status = 'queued' AND not_before <= ?"
                 " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
@@ -305,12 +305,12 @@ class JobTable:
             progress = json.dumps({"started_at": now})
             change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
             self._update(table, change, (owner, progress), "number = ?", found)
-            return int(found[0])
+            query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
+            return job_of(cast(Rows, table.execute(query, found).fetchall())[0])
 
         if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
             return None
-        number = await self._file.write(take)
-        return None if number is None else (await self._jobs("number = ?", [number]))[0]
+        return await self._file.write(take)
 
     async def report(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
         """Record progress; `headway` forgets the attempts that brought none.
@@ -318,16 +318,16 @@ class JobTable:
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        change = "progress = ?" + (", attempts = 1" if headway else "")
-        await self._own(job, owner, change, (progress_json(progress),))
+        await self._own(job, owner, _headway(headway), (progress_json(progress),))
 
-    async def storing(self, job: Job, owner: str) -> None:
-        """Mark a job whose document is stored next: it can no longer be cancelled.
+    async def storing(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
+        """Record the same, and that the document is stored next: it can no longer be cancelled.
 
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        await self._own(job, owner, "storing = 1", ())
+        change = f"storing = 1, {_headway(headway)}"
+        await self._own(job, owner, change, (progress_json(progress),))
 
     async def complete(
         self, job: Job, owner: str, progress: Progress, usage_bytes: int, notes: Sequence[str]
@@ -469,6 +469,11 @@ class JobTable:
             [(*values, milliseconds(now), now, number) for (number,) in numbers],
         )
         return len(numbers)
+
+
+def _headway(made: bool) -> str:
+    """Return what records progress."""
+    return "progress = ?" + (", attempts = 1" if made else "")
 
 
 def _check_hidden(

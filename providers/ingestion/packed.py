@@ -53,10 +53,6 @@ class PackedChunks(Sequence[Chunk]):
             self._read = number, chunks
         return chunks[each - self._starts[number]]
 
-    def content_bytes(self) -> int:
-        """Return the bytes of all texts."""
-        return sum(len(chunk.content.encode()) for chunk in self)
-
 
 def _packed(chunks: Sequence[Chunk]) -> bytes:
     fields = [[_fields(chunk), _fields(chunk.chunk_metadata)] for chunk in chunks]

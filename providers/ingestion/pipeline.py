@@ -209,16 +209,20 @@ class Pipeline:
         def following() -> list[Chunk]:
             return all_cleaned(list(islice(chunks, CHUNKS_AT_ONCE)), dimension)
 
-        coming = asyncio.ensure_future(self.reader.run(following))
+        def begun() -> asyncio.Future[list[Chunk]]:
+            return asyncio.ensure_future(self.reader.run(following))
+
+        coming: asyncio.Future[list[Chunk]] | None = begun()
         try:
-            while some := await coming:
-                coming = asyncio.ensure_future(self.reader.run(following))
+            while coming and (some := await coming):
+                coming = begun() if len(some) == CHUNKS_AT_ONCE else None
                 made = self.cache.made if self.cache else -1
                 texts = [embedded_text(chunk) for chunk in some]
                 rows = await embed(how.embedder, texts, self.cache)
                 yield Embedded(some, rows, self.cache is None or self.cache.made > made)
         finally:
-            coming.cancel()
+            if coming:
+                coming.cancel()
 
     async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
         """Return what the sender has to know, such as that the model does not read all."""

@@ -12,6 +12,10 @@ from corral.providers.rag.tokens import Tokenizer
 REMEMBERED = 256
 """Texts whose sizes are known from a moment ago."""
 
+BORDER = 64
+"""Tokens that a part of a text may take more when it is read without what is around it: at most two
+are cut apart at its ends, into their letters."""
+
 Measure: TypeAlias = Callable[[str], int]
 
 
@@ -53,6 +57,11 @@ class Size:
     def share(self, tokens: int) -> int:
         """Return the room of so many tokens."""
         return tokens * self.room // self.chunk_size
+
+    @property
+    def surely(self) -> int:
+        """The size, as `nearly` measures it, up to which a part surely fits; below 0: none does."""
+        return self.room if self._window is None else self.room - BORDER
 
     def exact(self) -> Measure:
         """Return what measures any text; the walk may measure one again when it turns around."""

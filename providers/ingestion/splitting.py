@@ -223,7 +223,7 @@ class _Walk:
         for number, (begin, found) in enumerate(ends):
             end, reached = found, None
             first = begin if head is None else head
-            if self._size(text[first:found]) > self._room:
+            if not self._holds(text[first:found]):
                 cut = self._cut(text[first:begin], begin, found)
                 if cut is not None:
                     end, reached = cut
@@ -239,6 +239,10 @@ class _Walk:
             if reached is not None or stop != end:
                 return reached if stop == end else following
         return head
+
+    def _holds(self, part: str) -> bool:
+        """Return True if a part fits: measured exactly where it is nearly too large."""
+        return self._near[1](part) <= self._sizes.surely or self._size(part) <= self._room
 
     def _is_head(self, part: str) -> bool:
         """Return True if a chunk says nothing by itself, and is small enough to lead another."""

@@ -97,7 +97,8 @@ class Work:
                 await self._report(job, state)
         unread = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
         notes = [*unread, *await self._pipeline.notes(state.chunks, how)]
-        await self._table.storing(job, self._owner)
+        progress = state.progress(self._clock())
+        await self._table.storing(job, self._owner, progress, headway=state.headway())
         storing = asyncio.ensure_future(self._store(job, index, state, notes))
         try:
             await asyncio.shield(storing)
@@ -109,9 +110,9 @@ class Work:
         self, job: Job, index: EmbeddingIndex, state: _Embedding, notes: Sequence[str]
     ) -> None:
         chunks, dimension = state.chunks, index.vector_db.embedding_dimension
+        size = state.content_bytes + len(chunks) * dimension * FLOAT_BYTES
         # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
         await index.add_chunks(chunks, state.matrix(dimension), replace_documents=[job.document_id])
-        size = await asyncio.to_thread(chunks.content_bytes) + len(chunks) * dimension * FLOAT_BYTES
         await self._table.complete(job, self._owner, state.progress(self._clock()), size, notes)
 
     async def _read(self, job: Job, shelves: Shelves) -> tuple[RAGDocument, ParsedDocument]:
@@ -129,8 +130,9 @@ class Work:
     async def _report(self, job: Job, state: _Embedding) -> None:
         now = self._clock()
         if now - state.reported >= REPORT_EVERY_SECONDS:
-            headway, state.fresh, state.reported = state.fresh, False, now
-            await self._table.report(job, self._owner, state.progress(now), headway=headway)
+            state.reported = now
+            progress = state.progress(now)
+            await self._table.report(job, self._owner, progress, headway=state.headway())
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: what may pass is tried again, the rest is final."""
@@ -162,8 +164,9 @@ class _Embedding:
 
     def __init__(self, started: float, parsed: ParsedDocument) -> None:
         self.chunks = PackedChunks()
-        self.reported = 0.0
-        self.fresh = False
+        self.content_bytes = 0
+        self.reported = started
+        self._fresh = False
         self._end = 0
         self._rows: list[NDArray[np.float32]] = []
         self._started = started
@@ -174,8 +177,14 @@ class _Embedding:
         self.chunks.extend(some.chunks)
         record = some.chunks[-1].chunk_metadata
         self._end = (record and record.char_end) or 0
+        self.content_bytes += sum(len(chunk.content.encode()) for chunk in some.chunks)
         self._rows.append(some.embeddings)
-        self.fresh = self.fresh or some.fresh
+        self._fresh = self._fresh or some.fresh
+
+    def headway(self) -> bool:
+        """Return True if embeddings were made that nobody had, since this was asked last."""
+        fresh, self._fresh = self._fresh, False
+        return fresh
 
     def matrix(self, dimension: int) -> NDArray[np.float32]:
         """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""

@@ -67,6 +67,7 @@ class Model:
         file = read_model(path)
         self._words, self._positions = file.words, file.positions
         self._characters = file.characters
+        self._resized = frozenset(chr(c) for c, into in file.characters.items() if len(into) != 1)
         self._tokenizer = tokenizer_of(file)
         weights = at_precision(precision, file.weights)
         digest = f"{SHA256} {precision}"
@@ -84,10 +85,15 @@ class Model:
 
     def token_ends(self, text: str) -> list[int]:
         """Return where each token of a text ends, all of it read, without the marks at its ends."""
-        parts = [self._characters.get(ord(character), character) for character in encodable(text)]
+        text = encodable(text)
+        clean = self._clean(text)
+        (encoding,) = self._tokenizer.encode_batch([clean], add_special_tokens=False)
+        ends = [end for _, end in encoding.offsets]
+        if self._resized.isdisjoint(text):
+            return ends
+        parts = [self._characters.get(ord(character), character) for character in text]
         origin = [0, *(place for place, part in enumerate(parts, 1) for _ in part)]
-        (encoding,) = self._tokenizer.encode_batch(["".join(parts)], add_special_tokens=False)
-        return list(accumulate((origin[end] for _, end in encoding.offsets), max))
+        return list(accumulate((origin[end] for end in ends), max))
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, 384), L2 norm 1.

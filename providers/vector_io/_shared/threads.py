@@ -47,6 +47,8 @@ class Threads:
         context = contextvars.copy_context()
         future = self._executor.submit(context.run, work, *arguments, **options)
         answer = asyncio.wrap_future(future)
+        if self._wait_seconds is None:
+            return await answer
         try:
             await asyncio.wait({answer}, timeout=self._wait_seconds)
             if not answer.done() and future.cancel():

@@ -16,7 +16,7 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack import Stack
@@ -142,7 +142,8 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
 
     old = await submit("old")
     assert await table.claim("owner") is not None
-    await table.storing(old, "owner")
+    await table.storing(old, "owner", Progress(chunks=3), headway=True)
+    assert (await table.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
     assert await table.claim("other") is None  # while the old one is being stored
     match end:

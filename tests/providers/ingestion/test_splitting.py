@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.providers.ingestion import splitting
-from corral.providers.ingestion.sizes import Window
+from corral.providers.ingestion.sizes import BORDER, Window
 from corral.providers.ingestion.splitting import (
     MIN_WINDOW_CHARACTERS,
     WINDOW_CHARACTERS_PER_TOKEN,
@@ -250,3 +250,18 @@ def test_the_tokenizer_of_a_model_reads_a_text_a_few_times() -> None:
     text = "\n\n".join(f"## Part {n}\n\n{prose(120)}" for n in range(100))
     split(text, chunk_size=512, overlap=64, markdown=True, window=Window(own_tokenizer(model), 254))
     assert model.read < 4 * len(text)
+
+
+def test_a_chunk_that_surely_fits_is_not_measured_again() -> None:
+    """Short sections are read about once over by the model's tokenizer, not once more for each.
+
+    If this fails: each chunk is tokenized a third time, though it is far below its bound.
+    """
+    model = Pairs()
+    text = "\n\n".join(f"## Part {n}\n\n{'meadow ' * 36}" for n in range(100))
+    window = Window(own_tokenizer(model), 200)
+    pieces = split(text, chunk_size=512, overlap=0, markdown=True, window=window)
+    assert max(window.counter.count(piece.text) for piece in pieces) <= 200 - BORDER
+    model.read = 0
+    split(text, chunk_size=512, overlap=0, markdown=True, window=window)
+    assert model.read < 1.5 * len(text)

@@ -161,7 +161,14 @@ async def test_the_window_leaves_room_for_prefix_and_marks(embedder: LocalEmbedd
 
 @pytest.mark.parametrize(
     ("text", "ends"),
-    [("the barn", [3, 8]), ("ﬁne", [3]), ("", []), (" \n", []), ("a\ud800b", [3])],
+    [
+        ("the barn", [3, 8]),
+        ("ｔｈｅ barn", [3, 8]),
+        ("ﬁne", [3]),
+        ("", []),
+        (" \n", []),
+        ("a\ud800b", [3]),
+    ],
 )
 def test_tokens_end_where_the_text_does(
     embedder: LocalEmbedder, text: str, ends: list[int]
