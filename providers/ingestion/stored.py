@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ from importlib import metadata
 import numpy as np
 
 from corral.api.checks import MAX_K
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
@@ -78,14 +79,16 @@ async def known_documents(index: EmbeddingIndex, document_ids: Sequence[str]) ->
 
     One filtered query where they have fewer than 1,000 chunks together, more queries where not.
     """
+    if len(document_ids) == 1:
+        return await _of_one(index, document_ids[0])
     if not document_ids:
         return {}
     chunks = await _some_chunks(index, document_ids)
     if len(chunks) < MAX_K:
-        ids = {chunk.document_id for chunk in chunks} & set(document_ids)
-        return {i: _known([c for c in chunks if c.document_id == i]) for i in ids if i}
-    if len(document_ids) == 1:
-        return {document_ids[0]: _known(await _all_chunks(index, document_ids[0]))}
+        found: defaultdict[str | None, _Seen] = defaultdict(_Seen)
+        for chunk in chunks:
+            found[chunk.document_id].add(chunk)
+        return {i: found[i].known() for i in set(document_ids) & found.keys()}
     half = len(document_ids) // 2
     first = await known_documents(index, document_ids[:half])
     return first | await known_documents(index, document_ids[half:])
@@ -129,23 +132,43 @@ async def _some_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> li
     return [hit.chunk for hit in found.hits]
 
 
-async def _all_chunks(index: EmbeddingIndex, document_id: str) -> list[Chunk]:
+async def _of_one(index: EmbeddingIndex, document_id: str) -> dict[str, Known]:
+    """Return what is known of one document; its chunks may be too many to hold together."""
     ids = await index.document_chunk_ids(document_id)
-    pages = [ids[start : start + _READ_AT_ONCE] for start in range(0, len(ids), _READ_AT_ONCE)]
-    return [chunk for page in pages for chunk in await index.get_chunks(page)]
+    seen = _Seen()
+    for start in range(0, len(ids), _READ_AT_ONCE):
+        for chunk in await index.get_chunks(ids[start : start + _READ_AT_ONCE]):
+            seen.add(chunk)
+    return {document_id: seen.known()} if ids else {}
 
 
-def _known(chunks: Sequence[Chunk]) -> Known:
-    """Return what is known of the document that some chunks are all of."""
-    records = [chunk.chunk_metadata for chunk in chunks if chunk.chunk_metadata]
-    hashes = {record.document_hash for record in records}
-    last = max(records, key=lambda record: record.position or 0, default=None)
-    whole = {record.position for record in records} == set(range(len(chunks)))
-    agreed = len(hashes) == 1 and whole and last is not None and last.next_chunk_id is None
-    origins = [record.document_origin for record in records if record.document_origin]
-    sources = [record.source for record in records if record.source]
-    return Known(
-        hashes.pop() if agreed else None,
-        origins[0] if origins else None,
-        sources[0] if sources else None,
-    )
+class _Seen:
+    """What the chunks of a document say of it, one after the other."""
+
+    def __init__(self) -> None:
+        self._chunks = 0
+        self._hashes: set[str | None] = set()
+        self._positions: set[int | None] = set()
+        self._last: ChunkMetadata | None = None
+        self._origin: str | None = None
+        self._source: str | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        """Take one more."""
+        self._chunks += 1
+        record = chunk.chunk_metadata
+        if record is None:
+            return
+        self._hashes.add(record.document_hash)
+        self._positions.add(record.position)
+        if self._last is None or (record.position or 0) > (self._last.position or 0):
+            self._last = record
+        self._origin = self._origin or record.document_origin
+        self._source = self._source or record.source
+
+    def known(self) -> Known:
+        """Return what is known, if these are all chunks of the document."""
+        whole = self._positions == set(range(self._chunks))
+        ended = self._last is not None and self._last.next_chunk_id is None
+        agreed = len(self._hashes) == 1 and whole and ended
+        return Known(next(iter(self._hashes)) if agreed else None, self._origin, self._source)

@@ -18,6 +18,10 @@ from corral.providers.ranking.exact import Nearest, nearest, rounding_slack
 from corral.providers.ranking.rows import RowSet, best_rows
 from corral.providers.vector_io._sqlite.matrix import MemoryCopy, read_rows
 
+FEW_ROWS = 4096
+"""Rows of a filter that are read from the file while there is no copy: it would take longer to
+make, and memory that nobody needs who only ingests."""
+
 
 class VectorSearch:
     """Finds the nearest embeddings of one file. Safe to use from many threads.
@@ -48,10 +52,16 @@ class VectorSearch:
         """Return the k nearest rows; see `VectorSearcher`."""
         if self._in_file:
             rows, matrix = self._scan_file(connection, query, k, allowed)
+        elif allowed is not None and self._is_read(allowed):
+            rows, matrix = allowed.rows, read_rows(connection, allowed.rows, self._dimension)
         else:
             view = self._copy.view(connection)
             rows, matrix = view.candidates(connection, query, k, allowed)
         return nearest(rows, matrix, query, k, self._metric)
+
+    def _is_read(self, allowed: RowSet) -> bool:
+        """Return True if these rows are compared as the file has them, without a copy."""
+        return not (self._copy.is_loaded or allowed.negated or len(allowed.rows) > FEW_ROWS)
 
     def _scan_file(
         self,
