@@ -31,8 +31,9 @@ from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject
 
-MARGIN = 20
-"""Chunks asked for beyond 4/3 k at first: Weaviate's order only resembles ours."""
+MARGIN = 5
+"""Chunks asked for beyond 5/2 k at first: Weaviate's order only resembles ours. Fewer would do for
+k = 10; the 100 of a hybrid query need these, or four times as many are asked for."""
 
 MOST_COUNTS = 16
 """Terms that are counted at the same time."""
@@ -74,7 +75,8 @@ class Keywords:
         if not query.wanted:
             return KeywordLeg([], 0.0)
         search = _Search(self._collection, self._kept, query, filters)
-        found = await best_candidates(k, search.propose, margin=k // 3 + MARGIN, most=MOST_RESULTS)
+        margin = 3 * k // 2 + MARGIN
+        found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:
