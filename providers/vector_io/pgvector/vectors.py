@@ -109,8 +109,8 @@ class VectorSearch:
         """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
 
         The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
-        by HNSW, or at least `k`, and the `k` nearest of what a load has not brought into the index
-        yet. Where the scan of the index ended before that, all rows are compared after all.
+        by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
+        scan of the index ended before that, what it found may be far: all rows are compared.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -139,7 +139,7 @@ class VectorSearch:
             "   SELECT c.row, c.embedding {op} %(embedding)s::vector, NULL::text[]"
             "   FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed} AND {where}"
             "   ORDER BY {key} {by} {asked} LIMIT %(candidates)s),"
-            " enough AS MATERIALIZED (SELECT count(*) >= %(k)s AS yes FROM near)"
+            " enough AS MATERIALIZED (SELECT count(*) >= %(candidates)s AS yes FROM near)"
             " SELECT * FROM near WHERE (SELECT yes FROM enough)"
             " UNION ALL SELECT * FROM ({new}) AS new"
             " UNION ALL SELECT * FROM ({few}) AS few UNION ALL SELECT * FROM ({rest}) AS rest",

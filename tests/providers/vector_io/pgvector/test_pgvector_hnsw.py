@@ -189,6 +189,30 @@ async def test_a_filter_never_costs_hits(server: Server) -> None:
                 assert set(ids(answer)) <= passing
 
 
+async def test_a_scan_that_ends_early_is_not_taken_for_an_answer(server: Server) -> None:
+    """Where the scan of the index ends with k chunks but fewer than it was asked for, all compare.
+
+    If this fails: a filter whose chunks are all far is answered with the few that the scan met.
+    """
+    db = vector_db()
+    early: dict[str, Any] = {
+        "exact_below_rows": 50,
+        "hnsw_ef_search": 10,
+        "hnsw_max_scan_tuples": 30,
+    }
+    last = {"type": "gte", "key": "n", "value": 2400}
+    queries = embeddings(20, seed=6)
+    async with opened(server, db, drop=False, **early) as index:
+        await index.add_chunks(some_chunks(2500), embeddings(2500))
+    ask(server, "ANALYZE")
+    async with opened(server, db, drop=False, **early) as index:
+        answers = [found(await index.query(q, k=1, mode="vector", filters=last)) for q in queries]
+    assert times_searched(server, db) == len(queries)
+    async with opened(server, db, exact_below_rows=10_000) as exact:
+        for query, answer in zip(queries, answers, strict=True):
+            assert answer == found(await exact.query(query, k=1, mode="vector", filters=last))
+
+
 async def test_few_passing_chunks_are_compared_exactly(server: Server) -> None:
     """Where no more than `exact_below_rows` chunks pass, the answer is that of exact search."""
 
