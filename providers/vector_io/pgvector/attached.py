@@ -20,7 +20,7 @@ from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
 from corral.providers.vector_io.pgvector.keyword.fulltext import MOST_CHARACTERS, asked, words_of
-from corral.providers.vector_io.pgvector.vectors import MARGIN, METRICS
+from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
 # An array or a scalar is no metadata, and neither is a json with U+0000, which jsonb cannot hold.

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, LiteralString
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +13,13 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import CorralError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io._shared.renewal import Renewal
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
-from corral.providers.vector_io.pgvector.keyword import KeywordIndex, KeywordSearch, update_keywords
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
 from corral.providers.vector_io.pgvector.records import (
@@ -36,23 +32,9 @@ from corral.providers.vector_io.pgvector.records import (
     require_tables,
     rows_of,
 )
-from corral.providers.vector_io.pgvector.vectors import MARGIN, VectorSearch, build_hnsw
-
-logger = logging.getLogger(__name__)
-
-CHEAP = 2_000_000
-"""An index of so many numbers is built at once, since it takes a second or two."""
-
-LOAD = 100
-"""Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
-built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
-
-_BELOW = "(SELECT hnsw_below FROM {state})"
-_TERMS = "found.terms"
-
-MOST_LOADED = 100_000
-"""Chunks of a load that are compared one by one before the index is built all the same; or four
-times those that are in the index, where that is more."""
+from corral.providers.vector_io.pgvector.search.hnsw import LOAD
+from corral.providers.vector_io.pgvector.search.legs import Legs
+from corral.providers.vector_io.pgvector.search.vectors import MARGIN, VectorSearch
 
 
 class PgvectorIndex(EmbeddingIndex):
@@ -70,14 +52,13 @@ class PgvectorIndex(EmbeddingIndex):
         super().__init__(vector_db)
         self._database = database
         self._tables = Tables(vector_db, database.config.schema_name)
-        self._vectors = VectorSearch(self._tables, database.config.exact_below_rows)
+        self._vectors = VectorSearch(self._tables, database)
         self._keyword: KeywordIndex = (
             Bm25(self._tables)
             if database.config.keyword == "bm25"
             else FullText(self._tables, database.config.text_search_configuration)
         )
-        self._hnsw_failed = False
-        self._renewal = Renewal(self._build_hnsw)
+        self._hnsw = self._vectors.hnsw
         self._closed = False
         database.client.enter()
 
@@ -98,7 +79,7 @@ class PgvectorIndex(EmbeddingIndex):
         found = await self._rows(
             self._tables.sql("SELECT count, loaded, hnsw_below FROM {state}"), {}
         )
-        await self._settle(*found[0])
+        await self._hnsw.settle(*found[0])
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -114,10 +95,10 @@ class PgvectorIndex(EmbeddingIndex):
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        with self._renewal.put_off():
+        with self._hnsw.renewal.put_off():
             entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
             written = await self._database.run(work)
-        await self._settle(*written)
+        await self._hnsw.settle(*written)
 
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
@@ -206,7 +187,7 @@ class PgvectorIndex(EmbeddingIndex):
         return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
 
     async def _drop(self) -> None:
-        await self._renewal.forget()
+        await self._hnsw.renewal.forget()
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -221,7 +202,7 @@ class PgvectorIndex(EmbeddingIndex):
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True
-            await self._renewal.finish()
+            await self._hnsw.renewal.finish()
             await self._database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------
@@ -246,74 +227,15 @@ class PgvectorIndex(EmbeddingIndex):
         """
         parameters, where = _parameters(k, filters, embedding)
         vector = None if embedding is None else self._vectors.search(where)
+        legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
 
-        async def work(connection: Connection) -> tuple[list[Candidate], Sequence[Candidate]]:
+        async def work(
+            connection: Connection,
+        ) -> tuple[list[Candidate], Sequence[Candidate]]:
             search = None if query_string is None else self._keyword.search(query_string, where)
-            near, words = await self._asked(connection, vector, search, parameters, whole=whole)
-            if search is None:
-                return self._nearest(near, whole=whole)[:k], KeywordLeg([], 0.0)
-            return self._nearest(near, whole=whole)[:k], _matching(search, words, whole=whole)
+            return await legs.find(connection, vector, search, parameters)
 
         return await self._database.run(work)
-
-    async def _asked(
-        self,
-        connection: Connection,
-        vector: sql.Composable | None,
-        search: KeywordSearch | None,
-        parameters: Mapping[str, Any],
-        *,
-        whole: bool,
-    ) -> tuple[list[Row], list[Row]]:
-        """Return the rows of both legs, in any order, from one state of the data.
-
-        The server looks for the nearest while this process adds up postings.
-        """
-        near, words = connection.cursor(binary=True), connection.cursor(binary=True)
-        async with conditions.one_state(connection, self._database.config.scope_role):
-            if search is not None:
-                await search.begin(connection, parameters)
-            if vector is not None:
-                await near.execute(self._brought(vector, _BELOW, whole=whole), parameters)
-            matching: list[Row] | None = [] if search is None else None
-            while search is not None:
-                statement, more = await search.statement(connection, parameters)
-                statement = self._brought(statement, _TERMS, whole=whole)
-                await words.execute(statement, {**parameters, **more})
-                if search.complete((), parameters["k"]):
-                    break  # whatever it finds, so nobody has to wait for that
-                matching = await words.fetchall()
-                if search.complete([score for _, score, *_ in matching], parameters["k"]):
-                    break
-                matching = None
-        nearest = [] if vector is None else await near.fetchall()
-        return nearest, await words.fetchall() if matching is None else matching
-
-    def _brought(
-        self, statement: sql.Composable, told: LiteralString, *, whole: bool
-    ) -> sql.Composed:
-        """Return a statement that brings (row, number, `told`, chunk_id, texts) of what one finds.
-
-        Args:
-            statement: It gives (row, number, terms).
-            told: A further column.
-            whole: Whether texts are wanted.
-        """
-        return self._tables.sql(
-            "SELECT found.row, found.number, {told}, c.chunk_id{texts}"
-            " FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)",
-            told=self._tables.sql(told),
-            texts=sql.SQL(f", {TEXTS}" if whole else ""),
-            statement=statement,
-        )
-
-    def _nearest(self, found: Iterable[Row], *, whole: bool) -> list[Candidate]:
-        """Return the vector leg; notice where the HNSW index ends, which other processes change."""
-        near = []
-        for _, distance, below, *chunk in found:
-            self._vectors.below = below
-            near.append(_candidate(self._vectors.raw_score(distance), chunk, (), whole=whole))
-        return _best_first(near)
 
     async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
         role = self._database.config.scope_role
@@ -338,7 +260,7 @@ class PgvectorIndex(EmbeddingIndex):
         entries: Sequence[ChunkTerms],
         replace_documents: Sequence[str],
     ) -> Row:
-        """Write chunks in the running transaction; return what `_settle` takes."""
+        """Write chunks in the running transaction; return what `HnswIndex.settle` takes."""
         first = await self._lock(connection, len(chunks))
         await self._remove(connection, [chunk.chunk_id for chunk in chunks], replace_documents)
         if chunks:
@@ -396,50 +318,6 @@ class PgvectorIndex(EmbeddingIndex):
         [row] = await cursor.fetchall()
         return row
 
-    # --- the index on embeddings -------------------------------------------------------------
-
-    async def _settle(self, count: int, loaded: int, below: int) -> None:
-        """Build the HNSW index where that is due: now, or when the load is over.
-
-        Args:
-            count: How many chunks there are.
-            loaded: How many of them loads have written since the index was built.
-            below: The row that it ends below; 0 without one.
-        """
-        self._vectors.below = below
-        few = self._database.config.exact_below_rows
-        if self._vectors.key is None or self._hnsw_failed or count <= few:
-            return
-        cheap = count * self.vector_db.embedding_dimension <= CHEAP
-        late = loaded > max(MOST_LOADED, 4 * (count - loaded))
-        if not below or late or (cheap and loaded > few):
-            await self._build_hnsw()
-        elif loaded > few:
-            self._renewal.soon()
-
-    async def _build_hnsw(self) -> None:
-        """Build the HNSW index.
-
-        Without it every answer stays right and only takes longer, so a failure here does not make
-        a stored write fail; the next process tries again.
-        """
-        key = self._vectors.key
-
-        async def work(connection: Connection) -> None:
-            if key is not None:
-                config = self._database.config
-                self._vectors.below = await build_hnsw(connection, self._tables, key, config)
-
-        started = time.monotonic()
-        try:
-            await self._database.run_beside(work)
-        except CorralError as error:
-            self._hnsw_failed = True
-            logger.warning("No HNSW index for %s: %s", self._tables.name, error)
-            return
-        seconds = time.monotonic() - started
-        logger.info("HNSW index of %s built in %.1f s.", self._tables.name, seconds)
-
 
 def _parameters(
     k: int, filters: Filter | None, embedding: NDArray[np.float32] | None = None
@@ -447,23 +325,3 @@ def _parameters(
     """Return the parameters of a search, and its condition on a table `c` of chunks."""
     parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
     return parameters, None if filters is None else conditions.condition(filters, parameters)
-
-
-def _matching(search: KeywordSearch, found: Sequence[Row], *, whole: bool) -> Sequence[Candidate]:
-    """Return the keyword leg."""
-    terms = search.terms([row for row, *_ in found], [told for _, _, told, *_ in found])
-    words = _best_first(
-        _candidate(score, chunk, held, whole=whole)
-        for (_, score, _, *chunk), held in zip(found, terms, strict=True)
-    )
-    return words if search.greatest is None else KeywordLeg(words, search.greatest)
-
-
-def _candidate(
-    score: float, chunk: Sequence[Any], terms: tuple[str, ...], *, whole: bool
-) -> Candidate:
-    return Candidate(chunk[0], score, chunk_of((*chunk, None)) if whole else None, terms)
-
-
-def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
-    return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))

@@ -13,10 +13,9 @@ from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared import renewal
-from corral.providers.vector_io.pgvector import index as index_module
-from corral.providers.vector_io.pgvector import vectors
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.search import hnsw
 
 from ..recall import ENOUGH, QUERIES, fill, recalls, registered
 from .conftest import Server
@@ -281,7 +280,7 @@ def below(server: Server, db: VectorDB) -> tuple[int, int]:
 @pytest.fixture
 def dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have every index count as one that takes long to build."""
-    monkeypatch.setattr(index_module, "CHEAP", 0)
+    monkeypatch.setattr(hnsw, "CHEAP", 0)
 
 
 @pytest.mark.usefixtures("dear")
@@ -333,7 +332,7 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
             assert "new_hnsw" not in hnsw_index(server, db)
             answer = ids(await reader.query(query, k=3, mode="vector"))
             assert answer == ids(await index.query(query, k=3, mode="vector"))
-            assert reader._vectors.below == below(server, db)[0]
+            assert reader._vectors.hnsw.below == below(server, db)[0]
         monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
         await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
         assert below(server, db)[1] == 150
@@ -372,7 +371,7 @@ async def test_a_load_that_never_pauses_does_not_grow_without_bound(
 
     If this fails: a stream of writes makes searches slower and slower.
     """
-    monkeypatch.setattr(index_module, "MOST_LOADED", 200)
+    monkeypatch.setattr(hnsw, "MOST_LOADED", 200)
     db = vector_db(LARGE)
     async with opened(server, db, exact_below_rows=50, max_connections=1) as index:
         await filled(server, db, index)
@@ -386,10 +385,10 @@ async def test_an_index_is_built_without_workers_where_memory_is_not_shared(
 ) -> None:
     """A container without room for the memory that workers share builds the index all the same."""
     monkeypatch.setattr(
-        vectors,
+        hnsw,
         "_NEW_INDEX",
         "DO $$ BEGIN IF current_setting('max_parallel_maintenance_workers') <> '0' THEN"
-        " RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$;" + vectors._NEW_INDEX,
+        " RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$;" + hnsw._NEW_INDEX,
     )
     db = vector_db()
     async with opened(server, db, exact_below_rows=10) as index:

@@ -1,0 +1,212 @@
+"""The HNSW index on embeddings: what it holds, when it is built, and how."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Literal, LiteralString
+
+from psycopg import errors, sql
+
+from corral.api.errors import CorralError
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.renewal import Renewal
+from corral.providers.vector_io.pgvector.client import Connection, Database
+from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.records import Tables
+
+logger = logging.getLogger(__name__)
+
+Operator = Literal["<=>", "<->", "<#>"]
+"""pgvector's distances: cosine, L2 and minus the inner product."""
+
+HALF_FROM = 128
+"""Dimensions from which on embeddings of length 1 are indexed in half precision: the index takes
+half the memory, and a search of one that outgrows the server's takes half the time. What it finds
+is ordered by exact distances."""
+
+MOST_FLOAT = 2000
+"""Largest dimension that an HNSW index holds in single precision (pgvector's limit)."""
+MOST_HALF = 4000
+"""Largest dimension that an HNSW index holds in half precision (pgvector's limit)."""
+
+CHEAP = 2_000_000
+"""An index of so many numbers is built at once, since it takes a second or two."""
+
+LOAD = 100
+"""Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
+built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
+
+MOST_LOADED = 100_000
+"""Chunks of a load that are compared one by one before the index is built all the same; or four
+times those that are in the index, where that is more."""
+
+_CLASSES: dict[Operator, LiteralString] = {
+    "<=>": "vector_cosine_ops",
+    "<->": "vector_l2_ops",
+    "<#>": "vector_ip_ops",
+}
+
+_NEW_INDEX = """
+CREATE INDEX {new_hnsw} ON {chunks} USING hnsw ({key} {operators})
+WITH (m = {m}, ef_construction = {construction}) WHERE indexed OR row < {below}::bigint
+"""
+_TAKE_PLACE = """
+DROP INDEX IF EXISTS {schema}.{hnsw};
+ALTER INDEX {schema}.{new_hnsw} RENAME TO {hnsw};
+UPDATE {state} SET loaded = 0, hnsw_below = {below};
+ANALYZE {chunks} (row, indexed);
+"""
+_ROOM = """
+SELECT set_config('maintenance_work_mem', greatest(
+    pg_size_bytes(current_setting('maintenance_work_mem')), %s) / 1024 || 'kB', true)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HnswKey:
+    """What an HNSW index holds of an embedding, and by which operator it is ordered."""
+
+    operator: Operator
+    operator_class: LiteralString
+    half_dimension: int | None = None
+    unit: bool = False
+
+    def of(self, embedding: LiteralString) -> sql.Composable:
+        """Return the key of an embedding, which is given as an expression."""
+        key: sql.Composable = sql.SQL(embedding)
+        if self.unit:
+            key = sql.SQL("l2_normalize({})").format(key)
+        if self.half_dimension is None:
+            return key
+        size = sql.Literal(self.half_dimension)
+        return sql.SQL("({}::halfvec({}))").format(key, size)
+
+
+def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
+    """Return what an index for these embeddings holds, None where pgvector has none for them.
+
+    Half precision ends at 65,504: it serves embeddings of length 1, and others beyond `MOST_FLOAT`
+    dimensions, made so where lengths do not count.
+    """
+    dimension = vector_db.embedding_dimension
+    if dimension < HALF_FROM or (dimension <= MOST_FLOAT and not vector_db.normalize):
+        return HnswKey(operator, _CLASSES[operator])
+    if dimension > MOST_HALF or not (vector_db.normalize or operator == "<=>"):
+        return None
+    return HnswKey("<#>", "halfvec_ip_ops", dimension, unit=not vector_db.normalize)
+
+
+class HnswIndex:
+    """Builds the index of one vector DB when it is due: at once, or when a load is over.
+
+    Args:
+        tables: Its tables.
+        key: What the index holds; None where there is none.
+        database: The provider's connections.
+
+    Attributes:
+        key: As given.
+        below: Rows below it are in the index. Where another process has built it anew, the true
+            number is larger: then a search compares more rows one by one than it must.
+        renewal: The build that waits for the end of a load.
+    """
+
+    def __init__(self, tables: Tables, key: HnswKey | None, database: Database) -> None:
+        self._tables = tables
+        self._database = database
+        self._failed = False
+        self.key = key
+        self.below = 0
+        self.renewal = Renewal(self._build)
+
+    async def settle(self, count: int, loaded: int, below: int) -> None:
+        """Build it where that is due.
+
+        Args:
+            count: How many chunks there are.
+            loaded: How many of them loads have written since the index was built.
+            below: The row that it ends below; 0 without one.
+        """
+        self.below = below
+        few = self._database.config.exact_below_rows
+        if self.key is None or self._failed or count <= few:
+            return
+        cheap = count * self._tables.vector_db.embedding_dimension <= CHEAP
+        late = loaded > max(MOST_LOADED, 4 * (count - loaded))
+        if not below or late or (cheap and loaded > few):
+            await self._build()
+        elif loaded > few:
+            self.renewal.soon()
+
+    async def _build(self) -> None:
+        """Build it.
+
+        Without it every answer stays right and only takes longer, so a failure here does not make
+        a stored write fail; the next process tries again.
+        """
+        key = self.key
+
+        async def work(connection: Connection) -> None:
+            if key is not None:
+                self.below = await _built(connection, self._tables, key, self._database.config)
+
+        started = time.monotonic()
+        try:
+            await self._database.run_beside(work)
+        except CorralError as error:
+            self._failed = True
+            logger.warning("No HNSW index for %s: %s", self._tables.name, error)
+            return
+        seconds = time.monotonic() - started
+        logger.info("HNSW index of %s built in %.1f s.", self._tables.name, seconds)
+
+
+async def _built(
+    connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
+) -> int:
+    """Build the index anew with all rows; return the row that it ends below.
+
+    Writers wait meanwhile, readers do not. Where another process has just done so, does nothing.
+    """
+    async with connection.transaction():
+        await connection.take_time()
+        cursor = await connection.execute(
+            tables.sql("SELECT count, next_row, loaded, hnsw_below FROM {state} FOR UPDATE")
+        )
+        [(count, below, loaded, built)] = await cursor.fetchall()
+        if built and loaded <= config.exact_below_rows:
+            return int(built)
+        await connection.execute(_ROOM, (_bytes_to_build(count, tables, config),))
+        await _create(connection, _new_index(tables, key, config, below))
+        await connection.execute(tables.sql(_TAKE_PLACE, below=sql.Literal(below)))
+        return int(below)
+
+
+def _new_index(tables: Tables, key: HnswKey, config: PgvectorConfig, below: int) -> sql.Composed:
+    return tables.sql(
+        _NEW_INDEX,
+        key=key.of("embedding"),
+        operators=sql.SQL(key.operator_class),
+        m=sql.Literal(config.hnsw_m),
+        construction=sql.Literal(config.hnsw_ef_construction),
+        below=sql.Literal(below),
+    )
+
+
+async def _create(connection: Connection, create: sql.Composed) -> None:
+    """Run the statement, with workers where they have the memory that they share."""
+    try:
+        async with connection.transaction():
+            await connection.execute(create)
+    except (errors.DiskFull, errors.OutOfMemory, errors.InsufficientResources):
+        # A container may be short of it; one process needs none.
+        await connection.execute("SET LOCAL max_parallel_maintenance_workers = 0")
+        await connection.execute(create)
+
+
+def _bytes_to_build(count: int, tables: Tables, config: PgvectorConfig) -> int:
+    """Return how much memory lets the whole index be built in memory, as far as that may go."""
+    one = 4 * tables.vector_db.embedding_dimension + 32 * config.hnsw_m + 400
+    return min(int(1.1 * count * one), config.hnsw_build_memory_mib * 2**20)

@@ -1,0 +1,137 @@
+"""Vector search in SQL: which operator, exact or by HNSW."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from corral.api.scoring import Metric
+from corral.providers.vector_io.pgvector.client import Database
+from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
+
+MARGIN = 20
+"""Nearest chunks that HNSW is asked for beyond k, since its order is that of half precision or of
+relaxed scans; they are ordered anew by the exact distance."""
+
+METRICS: dict[Metric, Operator] = {Metric.COSINE: "<=>", Metric.L2: "<->", Metric.DOT: "<#>"}
+
+_INDEXED = sql.SQL("(c.indexed OR c.row < {}::bigint)")
+"""The rows of a table `c` of chunks that are in the HNSW index."""
+_NOT_INDEXED = sql.SQL("NOT c.indexed AND c.row >= {}::bigint")
+"""The others: those that a load has written since the index was built."""
+
+# OFFSET 0: no index gives this order, so all rows are compared.
+_EXACT = """
+SELECT row, distance, NULL::text[] FROM (
+    SELECT c.row, c.chunk_id, c.embedding {operator} %(embedding)s::vector AS distance
+    FROM {chunks} c WHERE {where} OFFSET 0) compared
+ORDER BY distance, chunk_id LIMIT %(k)s
+"""
+
+_PASSING = """
+passing AS MATERIALIZED (SELECT c.row FROM {chunks} c WHERE {where} LIMIT {most} + 1),
+"""
+
+# A part whose condition on `many` or `enough` does not hold is not run at all.
+_BY_HNSW = """
+WITH {passing} many AS MATERIALIZED (SELECT ({number}) > {most} AS yes),
+near AS MATERIALIZED (
+    SELECT c.row, c.embedding {operator} %(embedding)s::vector, NULL::text[]
+    FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed} AND {where}
+    ORDER BY {key} {by} {asked} LIMIT %(candidates)s),
+enough AS MATERIALIZED (SELECT count(*) >= %(candidates)s AS yes FROM near)
+SELECT * FROM near WHERE (SELECT yes FROM enough)
+UNION ALL SELECT * FROM ({new}) AS new
+UNION ALL SELECT * FROM ({few}) AS few
+UNION ALL SELECT * FROM ({rest}) AS rest
+"""
+_NEW = "(SELECT yes FROM many) AND (SELECT yes FROM enough) AND {not_indexed} AND {where}"
+_FEW = "NOT (SELECT yes FROM many) AND {among}"
+_REST = "(SELECT yes FROM many) AND NOT (SELECT yes FROM enough) AND {where}"
+
+
+class VectorSearch:
+    """Makes the statements that search the embeddings of one vector DB.
+
+    Args:
+        tables: Its tables.
+        database: The provider's connections.
+
+    Attributes:
+        hnsw: The index on them.
+    """
+
+    def __init__(self, tables: Tables, database: Database) -> None:
+        self._tables = tables
+        self._most = sql.Literal(database.config.exact_below_rows)
+        vector_db = tables.vector_db
+        # Unit vectors have the cosine for inner product: the cheapest operator serves all metrics.
+        self._operator: Operator = "<#>" if vector_db.normalize else METRICS[vector_db.metric]
+        self.hnsw = HnswIndex(tables, hnsw_key(vector_db, self._operator), database)
+
+    def raw_score(self, distance: float) -> float:
+        """Return the raw score of a distance as pgvector's operator gives it."""
+        return 1.0 - distance if self._operator == "<=>" else -distance
+
+    def search(self, where: sql.Composable | None) -> sql.Composed:
+        """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
+
+        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
+        by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
+        scan of the index ended before that, what it found may be far: all rows are compared.
+
+        Args:
+            where: The filter, on a table `c` of chunks.
+        """
+        if self.hnsw.key is None:
+            return self._exact(where or sql.SQL("true"))
+        if where is None:
+            count = self._tables.sql("SELECT count FROM {state}")
+            every = sql.SQL("true")
+            return self._by_hnsw(self.hnsw.key, every, sql.SQL(""), count, among=every)
+        return self._by_hnsw(
+            self.hnsw.key,
+            where,
+            self._tables.sql(_PASSING, where=where, most=self._most),
+            sql.SQL("SELECT count(*) FROM passing"),
+            among=sql.SQL("c.row IN (SELECT row FROM passing)"),
+        )
+
+    def _by_hnsw(
+        self,
+        key: HnswKey,
+        where: sql.Composable,
+        passing: sql.Composable,
+        number: sql.Composable,
+        *,
+        among: sql.Composable,
+    ) -> sql.Composed:
+        """Return the statement of `search`.
+
+        Args:
+            key: What the index holds.
+            where: Which rows pass.
+            passing: The table `passing` of them, as far as they are few; none without a filter.
+            number: How many pass, or one more than are few.
+            among: Which rows pass, where they are few.
+        """
+        below = sql.Literal(self.hnsw.below)
+        new = sql.SQL(_NEW).format(not_indexed=_NOT_INDEXED.format(below), where=where)
+        return self._tables.sql(
+            _BY_HNSW,
+            passing=passing,
+            number=number,
+            most=self._most,
+            operator=sql.SQL(self._operator),
+            indexed=_INDEXED.format(below),
+            where=where,
+            key=key.of("c.embedding"),
+            by=sql.SQL(key.operator),
+            asked=key.of("%(embedding)s::vector"),
+            new=self._exact(new),
+            few=self._exact(sql.SQL(_FEW).format(among=among)),
+            rest=self._exact(sql.SQL(_REST).format(where=where)),
+        )
+
+    def _exact(self, where: sql.Composable) -> sql.Composed:
+        return self._tables.sql(_EXACT, operator=sql.SQL(self._operator), where=where)
