@@ -16,8 +16,10 @@ multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
 from __future__ import annotations
 
 import importlib
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
@@ -191,6 +193,12 @@ class _Asked:
     scores: NDArray[np.float32] | None = None
 
 
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return threads that share a pass for one query: one core reads memory at half the speed."""
+    return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="scan")
+
+
 def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]]:
     """Return the product of each row with each query."""
     multiply = products()
@@ -199,7 +207,8 @@ def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]
     packed = numkong.dots_pack(codes) if len(codes) > 1 else None
     step = _BLOCK_ROWS_ALONE if packed is None else _BLOCK_ROWS
     scores = [np.empty(len(stored), dtype=np.float32) for _ in queries]
-    for start in range(0, len(stored), step):
+
+    def multiply_block(start: int) -> None:
         part = slice(start, start + step)
         rows = stored.codes[part]
         found = (
@@ -211,6 +220,13 @@ def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]
             np.multiply(
                 row, stored.scales[part] * scale, out=one[part], dtype=np.float32, casting="unsafe"
             )
+
+    starts = range(0, len(stored), step)
+    if packed is None and len(starts) > 1:
+        list(_helpers().map(multiply_block, starts))
+    else:
+        for start in starts:
+            multiply_block(start)
     return scores
 
 

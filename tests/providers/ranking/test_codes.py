@@ -216,6 +216,25 @@ def all_at_once(scan: Scan, queries: list[Codes], passes: Passes) -> list[Future
         return [first, *others]
 
 
+def test_blocks_in_several_threads_are_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over many blocks multiplies every row once, for itself and beside other passes.
+
+    If this fails: from 131,073 chunks on, answers miss chunks or hold wrong ones.
+    """
+    monkeypatch.setattr(codes_module, "_BLOCK_ROWS_ALONE", 37)
+    rng = np.random.default_rng(5)
+    stored, asked = coded(rows_of("plain", 400, rng)), coded(rows_of("plain", 8, rng))
+    products_ = asked.codes.astype(np.int64) @ stored.codes.T.astype(np.int64)
+    expected = products_ * (stored.scales * asked.scales[:, None])
+
+    def scores(number: int) -> NDArray[np.float32]:
+        return Scan(stored).scores(asked[np.array([number])])
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(scores, [0, 1, 2, 3, 4, 5, 6, 7]))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_queries_that_wait_share_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five queries that come during a pass take one more, and each gets what it gets alone.
 
