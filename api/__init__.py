@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         UnsupportedMode,
     )
     from corral.api.filters import Comparison, Compound, Filter, matches, parse_filter
-    from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker, fuse
+    from corral.api.fusion import fuse
     from corral.api.hits import Candidate, Hit, QueryChunksResponse
     from corral.api.library import Library
     from corral.api.options import RetrievalOptions
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         VectorIOProvider,
     )
     from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
+    from corral.api.rankers import MaxRanker, Ranker, RRFRanker, WeightedRanker
     from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank, Reranker
     from corral.api.scoring import Metric, keyword_score, vector_score
     from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
@@ -123,7 +124,7 @@ __all__ = [
 
 _HOMES = (
     "chunks", "embedder", "embedding_index", "errors", "filters", "fusion", "hits", "library",
-    "options", "principal", "provider", "rag", "reranker", "scoring", "vector_dbs",
+    "options", "principal", "provider", "rag", "rankers", "reranker", "scoring", "vector_dbs",
 )  # fmt: skip
 
 

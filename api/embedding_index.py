@@ -8,8 +8,7 @@ names begin with an underscore, are all that a provider writes, and may rely on 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -32,22 +31,17 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.confidence import Evidence
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import Conflict, ContractViolation, NotFound
 from corral.api.filters import Filter, parse_filter
 from corral.api.fusion import (
     Explanation,
     FusedHit,
-    LegName,
-    fuse,
-    single_leg,
 )
-from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
-from corral.api.index_hooks import IndexHooks
+from corral.api.hits import Candidate, Hit, QueryChunksResponse
+from corral.api.leg_search import LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.scope import Scope, linked, links_of
-from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.writes import Keeper, Write
@@ -56,7 +50,7 @@ NUMBERS_AT_ONCE = 50_000
 """Numbers of embeddings from which on they are checked in a thread (about 1 ms)."""
 
 
-class EmbeddingIndex(IndexHooks):
+class EmbeddingIndex(LegSearch):
     """The chunks of one vector DB, searchable by vector, keyword and both.
 
     Safe to call from many tasks at once. A write that has returned is seen by every later query.
@@ -441,120 +435,7 @@ class EmbeddingIndex(IndexHooks):
         """Accept calls again after `close`, for a provider that keeps an index and returns it."""
         self._calls.accept()
 
-    # --- the steps of the public road --------------------------------------------------------
-
-    async def _search(
-        self,
-        vector: NDArray[np.float32] | None,
-        text: str,
-        k: int,
-        mode: SearchMode,
-        filters: Filter | None,
-        ranker: AnyRanker,
-        *,
-        fuzzy: bool,
-    ) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
-        size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
-        counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
-        with span("engine", provider=self.vector_db.provider_id, mode=mode) as seen:
-            legs = await self._legs(vector, text, size, counted, filters, fuzzy)
-            seen["candidates"] = sum(map(len, legs.values()))
-        with span("fusion"):
-            scored = {name: self._score_leg(name, leg, size) for name, leg in legs.items()}
-            found = {c.chunk_id: c for name in legs for c in legs[name]}
-            evidence = await self._evidence(vector, legs)
-            if mode is SearchMode.HYBRID:
-                return fuse(ranker, scored, k), found, evidence
-            name, leg = next(iter(scored.items()))
-            return single_leg(name, leg), found, evidence
-
-    async def _legs(
-        self,
-        vector: NDArray[np.float32] | None,
-        text: str,
-        size: int,
-        counted: Collection[str],
-        filters: Filter | None,
-        fuzzy: bool,
-    ) -> dict[LegName, Sequence[Candidate]]:
-        """Return the candidates of each leg that counts."""
-        legs: dict[LegName, Sequence[Candidate]] = {}
-        if "vector" not in counted or vector is None:
-            words = self._query_fuzzy if fuzzy else self._query_keyword
-            legs["keyword"] = await words(text, size, filters)
-        elif "keyword" not in counted:
-            legs["vector"] = await self._query_vector(vector, size, filters)
-        else:
-            hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
-            legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
-        return legs
-
-    async def _evidence(
-        self, vector: NDArray[np.float32] | None, legs: Mapping[LegName, Sequence[Candidate]]
-    ) -> Evidence:
-        """Return what the best of each leg says of whether an answer was found."""
-        cosine = share = None
-        if vector is not None and "vector" in legs:
-            cosine = await self._cosine(vector, legs["vector"])
-        words = legs.get("keyword")
-        # The greatest score depends on words that no chunk in the scope holds: it would tell of
-        # hidden ones.
-        if (
-            self._scope.is_whole
-            and isinstance(words, KeywordLeg)
-            and (words.greatest > 0 or cosine is None)
-        ):
-            share = min(1.0, words[0].raw_score / words.greatest) if words else 0.0
-        return Evidence(cosine, share, self.vector_db.unrelated_cosine)
-
-    async def _cosine(self, vector: NDArray[np.float32], leg: Sequence[Candidate]) -> float:
-        """Return the cosine of the best chunk, whatever the metric; 0 where there is none."""
-        if not leg or self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
-            return leg[0].raw_score if leg else 0.0
-        for chunk in await self._get([leg[0].chunk_id], True):
-            row, query = np.array(chunk.embedding, np.float64), vector.astype(np.float64)
-            lengths = float(np.linalg.norm(row) * np.linalg.norm(query))
-            return float(row @ query) / lengths if lengths > 0 else 0.0
-        return 0.0  # another writer has deleted it
-
-    def _score_leg(
-        self, name: LegName, leg: Sequence[Candidate], size: int
-    ) -> list[tuple[str, float, float]]:
-        """Check a hook's answer and give it scores."""
-        what = f"{self.vector_db.provider_id}, {name} leg"
-        raws = [candidate.raw_score for candidate in leg]
-        if len(leg) > size:
-            raise ContractViolation(f"{what}: {len(leg)} hits where {size} were asked for.")
-        if not all(map(math.isfinite, raws)):
-            raise ContractViolation(f"{what}: a score is not finite.")
-        if any(later > earlier for earlier, later in pairwise(raws)):
-            raise ContractViolation(f"{what}: hits are not sorted, best first.")
-        if len({candidate.chunk_id for candidate in leg}) < len(leg):
-            raise ContractViolation(f"{what}: a chunk appears twice.")
-        if name == "keyword" and raws and raws[-1] <= 0:
-            raise ContractViolation(f"{what}: a keyword score is not above 0.")
-        if name == "vector" and raws and not self._possible(raws[0], raws[-1]):
-            raise ContractViolation(f"{what}: a raw score is out of the metric's range.")
-        return [(c.chunk_id, self._score(name, c.raw_score), c.raw_score) for c in leg]
-
-    def _possible(self, best: float, worst: float) -> bool:
-        """Say whether the metric can give raw scores from `worst` to `best`, rounding allowed."""
-        if self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
-            return worst >= -1.001 and best <= 1.001
-        return best <= 0 or self.vector_db.metric is not Metric.L2
-
-    def _score(self, name: LegName, raw: float) -> float:
-        if name == "keyword":
-            return keyword_score(raw)
-        return vector_score(raw, self.vector_db.metric, normalized=self.vector_db.normalize)
-
-    async def _query_fuzzy_hybrid(
-        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
-    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        vector, keyword = await asyncio.gather(
-            self._query_vector(embedding, k, filters), self._query_fuzzy(query_string, k, filters)
-        )
-        return vector, keyword
+    # --- the end of the public road ----------------------------------------------------------
 
     async def _hits(
         self, ranked: Sequence[FusedHit], found: dict[str, Candidate], include_embeddings: bool

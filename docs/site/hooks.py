@@ -32,6 +32,7 @@ CONTRACT = (
     "embedding_index",
     "scoring",
     "fusion",
+    "rankers",
     "filters",
     "errors",
     "chunks",

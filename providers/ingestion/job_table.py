@@ -9,32 +9,26 @@ nobody else changes it until the document is stored or the owner is dead.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import apsw
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.errors import Conflict
 from corral.api.principal import Principal
-from corral.api.rag import RAGDocument
-from corral.providers.database import Database
+from corral.providers.ingestion.job_reader import JobReader
 from corral.providers.ingestion.job_rows import (
     CHANGED,
-    COLUMNS,
     NEWEST,
     NEXT_VERSION,
     OF_VECTOR_DB,
     OURS,
     OVERTAKEN,
-    SCHEMA,
     UNFINISHED,
     Rows,
     Scope,
     Submission,
     document_json,
-    job_of,
     milliseconds,
     new_row,
     place_of,
@@ -44,11 +38,8 @@ from corral.providers.ingestion.job_rows import (
 from corral.providers.ingestion.jobs import (
     ErrorCode,
     Job,
-    JobStatus,
     Progress,
 )
-
-REMEDY = "Move it away and ingest again what had not been stored yet."
 
 MAX_ATTEMPTS = 5
 """How often a job is begun without any headway before it fails."""
@@ -60,21 +51,8 @@ class NoLongerOurs(Exception):
     """The job was cancelled, replaced or removed while this process worked on it."""
 
 
-class JobTable:
-    """All jobs of a data folder. Its methods never wait for a job.
-
-    Args:
-        home: The data folder.
-        clock: Says the time, in Unix seconds.
-    """
-
-    def __init__(self, home: Path, clock: Any) -> None:
-        self._file = Database(home / "jobs.db", SCHEMA, remedy=REMEDY)
-        self._clock = clock
-
-    async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
-        await self._file.close()
+class JobTable(JobReader):
+    """All jobs of a data folder; see `JobReader`. Its methods never wait for a job."""
 
     # --- submitting --------------------------------------------------------------------------
 
@@ -131,86 +109,6 @@ class JobTable:
             table.execute("INSERT INTO documents VALUES (?, ?)", (number, text))
         return number
 
-    # --- looking -----------------------------------------------------------------------------
-
-    async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
-        """Return jobs, in the order of their changes; a negative limit is none."""
-        where, values = scope.where()
-        return await self._jobs(f"{where} ORDER BY version LIMIT {limit}", values)
-
-    async def get(self, scope: Scope, what: str) -> Job:
-        """Return the newest job.
-
-        Raises:
-            NotFound: There is none; `what` says of what, such as "job 'job_1'".
-        """
-        where, values = scope.where()
-        found = await self._jobs(f"{where} ORDER BY number DESC LIMIT 1", values)
-        if not found:
-            raise NotFound(f"There is no {what}.")
-        return found[0]
-
-    async def page(
-        self,
-        scope: Scope,
-        *,
-        after: str | None,
-        before: str | None,
-        limit: int,
-        order: Literal["asc", "desc"],
-    ) -> tuple[list[Job], bool]:
-        """Return jobs in the order of submission, and whether more follow; see `Ingestion.page`."""
-        where, values = scope.where()
-        follows, precedes = ("<", ">") if order == "desc" else (">", "<")
-        for given, sign in ((after, follows), (before, precedes)):
-            if given is not None:
-                where += f" AND number {sign} ?"
-                values.append(await self._number(given, scope))
-        # What stands right before a job is found by walking away from it.
-        away = before is not None and after is None
-        direction = "DESC" if (order == "desc") != away else "ASC"
-        found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
-        more, found = len(found) > limit, found[:limit]
-        return found[::-1] if away else found, more
-
-    async def counts(self, scope: Scope) -> Counter[JobStatus]:
-        """Return how many jobs are in each state."""
-        where, values = scope.where()
-        query = f"SELECT status, count(*) FROM jobs WHERE {where} GROUP BY status"  # noqa: S608
-        rows = cast(Rows, await self._file.read(query, *values))
-        return Counter({JobStatus(status): count for status, count in rows})
-
-    async def usage(self, scope: Scope) -> int:
-        """Return the bytes that jobs have stored."""
-        where, values = scope.where()
-        query = f"SELECT ifnull(sum(usage_bytes), 0) FROM jobs WHERE {where}"  # noqa: S608
-        return int(str((await self._file.read(query, *values))[0][0]))
-
-    async def document(self, job: Job) -> RAGDocument | None:
-        """Return the document that was handed in with a job; None for a file's."""
-        rows = await self._file.read("SELECT document FROM documents WHERE job = ?", job.number)
-        return RAGDocument.model_validate_json(str(rows[0][0])) if rows else None
-
-    async def _number(self, given: str, scope: Scope) -> int:
-        """Return the number of a job, or of the newest of a file."""
-        column = "file_id" if given.startswith("file-") else "job_id"
-        where, values = Scope(
-            scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader
-        ).where()
-        query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
-        (number,) = (await self._file.read(query, *values, given))[0]
-        if number is None:
-            raise NotFound(
-                f"There is no job or file {given!r} to go on from.",
-                hint="Use the first or last id of a page.",
-                field="after",
-            )
-        return int(str(number))
-
-    async def _jobs(self, condition: str, values: Sequence[Any]) -> list[Job]:
-        query = f"SELECT {COLUMNS} FROM jobs WHERE {condition}"  # noqa: S608 - our own columns
-        return [job_of(row) for row in cast(Rows, await self._file.read(query, *values))]
-
     # --- changing ----------------------------------------------------------------------------
 
     async def cancel(self, scope: Scope, reason: str | None = None) -> int:
@@ -254,11 +152,6 @@ class JobTable:
             return table.changes()
 
         return await self._file.write(delete)
-
-    async def vector_dbs(self) -> list[tuple[str, str, float]]:
-        """Return tenant, identifier and time of every vector DB that a job names."""
-        query = "SELECT DISTINCT tenant, vector_db_id, vector_db_created_at FROM jobs"
-        return cast("list[tuple[str, str, float]]", await self._file.read(query))
 
     async def sweep(self, gone: Collection[tuple[str, str, float]], before: float) -> int:
         """Forget the jobs of vector DBs that are gone, and old ones that newer have replaced.
@@ -374,11 +267,6 @@ class JobTable:
         return await self._file.write(
             lambda table: self._requeue(table, change, (), condition, (owner,))
         )
-
-    async def owners(self) -> set[str]:
-        """Return who works on jobs, or did when it died."""
-        query = "SELECT DISTINCT owner FROM jobs WHERE status = 'running'"
-        return {str(owner) for (owner,) in await self._file.read(query)}
 
     async def take_over(self, owner: str) -> int:
         """Queue again what a dead owner has left; return how many jobs.

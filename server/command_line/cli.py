@@ -9,102 +9,23 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from functools import cache
-from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
-from typing import IO, Any
 
 import click
 
-from corral.api.errors import (
-    ConfigError,
-    Conflict,
-    CorralError,
-    InvalidRequest,
-    MissingDependency,
-    NotFound,
-)
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
+from corral.server.command_line.group import Corral
+from corral.server.command_line.ingesting import ingest
 from corral.server.command_line.jobs import jobs
 from corral.server.command_line.keys import keys
-from corral.server.command_line.options import (
-    MODES,
-    Target,
-    batch_option,
-    encoding_of,
-    json_option,
-    named_option,
-    number_or_auto,
-    typed,
-)
+from corral.server.command_line.options import EXISTING, Target, batch_option, json_option
+from corral.server.command_line.querying import query
 from corral.server.command_line.snapshots import export_db, import_db
-
-# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
-CUTOFFS = click.Choice(["none", "gap"])
-SYNTAXES = click.Choice(["plain", "web"])
-EXISTING = click.Path(path_type=Path)
-
-
-class _Failure(click.ClickException):
-    """An error as the user sees it: a line that says what is wrong, a line that says what to do."""
-
-    def __init__(self, message: str, hint: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.hint = hint
-        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print both to stderr."""
-        click.echo(f"Error: {self.message}", file=file or sys.stderr)
-        if self.hint:
-            click.echo(f"Hint: {self.hint}", file=file or sys.stderr)
-
-
-class _Corral(click.Group):
-    """The group of all commands; turns expected errors into messages and exit codes."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, those of other packages too."""
-        return sorted({*super().list_commands(ctx), *_entry_points().names})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command of this file, or load the one that an entry point names."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in _entry_points().names:
-            return found
-        loaded: click.Command = _entry_points()[cmd_name].load()
-        return loaded
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except CorralError as error:
-            raise _Failure(error.message, error.hint, _exit_code(error)) from error
-        except BrokenPipeError:  # whoever read has seen enough; click ends without a word
-            raise
-        except OSError as error:
-            raise _Failure(str(error), "", 1) from error
-
-
-@cache
-def _entry_points() -> EntryPoints:
-    return entry_points(group="corral.commands")
-
-
-def _exit_code(error: CorralError) -> int:
-    """Return 2 where the input is to blame, 1 for every other failure."""
-    given = getattr(error, "exit_code", None)
-    if isinstance(given, int):
-        return given
-    if isinstance(error, MissingDependency):
-        return 1
-    return 2 if isinstance(error, InvalidRequest | NotFound | Conflict | ConfigError) else 1
 
 
 @click.group(
-    cls=_Corral,
+    cls=Corral,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--url", help="Server to talk to. [default: run in this process]")
@@ -215,144 +136,6 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 
 
 @main.command()
-@click.argument("db")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
-@click.option("--create", is_flag=True, help="Register DB with the defaults if it does not exist.")
-@click.option(
-    "--replace", is_flag=True, help="Replace documents with the same id from other folders."
-)
-@click.option(
-    "--as-text",
-    multiple=True,
-    metavar="PATTERN",
-    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
-)
-@click.option(
-    "--encoding",
-    help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
-)
-@click.option(
-    "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
-)
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Without files matching it.")
-@click.option(
-    "--acl",
-    multiple=True,
-    metavar="TOKEN",
-    help="Who may read it, such as group:sales; repeatable.",
-)
-@click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
-@click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
-@click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
-@click.option("--watch", is_flag=True, help="Keep the vector DB in step until interrupted.")
-@click.option("--yes", is_flag=True, help="Delete without asking.")
-@json_option
-@click.pass_obj
-def ingest(
-    target: Target,
-    /,
-    db: str,
-    paths: tuple[Path, ...],
-    as_text: tuple[str, ...],
-    encoding: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    acl: tuple[str, ...],
-    hidden: bool,
-    no_ignore: bool,
-    yes: bool,
-    **chosen: bool,
-) -> None:
-    """Ingest files and folders into a vector DB.
-
-    Reads .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, and
-    searches folders recursively, without hidden files, what .gitignore names, and links that lead
-    out of the folder. A file's document id is its path relative to the folder you name. Files above
-    the server's limits (rag.document_limits and server.limits in run.yaml) fail before anything is
-    sent.
-
-    Running the command again goes on after an interruption, replaces changed files and skips
-    unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.
-
-    Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
-    """
-    from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
-    from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
-
-    if chosen["sync"] and not yes and not sys.stdin.isatty():
-        raise click.UsageError("Not a terminal; pass --yes.")
-    selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
-    options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
-    target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)
-
-
-@main.command()
-@click.argument("db")
-@click.argument("text")
-@click.option("--mode", type=MODES, help="Search mode. [default: DB's own]")
-@click.option(
-    "--k",
-    default="5",
-    show_default=True,
-    help="Number of hits, or auto: the square root of the number of chunks.",
-)
-@click.option("--ranker", help="Fusion: rrf, weighted, max, or JSON. [default: DB's own]")
-@click.option("--rerank", help="Re-ranking: mmr, bm25, none, or JSON. [default: DB's own]")
-@click.option(
-    "--cutoff", type=CUTOFFS, help="Where to stop; gap: before the largest drop in score."
-)
-@click.option("--query-syntax", type=SYNTAXES, help='Query syntax; web: "exact phrase", -excluded.')
-@click.option("--fuzzy", is_flag=True, default=None, help="Match misspelled words, too.")
-@click.option(
-    "--also", "queries", multiple=True, help="The same question in other words; repeatable."
-)
-@click.option(
-    "-o",
-    "--option",
-    "others",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Any other query_config field, such as order=edges or expand=1; repeatable.",
-)
-@click.option("--max-tokens", type=int, help="Assemble a context within this many tokens.")
-@click.option(
-    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score (0-1)."
-)
-@click.option("--min-confidence", type=float, help="Minimum confidence (0-1). [default: DB's own]")
-@click.option("--explain", is_flag=True, help="Explain why each hit is there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
-@click.pass_obj
-def query(
-    target: Target,
-    /,
-    db: str,
-    text: str,
-    k: str,
-    ranker: str | None,
-    rerank: str | None,
-    others: tuple[str, ...],
-    max_tokens: int | None,
-    threshold: float,
-    explain: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Search a vector DB and show the hits.
-
-    --max-tokens also shows the assembled context, and only the hits that fit into it. Every option
-    is a field of the RAG tool's query_config; docs/ describes each with an example.
-    """
-    asked: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
-    asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
-    if max_tokens is not None:
-        asked["max_tokens_in_context"] = max_tokens
-    kinds = {"ranker": ranker, "rerank": rerank}
-    asked |= {name: typed(value) for name, value in kinds.items() if value}
-    asked |= dict(map(named_option, others))
-    target.run("commands.query", db, text, asked, explain=explain, as_json=as_json)
-
-
-@main.command()
 @click.argument("source", metavar="SRC_DB")
 @click.argument("target", metavar="DST_DB")
 @click.option("--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]")
@@ -457,6 +240,8 @@ def show_config(target: Target, as_json: bool) -> None:
     commands.show_config(target.config, target.home, as_json=as_json)
 
 
+main.add_command(ingest)
+main.add_command(query)
 main.add_command(dbs)
 main.add_command(documents)
 main.add_command(jobs)

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+EXISTING = click.Path(path_type=Path)
+
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 MODES = click.Choice(["vector", "keyword", "hybrid"])
 METRICS = click.Choice(["cosine", "l2", "dot"])

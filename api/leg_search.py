@@ -1,0 +1,156 @@
+"""The legs of a search: the provider's hooks are asked, their answers checked, scored and fused."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker
+from corral.api.confidence import Evidence
+from corral.api.errors import ContractViolation
+from corral.api.filters import Filter
+from corral.api.fusion import FusedHit, fuse, single_leg
+from corral.api.hits import Candidate, KeywordLeg
+from corral.api.index_hooks import IndexHooks
+from corral.api.rankers import LegName
+from corral.api.scope import Scope
+from corral.api.scoring import Metric, keyword_score, vector_score
+from corral.api.spans import span
+from corral.api.vector_dbs import SearchMode, VectorDB
+
+
+class LegSearch(IndexHooks):
+    """What `EmbeddingIndex.query` does between its checked arguments and the hits' chunks."""
+
+    @property
+    @abstractmethod
+    def _scope(self) -> Scope:
+        """What the principal may see."""
+
+    async def _search(
+        self,
+        vector: NDArray[np.float32] | None,
+        text: str,
+        k: int,
+        mode: SearchMode,
+        filters: Filter | None,
+        ranker: AnyRanker,
+        *,
+        fuzzy: bool,
+    ) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
+        size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
+        counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
+        with span("engine", provider=self.vector_db.provider_id, mode=mode) as seen:
+            legs = await self._legs(vector, text, size, counted, filters, fuzzy)
+            seen["candidates"] = sum(map(len, legs.values()))
+        with span("fusion"):
+            scored = {
+                name: score_leg(self.vector_db, name, leg, size) for name, leg in legs.items()
+            }
+            found = {c.chunk_id: c for name in legs for c in legs[name]}
+            evidence = await self._evidence(vector, legs)
+            if mode is SearchMode.HYBRID:
+                return fuse(ranker, scored, k), found, evidence
+            name, leg = next(iter(scored.items()))
+            return single_leg(name, leg), found, evidence
+
+    async def _legs(
+        self,
+        vector: NDArray[np.float32] | None,
+        text: str,
+        size: int,
+        counted: Collection[str],
+        filters: Filter | None,
+        fuzzy: bool,
+    ) -> dict[LegName, Sequence[Candidate]]:
+        """Return the candidates of each leg that counts."""
+        legs: dict[LegName, Sequence[Candidate]] = {}
+        if "vector" not in counted or vector is None:
+            words = self._query_fuzzy if fuzzy else self._query_keyword
+            legs["keyword"] = await words(text, size, filters)
+        elif "keyword" not in counted:
+            legs["vector"] = await self._query_vector(vector, size, filters)
+        else:
+            hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
+            legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
+        return legs
+
+    async def _evidence(
+        self, vector: NDArray[np.float32] | None, legs: Mapping[LegName, Sequence[Candidate]]
+    ) -> Evidence:
+        """Return what the best of each leg says of whether an answer was found."""
+        cosine = share = None
+        if vector is not None and "vector" in legs:
+            cosine = await self._cosine(vector, legs["vector"])
+        words = legs.get("keyword")
+        # The greatest score depends on words that no chunk in the scope holds: it would tell of
+        # hidden ones.
+        if (
+            self._scope.is_whole
+            and isinstance(words, KeywordLeg)
+            and (words.greatest > 0 or cosine is None)
+        ):
+            share = min(1.0, words[0].raw_score / words.greatest) if words else 0.0
+        return Evidence(cosine, share, self.vector_db.unrelated_cosine)
+
+    async def _cosine(self, vector: NDArray[np.float32], leg: Sequence[Candidate]) -> float:
+        """Return the cosine of the best chunk, whatever the metric; 0 where there is none."""
+        if not leg or self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
+            return leg[0].raw_score if leg else 0.0
+        for chunk in await self._get([leg[0].chunk_id], True):
+            row, query = np.array(chunk.embedding, np.float64), vector.astype(np.float64)
+            lengths = float(np.linalg.norm(row) * np.linalg.norm(query))
+            return float(row @ query) / lengths if lengths > 0 else 0.0
+        return 0.0  # another writer has deleted it
+
+    async def _query_fuzzy_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        vector, keyword = await asyncio.gather(
+            self._query_vector(embedding, k, filters), self._query_fuzzy(query_string, k, filters)
+        )
+        return vector, keyword
+
+
+def score_leg(
+    vector_db: VectorDB, name: LegName, leg: Sequence[Candidate], size: int
+) -> list[tuple[str, float, float]]:
+    """Check a hook's answer and return it with scores, as `fuse` takes it.
+
+    Raises:
+        ContractViolation: Too many hits, not sorted, twice, or scores that cannot be.
+    """
+    what = f"{vector_db.provider_id}, {name} leg"
+    raws = [candidate.raw_score for candidate in leg]
+    if len(leg) > size:
+        raise ContractViolation(f"{what}: {len(leg)} hits where {size} were asked for.")
+    if not all(map(math.isfinite, raws)):
+        raise ContractViolation(f"{what}: a score is not finite.")
+    if any(later > earlier for earlier, later in pairwise(raws)):
+        raise ContractViolation(f"{what}: hits are not sorted, best first.")
+    if len({candidate.chunk_id for candidate in leg}) < len(leg):
+        raise ContractViolation(f"{what}: a chunk appears twice.")
+    if name == "keyword" and raws and raws[-1] <= 0:
+        raise ContractViolation(f"{what}: a keyword score is not above 0.")
+    if name == "vector" and raws and not _possible(vector_db, raws[0], raws[-1]):
+        raise ContractViolation(f"{what}: a raw score is out of the metric's range.")
+    return [(c.chunk_id, _score(vector_db, name, c.raw_score), c.raw_score) for c in leg]
+
+
+def _possible(vector_db: VectorDB, best: float, worst: float) -> bool:
+    """Return True if the metric can give raw scores from `worst` to `best`, rounding allowed."""
+    if vector_db.normalize or vector_db.metric is Metric.COSINE:
+        return worst >= -1.001 and best <= 1.001
+    return best <= 0 or vector_db.metric is not Metric.L2
+
+
+def _score(vector_db: VectorDB, name: LegName, raw: float) -> float:
+    if name == "keyword":
+        return keyword_score(raw)
+    return vector_score(raw, vector_db.metric, normalized=vector_db.normalize)

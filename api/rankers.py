@@ -1,0 +1,181 @@
+"""Rankers: which fusion joins the legs of a hybrid query, and its parameters; see `fusion.py`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
+
+from corral.api.chunks import Strict
+
+LegName = Literal["vector", "keyword"]
+LEGS: tuple[LegName, ...] = ("vector", "keyword")
+
+MIN_CANDIDATES = 40
+"""Fewest candidates that a leg hands to fusion: below it, a chunk that is second-best in both
+legs can be missed for small k."""
+MIN_WEIGHTED_CANDIDATES = 100
+"""The same where scores are normalized: their spread is estimated from the candidates."""
+DEFAULT_ALPHA = 0.55
+"""The vector leg's share where none is named and the model reads the query well."""
+LEAST_ALPHA = 0.05
+"""The vector leg's share where the model reads nothing: it is still searched, and it is all there
+is where no word is shared."""
+MAX_CANDIDATES = 10_000
+"""Most candidates that a request may ask of a leg."""
+
+
+class LegWeights(Strict):
+    """How much each leg counts: >= 0, not both 0; only their ratio matters for rrf."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    vector: float = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
+    keyword: float = Field(default=1.0, ge=0, le=1000, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _some(self) -> LegWeights:
+        if self.vector + self.keyword <= 0:
+            raise ValueError("at least one weight must be above 0")
+        return self
+
+    def of(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.vector if leg == "vector" else self.keyword
+
+
+class _Ranker(Strict):
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, frozen=True)
+
+    candidates: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CANDIDATES,
+        description="Chunks that each leg hands to fusion; when absent max(2k, 40), and max(2k, "
+        "100) for `weighted`.",
+    )
+    fewest: ClassVar[int] = MIN_CANDIDATES
+
+    def leg_size(self, k: int) -> int:
+        """Return how many candidates each leg is asked for when k hits are wanted."""
+        return max(k, self.candidates or max(2 * k, self.fewest))
+
+    @abstractmethod
+    def weight(self, leg: LegName) -> float:
+        """Return what a leg counts, >= 0."""
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the weights depend on how much of a query the embedding model reads."""
+        return False
+
+    def reading(self, share: float) -> Self:
+        """Return the ranker of a query of which the model reads so much, in [0, 1]."""
+        return self
+
+    def counted(self) -> list[LegName]:
+        """Return the legs that count: weight 0 switches one off, and it is not searched."""
+        return [leg for leg in LEGS if self.weight(leg) > 0]
+
+
+class RRFRanker(_Ranker):
+    """Reciprocal rank fusion. Wire alias of `rank_constant`: Llama Stack's `impact_factor`."""
+
+    type: Literal["rrf"] = "rrf"
+    rank_constant: float = Field(
+        default=60.0,
+        ge=0,
+        le=1e6,
+        allow_inf_nan=False,
+        validation_alias=AliasChoices("rank_constant", "impact_factor"),
+        description="Larger values flatten the advantage of the first ranks.",
+    )
+    weights: LegWeights = LegWeights()
+
+    def weight(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.weights.of(leg)
+
+
+class WeightedRanker(_Ranker):
+    """Convex combination of the legs' scores; alpha 1 is the vector leg alone, 0 the other.
+
+    Instead of `alpha` a request may send `weights`, of which only the ratio matters: alpha is the
+    vector leg's share of their sum.
+    """
+
+    type: Literal["weighted"] = "weighted"
+    alpha: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the vector leg; when absent 0.55, less where the embedding model "
+        "knows few of the query's words, which its tokenizer then cuts into letters.",
+    )
+    normalization: Literal["raw", "min_max", "z_score"] = Field(
+        default="z_score",
+        description="raw: the scores in [0, 1] as they are; min_max: each leg's candidates "
+        "stretched to [0, 1]; z_score: each leg's scores in units of their standard deviation, "
+        "so that a leg counts more where it tells its candidates apart.",
+    )
+    fewest: ClassVar[int] = MIN_WEIGHTED_CANDIDATES
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alpha_of_weights(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or data.get("weights") is None:
+            return data
+        if data.get("alpha") is not None:
+            raise ValueError("alpha and weights say the same thing; send one of them")
+        weights = LegWeights.model_validate(data["weights"])
+        rest = {key: value for key, value in data.items() if key not in ("weights", "alpha")}
+        return {**rest, "alpha": weights.vector / (weights.vector + weights.keyword)}
+
+    def weight(self, leg: LegName) -> float:
+        """Return alpha for the vector leg, and what is left to 1 for the other."""
+        alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
+        return alpha if leg == "vector" else 1.0 - alpha
+
+    @property
+    def adapts(self) -> bool:
+        """Whether no alpha is named; a named one stays."""
+        return self.alpha is None
+
+    def reading(self, share: float) -> Self:
+        """Return the ranker of a query of which the model reads so much, in [0, 1].
+
+        A model that cannot read a query orders chunks by chance.
+        """
+        if not self.adapts:
+            return self
+        return self.model_copy(update={"alpha": max(LEAST_ALPHA, DEFAULT_ALPHA * share)})
+
+
+class MaxRanker(_Ranker):
+    """The better of the legs' weighted scores. Weights are at most 1, so the score stays in [0, 1].
+
+    The keyword default 0.7 is that of the browser co-pilot whose design this follows.
+    """
+
+    type: Literal["max"] = "max"
+    weights: LegWeights = LegWeights(vector=1.0, keyword=0.7)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> MaxRanker:
+        if max(self.weights.vector, self.weights.keyword) > 1:
+            raise ValueError("weights of a max ranker are at most 1")
+        return self
+
+    def weight(self, leg: LegName) -> float:
+        """Return the weight of a leg."""
+        return self.weights.of(leg)
+
+
+Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(discriminator="type")]
+"""How hybrid results are fused: `{"type": "rrf" | "weighted" | "max", ...}`."""
+
+DEFAULT_RANKER = WeightedRanker()
+EARLIER_DEFAULT_RANKER = WeightedRanker(alpha=0.4)
+"""What a registration that names no ranker was stored with before RFC 0019, and keeps."""

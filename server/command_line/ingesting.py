@@ -1,0 +1,82 @@
+"""The options of `corral ingest`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from corral.server.command_line.options import EXISTING, Target, encoding_of, json_option
+
+
+@click.command()
+@click.argument("db")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
+@click.option("--create", is_flag=True, help="Register DB with the defaults if it does not exist.")
+@click.option(
+    "--replace", is_flag=True, help="Replace documents with the same id from other folders."
+)
+@click.option(
+    "--as-text",
+    multiple=True,
+    metavar="PATTERN",
+    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
+)
+@click.option(
+    "--encoding",
+    help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
+)
+@click.option(
+    "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
+)
+@click.option("--exclude", multiple=True, metavar="GLOB", help="Without files matching it.")
+@click.option(
+    "--acl",
+    multiple=True,
+    metavar="TOKEN",
+    help="Who may read it, such as group:sales; repeatable.",
+)
+@click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
+@click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
+@click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
+@click.option("--watch", is_flag=True, help="Keep the vector DB in step until interrupted.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@json_option
+@click.pass_obj
+def ingest(
+    target: Target,
+    /,
+    db: str,
+    paths: tuple[Path, ...],
+    as_text: tuple[str, ...],
+    encoding: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    acl: tuple[str, ...],
+    hidden: bool,
+    no_ignore: bool,
+    yes: bool,
+    **chosen: bool,
+) -> None:
+    """Ingest files and folders into a vector DB.
+
+    Reads .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, and
+    searches folders recursively, without hidden files, what .gitignore names, and links that lead
+    out of the folder. A file's document id is its path relative to the folder you name. Files above
+    the server's limits (rag.document_limits and server.limits in run.yaml) fail before anything is
+    sent.
+
+    Running the command again goes on after an interruption, replaces changed files and skips
+    unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.
+
+    Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
+    """
+    from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
+
+    if chosen["sync"] and not yes and not sys.stdin.isatty():
+        raise click.UsageError("Not a terminal; pass --yes.")
+    selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
+    options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
+    target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)

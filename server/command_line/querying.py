@@ -1,0 +1,79 @@
+"""The options of `corral query`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from corral.server.command_line.options import MODES, Target, named_option, number_or_auto, typed
+
+# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
+CUTOFFS = click.Choice(["none", "gap"])
+SYNTAXES = click.Choice(["plain", "web"])
+
+
+@click.command()
+@click.argument("db")
+@click.argument("text")
+@click.option("--mode", type=MODES, help="Search mode. [default: DB's own]")
+@click.option(
+    "--k",
+    default="5",
+    show_default=True,
+    help="Number of hits, or auto: the square root of the number of chunks.",
+)
+@click.option("--ranker", help="Fusion: rrf, weighted, max, or JSON. [default: DB's own]")
+@click.option("--rerank", help="Re-ranking: mmr, bm25, none, or JSON. [default: DB's own]")
+@click.option(
+    "--cutoff", type=CUTOFFS, help="Where to stop; gap: before the largest drop in score."
+)
+@click.option("--query-syntax", type=SYNTAXES, help='Query syntax; web: "exact phrase", -excluded.')
+@click.option("--fuzzy", is_flag=True, default=None, help="Match misspelled words, too.")
+@click.option(
+    "--also", "queries", multiple=True, help="The same question in other words; repeatable."
+)
+@click.option(
+    "-o",
+    "--option",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other query_config field, such as order=edges or expand=1; repeatable.",
+)
+@click.option("--max-tokens", type=int, help="Assemble a context within this many tokens.")
+@click.option(
+    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score (0-1)."
+)
+@click.option("--min-confidence", type=float, help="Minimum confidence (0-1). [default: DB's own]")
+@click.option("--explain", is_flag=True, help="Explain why each hit is there.")
+@click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
+@click.pass_obj
+def query(
+    target: Target,
+    /,
+    db: str,
+    text: str,
+    k: str,
+    ranker: str | None,
+    rerank: str | None,
+    others: tuple[str, ...],
+    max_tokens: int | None,
+    threshold: float,
+    explain: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Search a vector DB and show the hits.
+
+    --max-tokens also shows the assembled context, and only the hits that fit into it. Every option
+    is a field of the RAG tool's query_config; docs/ describes each with an example.
+    """
+    asked: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
+    asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
+    if max_tokens is not None:
+        asked["max_tokens_in_context"] = max_tokens
+    kinds = {"ranker": ranker, "rerank": rerank}
+    asked |= {name: typed(value) for name, value in kinds.items() if value}
+    asked |= dict(map(named_option, others))
+    target.run("commands.query", db, text, asked, explain=explain, as_json=as_json)
