@@ -19,6 +19,7 @@ from corral.api.principal import Principal
 from corral.providers.ingestion.job_reader import JobReader
 from corral.providers.ingestion.job_rows import (
     CHANGED,
+    COLUMNS,
     NEWEST,
     NEXT_VERSION,
     OF_VECTOR_DB,
@@ -29,6 +30,7 @@ from corral.providers.ingestion.job_rows import (
     Scope,
     Submission,
     document_json,
+    job_of,
     milliseconds,
     new_row,
     place_of,
