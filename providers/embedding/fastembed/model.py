@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import numpy as np
 from fastembed import TextEmbedding
+from huggingface_hub import constants
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corral.api.errors import ConfigError, Unavailable
 from corral.providers.embedding._local.session import encodable
 from corral.providers.embedding.fastembed.config import FastEmbedConfig, FastEmbedModel
-from corral.providers.hub import CONNECT_SECONDS, HUB, check_digest
+from corral.providers.hub import CONNECT_SECONDS, check_digest
 
 
 class Model:
@@ -106,12 +107,14 @@ def _loaded(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> Text
 
 
 def _reach(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> None:
-    """Ask the hub for anything: without a network the library would try for most of a minute."""
+    """Ask the library's hub (`HF_ENDPOINT`) for anything: without a network the library would try
+    for most of a minute.
+    """
     what = f"The files of {model.model!r} are not in {cache}"
     if config.offline:
         raise ConfigError(f"{what}, and offline is set.", hint=_elsewhere(cache), field="offline")
     try:
-        httpx.head(HUB, timeout=CONNECT_SECONDS)
+        httpx.head(constants.ENDPOINT, timeout=CONNECT_SECONDS)
     except httpx.HTTPError as error:
         raise Unavailable(
             f"{what}, and the hub cannot be reached ({type(error).__name__}).",

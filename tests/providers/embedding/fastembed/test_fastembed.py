@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from huggingface_hub import constants, hf_api
 from onnx import TensorProto, helper
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
-from corral.providers.embedding.fastembed import model as model_module
 from corral.providers.embedding.fastembed.config import FastEmbedConfig
 from corral.providers.embedding.fastembed.embedder import FastEmbedder, create
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create as create_minilm
 
 from ..onnx.model_folders import minilm_folder
+from ..stand_in_hub import served
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 LAST = "encoder.layer.5.output.norm"
@@ -101,7 +102,7 @@ async def test_without_a_network_it_fails_at_once(
 
     If this fails: a person without a network waits for most of a minute, or gets a stack trace.
     """
-    monkeypatch.setattr(model_module, "HUB", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="cannot be reached") as caught:
         await load(tmp_path)
@@ -109,6 +110,27 @@ async def test_without_a_network_it_fails_at_once(
     assert "models/fastembed" in str(caught.value.hint)
     with pytest.raises(ConfigError, match="offline is set"):
         await load(tmp_path, offline=True)
+
+
+async def test_the_librarys_own_download(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fetches MiniLM's files from the hub that it knows, once, and loads them offline then.
+
+    If this fails: a model of fastembed's list works from a folder only, or asks at every start.
+    """
+    with served(folder, "Qdrant/all-MiniLM-L6-v2-onnx", "0123456789" * 4) as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(hf_api.api, "endpoint", hub.url)
+        fetched = await (await load(tmp_path)).embed_query(TEXTS[0])
+        assert sorted(hub.sent).count("model.onnx") == 1
+        assert "tokenizer.json" in hub.sent
+    again = await (await load(tmp_path, offline=True)).embed_query(TEXTS[0])
+    np.testing.assert_array_equal(again, fetched)
+    from_folder = await (await load(tmp_path, path=folder)).embed_query(TEXTS[0])
+    np.testing.assert_array_equal(from_folder, fetched)
 
 
 async def test_only_what_is_configured_is_served(folder: Path, tmp_path: Path) -> None:
