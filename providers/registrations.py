@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -129,14 +130,14 @@ def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
     raise Conflict(
         f"The embedding model {vector_db.embedding_model!r} is not the one that made the "
         f"embeddings of vector DB {vector_db.identifier!r}: {fingerprints_differ(stored, now)}.",
-        hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or configure the model as "
-        "it was. Keyword search works meanwhile.",
+        hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or give the embedding "
+        "provider the settings and the files that it had. Keyword search works meanwhile.",
         field="embedding_model",
     )
 
 
 def fingerprints_differ(stored: str, now: str) -> str:
-    """Return in what two fingerprints differ, for a message."""
+    """Return in what two fingerprints differ, for a message: `pooling was "mean", is "cls"`."""
     then, today = json.loads(stored), json.loads(now)
     parts = [name for name in sorted({*then, *today}) if then.get(name) != today.get(name)]
     return "; ".join(
@@ -146,8 +147,12 @@ def fingerprints_differ(stored: str, now: str) -> str:
 
 def _short(part: object) -> str:
     """Return a part of a fingerprint for a message: twelve digits tell digests apart."""
+    if part is None:
+        return "not set"
+    if isinstance(part, str) and re.fullmatch("[0-9a-f]{64}", part):
+        return f"the file with sha256 {part[:12]}..."
     text = json.dumps(part, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:12]}..."
+    return text if len(text) <= 60 else f"{text[:56]}..."
 
 
 def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:

@@ -19,6 +19,7 @@ from corral.providers.embedding.minilm.model import Model
 from corral.providers.embedding.minilm.weights import SHA256
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
+from corral.providers.registrations import fingerprints_differ
 from corral.providers.stack import Stack
 
 REGISTRATION = VectorDBRegistration(vector_db_id="db", embedding_model="e5")
@@ -87,7 +88,7 @@ async def test_another_embedder_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path, "query: ") as stack:
         retrieval = Retrieval(stack)
         for mode in ("vector", "hybrid"):
-            with pytest.raises(Conflict, match=r'query_prefix was null, is "query: "') as raised:
+            with pytest.raises(Conflict, match='query_prefix was not set, is "query: "') as raised:
                 await retrieval.search("db", "fence", mode=mode)
             assert "corral reembed 'db'" in raised.value.hint
         with pytest.raises(Conflict, match="is not the one that made the embeddings"):
@@ -96,6 +97,16 @@ async def test_another_embedder_is_refused(tmp_path: Path) -> None:
         brought = Chunk(content="new", embedding=[0.0, 1.0, 0.0])
         await store(stack, "db", [brought])
         assert await (await stack.index("db")).count() == 2
+
+
+def test_the_message_is_for_a_person() -> None:
+    """What differs stands in words: what was not set, short values whole, digests as such."""
+    stored = json.dumps({"weights": "a" * 64, "pooling": "mean"})
+    now = json.dumps({"weights": "b" * 64, "pooling": "mean", "centered": "0.7 of 5c1f2a3b4d5e"})
+    assert fingerprints_differ(stored, now) == (
+        'centered was not set, is "0.7 of 5c1f2a3b4d5e"; weights was the file with sha256 '
+        "aaaaaaaaaaaa..., is the file with sha256 bbbbbbbbbbbb..."
+    )
 
 
 async def test_an_old_registration_takes_the_embedder_of_its_first_use(tmp_path: Path) -> None:
