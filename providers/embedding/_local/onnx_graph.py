@@ -9,7 +9,7 @@ ones (`com.microsoft`). Nothing is left to its optimizer, which makes opening th
 
 Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in Vaswani et al.
 2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean pooling,
-Reimers and Gurevych 2019, section 3.
+Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang and Ma 2017.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ CONTRIB = "com.microsoft"
 
 IDS = "input_ids"
 TOKENS = "token_embeddings"
+WEIGHTS = "token_weights"
 MASK = "attention_mask"
 EMBEDDING = "embedding"
 
@@ -116,19 +117,19 @@ class BertGraph:
 
     def mean_pooling(self, hidden: str) -> None:
         """Sum of the tokens' states, then L2 norm 1: the mean differs only by a factor."""
-        self._add("Cast", [MASK], "mask_float", to=1)  # 1: float32
-        self._add("Unsqueeze", ["mask_float", "axis_1"], "mask_row")  # (batch, 1, tokens)
-        self._add("MatMul", ["mask_row", hidden], "sum_row")
-        self._add("Squeeze", ["sum_row", "axis_1"], "sum")
-        self._add("LpNormalization", ["sum"], EMBEDDING, axis=1, p=2)
+        self._pool(hidden, self._add("Cast", [MASK], "mask_float", to=1))  # 1: float32
+
+    def weighted_pooling(self, hidden: str) -> None:
+        """Sum of the tokens' states, each times its weight, which is an input; L2 norm 1."""
+        self._pool(hidden, WEIGHTS)
 
     def serialized(self, name: str, dimension: int, *, from_ids: bool) -> bytes:
         """Return the graph.
 
         Inputs: `input_ids`, int32 of shape (batch, tokens), or `token_embeddings`, float32 of shape
-        (batch, tokens, dimension); and `attention_mask` (1 = token, 0 = padding on the right),
-        int32 of shape (batch, tokens). Output: `embedding`, float32 of shape (batch, dimension), of
-        L2 norm 1.
+        (batch, tokens, dimension), with `token_weights`, float32 of shape (batch, tokens), 0 for
+        padding; and `attention_mask` (1 = token, 0 = padding on the right), int32 of shape (batch,
+        tokens). Output: `embedding`, float32 of shape (batch, dimension), of L2 norm 1.
         """
         from onnx import TensorProto, helper  # noqa: PLC0415 - only a cold cache needs it: 0.1 s
 
@@ -136,11 +137,13 @@ class BertGraph:
         declare = helper.make_tensor_value_info
         ids = declare(IDS, TensorProto.INT32, shape)
         tokens = declare(TOKENS, TensorProto.FLOAT, [*shape, dimension])
+        weights = declare(WEIGHTS, TensorProto.FLOAT, shape)
+        inputs = [ids] if from_ids else [tokens, weights]
         model = helper.make_model(
             helper.make_graph(
                 self._nodes,
                 name,
-                [ids if from_ids else tokens, declare(MASK, TensorProto.INT32, shape)],
+                [*inputs, declare(MASK, TensorProto.INT32, shape)],
                 [declare(EMBEDDING, TensorProto.FLOAT, ["batch", dimension])],
                 [_declare(name, self._weights[name]) for name in self._used] + self._constants(),
             ),
@@ -148,6 +151,12 @@ class BertGraph:
             ir_version=8,  # old enough for every onnxruntime that is supported
         )
         return bytes(model.SerializeToString())
+
+    def _pool(self, hidden: str, weights: str) -> None:
+        self._add("Unsqueeze", [weights, "axis_1"], "weight_row")  # (batch, 1, tokens)
+        self._add("MatMul", ["weight_row", hidden], "sum_row")
+        self._add("Squeeze", ["sum_row", "axis_1"], "sum")
+        self._add("LpNormalization", ["sum"], EMBEDDING, axis=1, p=2)
 
     def _add_and_normalize(self, prefix: str, inner: str, residual: str) -> str:
         dense = self._linear(f"{prefix}.dense", inner, f"{prefix}.out")

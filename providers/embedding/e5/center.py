@@ -57,14 +57,14 @@ def neutral_texts(pieces: Sequence[tuple[str, float]]) -> tuple[list[str], list[
 
 
 def measured(model: Model, *groups: Sequence[str]) -> NDArray[np.float32]:
-    """Return the mean embedding of a model that does not center, each group counted alike."""
+    """Return the mean of embeddings that still have what they share, each group counted alike."""
     mean: NDArray[np.float32] = np.mean([_mean(model, texts) for texts in groups], axis=0)
     return mean
 
 
 def _mean(model: Model, texts: Sequence[str]) -> NDArray[np.float32]:
     tokens = sorted(model.tokenize([model.passage + text for text in texts]), key=len)
-    batches = [model.embed(tokens[start : start + 20]) for start in range(0, len(tokens), 20)]
+    batches = [model.mean(tokens[start : start + 20]) for start in range(0, len(tokens), 20)]
     mean: NDArray[np.float32] = np.concatenate(batches).mean(axis=0)
     return mean
 
@@ -77,7 +77,7 @@ def main() -> None:
     path = model_file(None)
     texts = neutral_texts(read_model(path).pieces)
     with tempfile.TemporaryDirectory() as home:
-        model = Model(path, Path(home), 1, "float32", centered=False)
+        model = Model(path, Path(home), 1, "float32", centered=True)
         np.save(_FILE, measured(model, *texts).astype(np.float16))
 
 

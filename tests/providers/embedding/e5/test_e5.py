@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency
 from corral.providers.embedding._local.embedder import LocalEmbedder
@@ -18,6 +20,7 @@ from corral.providers.embedding.e5.center import common_vector, measured, neutra
 from corral.providers.embedding.e5.config import E5Config
 from corral.providers.embedding.e5.embedder import create
 from corral.providers.embedding.e5.model import Model
+from corral.providers.embedding.e5.token_weights import token_weights
 from corral.providers.embedding.e5.weights import FILE_NAME, SHA256, model_file, read_model
 
 MODEL = "multilingual-e5-small"
@@ -46,7 +49,7 @@ def embedder(home: Path) -> Iterator[LocalEmbedder]:
 
 @pytest.fixture(scope="module")
 def exact(home: Path) -> Iterator[LocalEmbedder]:
-    """The embedder that rounds nothing, and takes nothing off."""
+    """The embedder that rounds nothing: the published embeddings."""
     provider = create("e5", E5Config(threads=2, precision="float32", centered=False), home)
     yield asyncio.run(provider.embedder(MODEL))
     asyncio.run(provider.close())
@@ -54,10 +57,16 @@ def exact(home: Path) -> Iterator[LocalEmbedder]:
 
 @pytest.fixture(scope="module")
 def rounded(home: Path) -> Iterator[LocalEmbedder]:
-    """The embedder in 8 bits that takes nothing off."""
+    """The embedder of the published embeddings, in 8 bits."""
     provider = create("e5", E5Config(threads=2, centered=False), home)
     yield asyncio.run(provider.embedder(MODEL))
     asyncio.run(provider.close())
+
+
+@pytest.fixture(scope="module")
+def weighting(home: Path) -> Model:
+    """The model as it is by default, whose `mean` still has what all embeddings share."""
+    return Model(model_file(None), home, 2, "int8", centered=True)
 
 
 async def test_the_embeddings_are_those_of_the_packages_engine(exact: LocalEmbedder) -> None:
@@ -86,20 +95,53 @@ async def test_8_bits_give_nearly_the_same(rounded: LocalEmbedder, exact: LocalE
 
 
 async def test_the_common_part_is_taken_off(
-    embedder: LocalEmbedder, rounded: LocalEmbedder
+    embedder: LocalEmbedder, rounded: LocalEmbedder, weighting: Model
 ) -> None:
-    """By default an embedding is the published one without 0.7 of `center.npy`, of L2 norm 1.
+    """By default an embedding is the weighted mean without 0.7 of `center.npy`, of L2 norm 1.
 
     If this fails: a question and a document are spread differently, or a vector DB that was
     embedded without this is asked with it, since the fingerprints are the same.
     """
-    documents = await rounded.embed_documents(TEXTS) - 0.7 * common_vector()
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
-    np.testing.assert_allclose(await embedder.embed_documents(TEXTS), documents, atol=1e-6)
-    question = await rounded.embed_query(TEXTS[0]) - 0.7 * common_vector()
-    question /= np.linalg.norm(question)
-    np.testing.assert_allclose(await embedder.embed_query(TEXTS[0]), question, atol=1e-6)
+    for prefix, found in (
+        (weighting.passage, await embedder.embed_documents(TEXTS[:1])),
+        (weighting.query, [await embedder.embed_query(TEXTS[0])]),
+    ):
+        expected = weighting.mean(weighting.tokenize([prefix + TEXTS[0]])) - 0.7 * common_vector()
+        expected /= np.linalg.norm(expected)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
     assert embedder.fingerprint != rounded.fingerprint
+
+
+def test_a_token_counts_as_much_as_it_is_rare(weighting: Model) -> None:
+    """The mean is that of the tokens' states, each times its weight; padding counts nothing.
+
+    States have lengths that the embeddings of single tokens lack: the plain mean tells them.
+
+    If this fails: weights reach other tokens than theirs, or are not used.
+    """
+    ids = weighting.tokenize(["passage: the red barn", "passage: a barn on the hill, and sheep"])
+    weights = weighting._token_weights
+
+    def first(*counted: int) -> NDArray[np.float32]:
+        weighting._token_weights = np.zeros_like(weights)
+        weighting._token_weights[list(counted)] = 1.0
+        return weighting.mean(ids)[0]
+
+    try:
+        alone, plain = np.array([first(token) for token in ids[0]]), first(*ids[0])
+    finally:
+        weighting._token_weights = weights
+    lengths = np.linalg.lstsq(alone.T, plain, rcond=None)[0]
+    expected = (lengths * weights[ids[0]]) @ alone
+    expected /= np.linalg.norm(expected)
+    np.testing.assert_allclose(weighting.mean(ids)[0], expected, atol=1e-4)
+    assert np.abs(plain - expected).max() > 0.01, "the weights change nothing"
+
+
+def test_weights_follow_the_vocabulary() -> None:
+    """0.001 / (0.001 + p): a token of p 0.001 counts half, a mark 1, whatever its score."""
+    pieces = [("<s>", 0.0), (",", math.log(0.009)), ("barn", math.log(0.001))]
+    np.testing.assert_allclose(token_weights(pieces, 1), [1.0, 0.1, 0.5], rtol=1e-6)
 
 
 async def test_short_texts_are_not_near_for_being_short(
@@ -112,15 +154,13 @@ async def test_short_texts_are_not_near_for_being_short(
     assert spread[0] @ spread[1] < 0.6
 
 
-def test_the_common_part_is_what_its_recipe_makes(home: Path) -> None:
+def test_the_common_part_is_what_its_recipe_makes(weighting: Model) -> None:
     """`center.npy` is the mean embedding of words of the vocabulary: a part of them has nearly it.
 
     If this fails: the file was made of other texts, or another model, than its module says.
     """
-    path = model_file(None)
-    model = Model(path, home, 2, "int8", centered=False)
-    alone, texts = neutral_texts(read_model(path).pieces)
-    made, stored = measured(model, alone[:100], texts[:20]), common_vector()
+    alone, texts = neutral_texts(read_model(model_file(None)).pieces)
+    made, stored = measured(weighting, alone[:100], texts[:20]), common_vector()
     assert made @ stored / np.linalg.norm(made) / np.linalg.norm(stored) > 0.99
     assert np.linalg.norm(made) == pytest.approx(np.linalg.norm(stored), abs=0.03)
 

@@ -1,0 +1,30 @@
+"""What each token counts in the mean that is an embedding: rare ones count more.
+
+    weight = a / (a + p)
+
+p is how likely the token is: the model's vocabulary is a unigram language model and says so itself,
+in all its languages (Kudo 2018, "Subword Regularization", section 3.2). The weights are those of
+Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+COMMON = 1e-3
+"""a: a token as likely as this counts half. The paper's own, section 4.1."""
+
+
+def token_weights(pieces: Sequence[tuple[str, float]], marks: int) -> NDArray[np.float32]:
+    """Return the weight of each token of the vocabulary, in (0, 1].
+
+    Args:
+        pieces: The vocabulary, by token id: text and natural logarithm of p.
+        marks: How many tokens at its beginning stand for no text; they count 1.
+    """
+    likely = np.exp(np.array([score for _, score in pieces], np.float64))
+    likely[:marks] = 0.0
+    return (COMMON / (COMMON + likely)).astype(np.float32)
