@@ -125,7 +125,8 @@ def test_a_token_counts_as_much_as_it_is_rare(weighting: Model) -> None:
     def first(*counted: int) -> NDArray[np.float32]:
         weighting._token_weights = np.zeros_like(weights)
         weighting._token_weights[list(counted)] = 1.0
-        return weighting.mean(ids)[0]
+        found: NDArray[np.float32] = weighting.mean(ids)[0]
+        return found
 
     try:
         alone, plain = np.array([first(token) for token in ids[0]]), first(*ids[0])
