@@ -10,7 +10,9 @@ import pytest
 
 from corral.api.errors import ProviderTimeout
 from corral.providers.vector_io.pgvector import SPEC
+from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
 from corral.providers.vector_io.pgvector.records import Tables
 
@@ -70,3 +72,30 @@ async def test_a_cancelled_request_gives_its_connection_back(server: Server) -> 
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         assert await asyncio.gather(*(index.count() for _ in range(6))) == [50] * 6
+
+
+async def test_a_search_cancelled_between_its_statements_gives_its_connection_back(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its transaction is ended, and the next request has the same connection.
+
+    If this fails: each caller who goes away costs a new connection.
+    """
+
+    async def backend(connection: Connection) -> int:
+        return connection.info.backend_pid
+
+    async def gone(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with opened(server, vector_db(), max_connections=1) as index:
+        await index.add_chunks(some_chunks(9), embeddings(9))
+        before = await index._database.run(backend)
+        for mode in ("keyword", "hybrid"):
+            with monkeypatch.context() as patched:
+                patched.setattr(Bm25Search, "statement", gone)
+                with pytest.raises(asyncio.CancelledError):
+                    await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
+            assert await index._database.run(backend) == before
+            answer = await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
+            assert len(answer.hits) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -133,6 +134,9 @@ async def test_common_words_that_are_not_read_change_no_answer(
                 assert ids(answer) == best[:7], (query, data)
                 for one, score in scores_of(answer).items():
                     assert score == pytest.approx(passing[one], abs=1e-6)
+                for hit in answer.hits:  # told by postings that were read, or by looking up
+                    held = set(hit.chunk.content.split()) & set(query.split())
+                    assert hit.explanation.matched_terms == tuple(sorted(held))
 
 
 async def test_few_common_postings_are_read_for_a_rare_word(
@@ -160,6 +164,47 @@ async def test_few_common_postings_are_read_for_a_rare_word(
         answer = await index.query(None, "seldom herd", k=10, mode="keyword")
         assert read == [20]
         assert [hit.explanation.matched_terms for hit in answer.hits] == [("herd", "seldom")] * 10
+
+
+@pytest.mark.parametrize("last", [40, 5_000_000])
+def test_postings_of_some_rows_are_found(last: int) -> None:
+    """Their places ascend, in a table of few rows and in one of many, and no other row's come.
+
+    If this fails: an answer names words that its chunk does not hold.
+    """
+    held = [[3, 7, 9], [7, last], [1, 3, last]]
+    data = [np.array([(row, 1.0, 5) for row in rows], postings.POSTING).tobytes() for rows in held]
+    pieces = postings.read_pieces([0, 0, 0], data)
+    assert pieces.places(np.array([last, 7, 2, 2**33])).tolist() == [1, 3, 4, 7]
+    assert pieces.places(np.array([], np.int64)).tolist() == []
+
+
+async def test_the_server_searches_vectors_while_words_are_added_up(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the postings are here, PostgreSQL already has the statement of the vector leg.
+
+    If this fails: a hybrid query takes as long as its legs one after the other.
+    """
+    running: list[str] = []
+    made = Bm25Search.statement
+
+    async def watched(
+        self: Bm25Search, connection: Connection, parameters: Mapping[str, Any]
+    ) -> Any:
+        asked = "SELECT query FROM pg_stat_activity WHERE pid = %s"
+        deadline = time.monotonic() + 5
+        while not running and time.monotonic() < deadline:
+            [(query,)] = ask(server, asked, connection.info.backend_pid)
+            running.extend([query] if "near AS" in query else [])
+        return await made(self, connection, parameters)
+
+    monkeypatch.setattr(Bm25Search, "statement", watched)
+    async with opened(server, vector_db(), exact_below_rows=5) as index:
+        await index.add_chunks(zipfian(np.random.default_rng(1), list(range(20))), embeddings(20))
+        answer = await index.query(embeddings(1)[0], "w1 w2", k=3, mode="hybrid")
+    assert len(answer.hits) == 3
+    assert running
 
 
 async def test_a_search_sees_one_state(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
