@@ -7,7 +7,7 @@ https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-BINARY-FORMAT
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 INT8, FLOAT4 = 20, 700
 """PostgreSQL's numbers of the types of arrays' elements, fixed for ever."""
+
+PIECE = 2**17
+"""Bytes of rows that are sent at a time; a few milliseconds of making them."""
 
 _START = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
@@ -25,9 +28,19 @@ _ARRAY = struct.Struct(">5i").pack
 _TYPES = {INT8: ">i8", FLOAT4: ">f4"}
 
 
-def document(rows: Iterable[bytes]) -> bytes:
-    """Return what COPY reads: rows, as `row` and others here make them, between start and end."""
-    return b"".join((_START, *rows, _END))
+def document(rows: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield what COPY reads in pieces: rows, as `row` and others here make them, start and end.
+
+    A piece can be sent, and its rows be stored, before those of the next are made.
+    """
+    held, size = [_START], 0
+    for one in rows:
+        held.append(one)
+        size += len(one)
+        if size >= PIECE:
+            yield b"".join(held)
+            held, size = [], 0
+    yield b"".join((*held, _END))
 
 
 def row(fields: Sequence[bytes | None]) -> bytes:

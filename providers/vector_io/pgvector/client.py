@@ -65,9 +65,15 @@ class Connection(psycopg.AsyncConnection[Row]):
             return await super().wait(*args, **options)
 
     async def copy_rows(self, copy: sql.Composed, rows: Iterable[bytes]) -> None:
-        """Run a COPY ... FROM STDIN (FORMAT binary) with rows in that format."""
+        """Run a COPY ... FROM STDIN (FORMAT binary) with rows in that format.
+
+        The server stores what was sent while this process makes the next rows, and others of its
+        tasks have their turn between the two.
+        """
         async with self.cursor() as cursor, cursor.copy(copy) as target:
-            await target.write(document(rows))
+            for piece in document(rows):
+                await target.write(piece)
+                await asyncio.sleep(0)
 
     async def take_time(self) -> None:
         """Let the statements of this transaction take as long as they need."""
