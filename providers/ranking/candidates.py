@@ -58,7 +58,10 @@ async def best_candidates(
     limit = k + margin if most is None else min(k + margin, most)
     found: dict[str, Candidate] = {}
     while True:
-        answers = await asyncio.gather(*(propose(limit) for propose in sources))
+        if len(sources) == 1:  # a task of its own would cost as much as a quick engine's answer
+            answers = [await sources[0](limit)]
+        else:
+            answers = await asyncio.gather(*(propose(limit) for propose in sources))
         found |= {one.chunk_id: one for answer in answers for one in answer.candidates}
         best = best_of(found.values(), k)
         last = best[-1].raw_score if len(best) == k else -np.inf
