@@ -240,19 +240,19 @@ def test_the_budget_ends_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         measure(tmp_path / "b", ["exact"], max_seconds=30)
 
 
-def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
+async def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
     """Steps add up to the cells and the work that were announced, embedding included."""
     steps: list[tuple[int, int]] = []
     made = plan(tmp_path, ["memory", "exact"])
-    announced = asyncio.run(work_of(made))
-    asyncio.run(run_quality(made, lambda cells, work: steps.append((cells, work))))
+    announced = await work_of(made)
+    await run_quality(made, lambda cells, work: steps.append((cells, work)))
     assert announced == (12, sum(work for _, work in steps))
     assert sum(cells for cells, _ in steps) == 12
     again = plan(tmp_path, ["memory", "exact"], resume=True)
-    assert asyncio.run(work_of(again))[1] < announced[1], "nothing is left to embed"
+    assert (await work_of(again))[1] < announced[1], "nothing is left to embed"
     steps.clear()
-    asyncio.run(run_quality(again, lambda cells, work: steps.append((cells, work))))
-    assert (sum(c for c, _ in steps), sum(w for _, w in steps)) == asyncio.run(work_of(again))
+    await run_quality(again, lambda cells, work: steps.append((cells, work)))
+    assert (sum(c for c, _ in steps), sum(w for _, w in steps)) == await work_of(again)
 
 
 @pytest.mark.parametrize(

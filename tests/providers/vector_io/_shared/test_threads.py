@@ -12,13 +12,13 @@ from corral.api.errors import Unavailable
 from corral.providers.vector_io._shared.threads import Threads
 
 
-def test_answers_and_errors_come_back() -> None:
+async def test_answers_and_errors_come_back() -> None:
     """What the work returns or raises is what the caller gets, from one event loop or another."""
     threads = Threads("farm", 5)
     for _ in range(2):
-        assert asyncio.run(threads.run(sum, [1, 2], start=3)) == 6
+        assert await threads.run(sum, [1, 2], start=3) == 6
         with pytest.raises(ZeroDivisionError):
-            asyncio.run(threads.run(divmod, 1, 0))
+            await threads.run(divmod, 1, 0)
 
 
 async def test_a_turn_is_waited_for_so_long_only() -> None:

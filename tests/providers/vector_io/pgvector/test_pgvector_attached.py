@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,18 +244,15 @@ async def test_a_words_column_is_searched_where_there_is_one(server: Server) -> 
 
 
 @pytest.mark.usefixtures("table")
-def test_what_does_not_fit_is_named(server: Server) -> None:
+async def test_what_does_not_fit_is_named(server: Server) -> None:
     """A missing table or column is the operator's, another dimension the registration's fault."""
 
-    async def scenario() -> None:
-        with pytest.raises(ConfigError, match=r"no column 'text'.*key, body, vec, meta"):
-            await attached(server, content_column="text")
-        with pytest.raises(ConfigError, match="no table of this name"):
-            await attached(server, table="nowhere")
-        with pytest.raises(ConfigError, match="are of type text"):
-            await attached(server, embedding_column="body")
-
-    asyncio.run(scenario())
+    with pytest.raises(ConfigError, match=r"no column 'text'.*key, body, vec, meta"):
+        await attached(server, content_column="text")
+    with pytest.raises(ConfigError, match="no table of this name"):
+        await attached(server, table="nowhere")
+    with pytest.raises(ConfigError, match="are of type text"):
+        await attached(server, embedding_column="body")
     with pytest.raises(ValidationError, match="percent"):
         PgvectorConfig.model_validate({"attach": {"db": {**SETTINGS, "table": "100%"}}})
 

@@ -177,16 +177,13 @@ async def test_many_deletions_compact_the_memory_copy(tmp_path: Path) -> None:
     await index.close()
 
 
-def test_nothing_of_a_deleted_chunk_stays_in_the_file(tmp_path: Path) -> None:
+async def test_nothing_of_a_deleted_chunk_stays_in_the_file(tmp_path: Path) -> None:
     """Deleting removes text, embedding, attributes and keyword entries alike."""
 
-    async def scenario() -> None:
-        index = await open_index(tmp_path)
-        await index.add_chunks(some_chunks(10), vectors(10))
-        await index.delete_chunks([c.chunk_id for c in some_chunks(10)])
-        await index.close()
-
-    asyncio.run(scenario())
+    index = await open_index(tmp_path)
+    await index.add_chunks(some_chunks(10), vectors(10))
+    await index.delete_chunks([c.chunk_id for c in some_chunks(10)])
+    await index.close()
     connection = apsw.Connection(str(tmp_path / file_name(vector_db())))
     for table in ("chunks", "embeddings", "attributes", "lexical_terms"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
@@ -301,7 +298,7 @@ async def test_a_reader_never_sees_half_of_a_replacement(tmp_path: Path, mode: s
     await index.close()
 
 
-def test_a_query_that_was_overtaken_answers_from_the_newer_state(
+async def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A document is replaced, and found anew by others, after a query has begun: it finds it too.
@@ -309,8 +306,8 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     If this fails: deletions are newer than the query's transaction, additions are not, and the
     document is in neither state.
     """
-    index = asyncio.run(open_index(tmp_path))
-    asyncio.run(index.add_chunks(some_chunks(5, "old"), vectors(5)))
+    index = await open_index(tmp_path)
+    await index.add_chunks(some_chunks(5, "old"), vectors(5))
     passing = FilterCache.passing
     overtakers: list[Callable[[], Coroutine[Any, Any, Any]]] = [
         lambda: index.query(vectors(1)[0], k=50, mode="vector"),
@@ -327,12 +324,12 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
 
     monkeypatch.setattr(FilterCache, "passing", overtaken)
     everything = {"type": "gte", "key": "n", "value": 0}  # whose reading begins the transaction
-    response = asyncio.run(index.query(vectors(1)[0], k=50, mode="vector", filters=everything))
+    response = await index.query(vectors(1)[0], k=50, mode="vector", filters=everything)
     assert sorted(c.chunk_id for c in response.chunks) == ["new-0000", "new-0001", "new-0002"]
-    asyncio.run(index.close())
+    await index.close()
 
 
-def test_an_index_of_an_older_analyzer_is_made_anew(
+async def test_an_index_of_an_older_analyzer_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """When the analyzer's version changes, the keyword index is rebuilt from the stored texts."""
@@ -348,17 +345,17 @@ def test_an_index_of_an_older_analyzer_is_made_anew(
         await index.close()
         return len(hits)
 
-    asyncio.run(write())
+    await write()
     path = tmp_path / file_name(vector_db())
     connection = apsw.Connection(str(path))
     connection.execute("UPDATE state SET value = value - 1 WHERE name = 'analyzer'")
     connection.execute("DELETE FROM lexical")
     connection.close()
     monkeypatch.setattr(schema, "REINDEX_BATCH", 7)
-    assert asyncio.run(read()) == 15
+    assert await read() == 15
 
 
-def test_an_older_schema_is_migrated_step_by_step(
+async def test_an_older_schema_is_migrated_step_by_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of schema version n gets exactly the steps from n on, in one transaction, once."""
@@ -376,35 +373,35 @@ def test_an_older_schema_is_migrated_step_by_step(
         index = await open_index(tmp_path)
         await index.close()
 
-    asyncio.run(touch())
+    await touch()
     path = str(tmp_path / file_name(vector_db()))
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, add_column, fail))
     with pytest.raises(ProviderError, match="interrupted"):
-        asyncio.run(touch())
+        await touch()
     connection = apsw.Connection(path)
     assert connection.pragma("user_version") == 1
     columns = {row[1] for row in connection.execute("PRAGMA table_info(chunks)")}
     assert not columns & {"note", "half"}
     connection.close()
     monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:1], add_column))
-    asyncio.run(touch())
-    asyncio.run(touch())
+    await touch()
+    await touch()
     assert steps == ["2", "2"]  # once in the attempt that was undone, once for good
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     """A file of a newer Corral is not touched; the message says what to do."""
 
     async def touch() -> None:
         index = await open_index(tmp_path)
         await index.close()
 
-    asyncio.run(touch())
+    await touch()
     connection = apsw.Connection(str(tmp_path / file_name(vector_db())))
     connection.execute("PRAGMA user_version=99")
     connection.close()
     with pytest.raises(ConfigError, match=r"version 99.*Upgrade Corral"):
-        asyncio.run(touch())
+        await touch()
 
 
 async def test_a_vanished_file_is_said_and_not_replaced_by_an_empty_one(tmp_path: Path) -> None:
@@ -419,19 +416,16 @@ async def test_a_vanished_file_is_said_and_not_replaced_by_an_empty_one(tmp_path
     assert not path.exists()
 
 
-def test_an_id_registered_anew_gets_a_new_file(tmp_path: Path) -> None:
+async def test_an_id_registered_anew_gets_a_new_file(tmp_path: Path) -> None:
     """Deletion removes all files; the same id registered later never meets the old ones."""
     old, new = vector_db(created_at=1.0), vector_db(created_at=2.0)
     assert file_name(old) != file_name(new)
     assert file_name(vector_db("a-b")) != file_name(vector_db("a_b"))
     assert "/" not in file_name(vector_db("../../etc/passwd"))
 
-    async def scenario() -> None:
-        index = await provider(tmp_path).open_index(old, create=True)
-        await index.add_chunks(some_chunks(3), vectors(3))
-        await index.delete()
-
-    asyncio.run(scenario())
+    index = await provider(tmp_path).open_index(old, create=True)
+    await index.add_chunks(some_chunks(3), vectors(3))
+    await index.delete()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -451,11 +445,11 @@ async def test_a_locked_file_is_unavailable_not_a_crash(tmp_path: Path) -> None:
     await index.close()
 
 
-def test_a_damaged_file_is_a_provider_error(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_a_provider_error(tmp_path: Path) -> None:
     """A file that is no database is reported by the provider's name, without a traceback's data."""
     (tmp_path / file_name(vector_db())).write_bytes(b"this is no database" * 500)
     with pytest.raises(ProviderError, match="sqlite: SQLite failed"):
-        asyncio.run(open_index(tmp_path))
+        await open_index(tmp_path)
 
 
 async def test_a_failing_write_leaves_nothing(
@@ -528,11 +522,11 @@ async def test_field_weights_count_in_keyword_mode(tmp_path: Path) -> None:
     await index.close()
 
 
-def test_health_says_whether_the_folder_can_be_used(tmp_path: Path) -> None:
+async def test_health_says_whether_the_folder_can_be_used(tmp_path: Path) -> None:
     """A folder that is there or can be made is fine; a file in its place is not."""
-    assert asyncio.run(provider(tmp_path / "new" / "deep").health()).status == "OK"
+    assert (await provider(tmp_path / "new" / "deep").health()).status == "OK"
     (tmp_path / "file").write_text("in the way")
-    assert asyncio.run(provider(tmp_path / "file").health()).status == "Error"
+    assert (await provider(tmp_path / "file").health()).status == "Error"
 
 
 async def test_few_rows_of_a_filter_are_compared_without_a_copy(tmp_path: Path) -> None:
