@@ -9,7 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -150,6 +150,41 @@ def create_app(
     folder = home or data_home()
     settings = config or load_config(home=folder)
 
+    metrics = Metrics() if settings.server.metrics else None
+    watchers: list[Watcher] = [metrics] if metrics else []
+    app = FastAPI(
+        title="Corral",
+        version=metadata.version(DISTRIBUTION),
+        description=DESCRIPTION,
+        openapi_tags=TAGS,
+        lifespan=_lifespan(settings, folder, operator, clock, watchers),
+        openapi_url=None,  # of our own, like the others: every route says who may use it
+        docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
+        redoc_url=None,
+        redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
+    )
+    app.state.limits = settings.server.limits
+    app.state.readiness = telemetry.Readiness()
+    app.state.metrics = metrics
+    slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
+    app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
+    _add_middleware(app, settings, watchers)
+    install(app)
+    for router in ROUTERS:
+        # include_router would analyze each endpoint again for every app: 0.5 s of every command.
+        app.router.routes.extend(router.routes)
+    return app
+
+
+def _lifespan(
+    settings: RunConfig,
+    folder: Path,
+    operator: Principal | None,
+    clock: Callable[[], float],
+    watchers: list[Watcher],
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return what opens the stack of an app, and closes it."""
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack = Stack(settings, folder, clock=clock)
@@ -175,29 +210,7 @@ def create_app(
             await access.close()
             await stack.close()
 
-    app = FastAPI(
-        title="Corral",
-        version=metadata.version(DISTRIBUTION),
-        description=DESCRIPTION,
-        openapi_tags=TAGS,
-        lifespan=lifespan,
-        openapi_url=None,  # of our own, like the others: every route says who may use it
-        docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
-        redoc_url=None,
-        redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
-    )
-    app.state.limits = settings.server.limits
-    app.state.readiness = telemetry.Readiness()
-    app.state.metrics = metrics = Metrics() if settings.server.metrics else None
-    watchers: list[Watcher] = [metrics] if metrics else []
-    slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
-    app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
-    _add_middleware(app, settings, watchers)
-    install(app)
-    for router in ROUTERS:
-        # include_router would analyze each endpoint again for every app: 0.5 s of every command.
-        app.router.routes.extend(router.routes)
-    return app
+    return lifespan
 
 
 def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watcher]) -> None:
