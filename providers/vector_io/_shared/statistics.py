@@ -44,13 +44,11 @@ class _Known(Generic[S, T]):
     Attributes:
         statistics: Of the vector DB.
         until: When it is too old, on the clock of `time.monotonic`.
-        ends: When it is too old even where the statistics are what they were.
         holding: How many chunks hold each term, for those that were asked for.
     """
 
     statistics: S
     until: float
-    ends: float
     holding: dict[T, int] = field(default_factory=dict)
 
     def note(self, terms: Iterable[T], numbers: Iterable[int]) -> None:
@@ -67,9 +65,6 @@ class KeptStatistics(Generic[S, T]):
         hold: Counts the chunks that hold each of these terms.
         max_age_seconds: Most age; infinite where no other process can write.
         lasts: Returns False for statistics that are of no use once another process has written.
-        longest: Most age of how many chunks hold a term, in `max_age_seconds`, as long as the
-            statistics come out the same whenever they are counted: for engines that take long to
-            count chunks that hold a term.
     """
 
     def __init__(
@@ -78,10 +73,9 @@ class KeptStatistics(Generic[S, T]):
         hold: Callable[[Sequence[T]], Awaitable[Sequence[int]]],
         max_age_seconds: float,
         lasts: Callable[[S], bool] = lambda _: True,
-        longest: int = 1,
     ) -> None:
         self._count, self._hold, self._lasts = count, hold, lasts
-        self._max_age, self._longest = max_age_seconds, longest
+        self._max_age = max_age_seconds
         self._known: _Known[S, T] | None = None
         self._writes = 0
 
@@ -105,7 +99,7 @@ class KeptStatistics(Generic[S, T]):
 
         That no chunk holds a term is never kept: the first one that does may come from elsewhere.
         """
-        known = self._latest() or await self._unchanged()
+        known = self._latest()
         if known is None:
             return await self._read_anew(terms)
         return known.statistics, await self.holding(terms)
@@ -114,23 +108,12 @@ class KeptStatistics(Generic[S, T]):
         known = self._known
         return None if known is None or known.until <= time.monotonic() else known
 
-    async def _unchanged(self) -> _Known[S, T] | None:
-        """Return what was counted before, if it is not too old and the statistics are the same."""
-        known, started = self._known, time.monotonic()
-        if known is None or known.ends <= started:
-            return None
-        if await self._count() != known.statistics or self._known is not known:
-            return None
-        known.until = min(started + self._max_age, known.ends)
-        return known
-
     async def _read_anew(self, terms: Sequence[T]) -> tuple[S, list[int]]:
         started, writes = time.monotonic(), self._writes
         statistics, numbers = await asyncio.gather(self._count(), self._hold(terms))
         lasting = math.isinf(self._max_age) or (self._max_age > 0 and self._lasts(statistics))
         if self._writes == writes and lasting:
-            ends = started + self._longest * self._max_age
-            self._known = known = _Known[S, T](statistics, started + self._max_age, ends)
+            self._known = known = _Known[S, T](statistics, started + self._max_age)
             known.note(terms, numbers)
         return statistics, list(numbers)
 

@@ -41,11 +41,6 @@ MOST_COUNTS = 16
 COUNTED_TOGETHER = 100
 """Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
-LONGEST = 12
-"""So many times `statistics_max_age_seconds` a count is kept while the number of chunks and that of
-their terms stay the same: Weaviate reads each chunk that holds a term to count it, which takes
-longer than all else in a query for a common one."""
-
 _SLACK = 1.05  # between the largest ratio seen and the largest there is
 
 
@@ -63,11 +58,7 @@ class Keywords:
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
         self._kept = KeptStatistics(
-            collection.statistics,
-            self._count,
-            max_age_seconds,
-            lasts=lambda one: one.average > 0,
-            longest=LONGEST,
+            collection.statistics, self._count, max_age_seconds, lasts=lambda one: one.average > 0
         )
 
     def forget(self) -> None:

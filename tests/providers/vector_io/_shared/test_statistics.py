@@ -34,9 +34,9 @@ class Engine:
         return [sum(term in chunk.split() for chunk in self.chunks) for term in terms]
 
     def kept(
-        self, max_age_seconds: float = math.inf, *, lasts: bool = True, longest: int = 1
+        self, max_age_seconds: float = math.inf, *, lasts: bool = True
     ) -> KeptStatistics[int, str]:
-        return KeptStatistics(self.count, self.hold, max_age_seconds, lambda _: lasts, longest)
+        return KeptStatistics(self.count, self.hold, max_age_seconds, lambda _: lasts)
 
 
 async def test_what_was_counted_is_not_counted_again() -> None:
@@ -93,60 +93,6 @@ async def test_the_age_is_bounded(
     now[0] += 5.0
     assert await kept.read(["zebra"]) == (counted, [counted])
     assert engine.counted == counted
-
-
-async def test_terms_are_kept_longer_while_the_statistics_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every 5 seconds the chunks are counted; terms only after 15, or when their number changed.
-
-    If this fails: a common word is counted again and again, or the write of another process never
-    counts.
-    """
-    engine = Engine("zebra", "lion")
-    kept = engine.kept(5.0, longest=3)
-    now = [100.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-
-    async def after(seconds: float) -> tuple[tuple[int, list[int]], int, int]:
-        now[0] += seconds
-        return await kept.read(["zebra"]), engine.counted, len(engine.asked)
-
-    assert await after(0) == ((2, [1]), 1, 1)
-    assert await after(6) == ((2, [1]), 2, 1)
-    engine.chunks[1] = "zebra"
-    assert await after(4) == ((2, [1]), 2, 1)
-    assert await after(4) == ((2, [1]), 3, 1)
-    assert await after(2) == ((2, [2]), 4, 2)
-    engine.chunks.append("zebra")
-    assert await after(4) == ((2, [2]), 4, 2)
-    assert await after(2) == ((3, [3]), 6, 3)
-    engine.chunks[0] = "lion"
-    kept.forget()
-    assert await after(0) == ((3, [2]), 7, 4)
-
-
-async def test_a_write_during_a_look_at_the_statistics_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A write that ends while the statistics are compared ends what was kept, too.
-
-    If this fails: a process does not see its own write for a minute.
-    """
-    engine = Engine("zebra")
-    kept = engine.kept(5.0, longest=3)
-    now = [100.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    await kept.read(["zebra"])
-    now[0] += 6
-    engine.busy.clear()
-    asked = asyncio.create_task(kept.read(["zebra"]))
-    await asyncio.sleep(0)
-    engine.chunks[0] = "lion"
-    kept.forget()
-    engine.busy.set()
-    assert await asked == (1, [0])
-    assert await kept.read(["zebra"]) == (1, [0])
 
 
 async def test_statistics_that_hide_new_chunks_are_not_kept() -> None:
