@@ -38,6 +38,9 @@ class LocalModel(TextTokenizer, Protocol):
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, dimension)."""
 
+    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the same, while other lanes of its provider compute other batches."""
+
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield the indices of texts in batches of similar length, the shortest first.

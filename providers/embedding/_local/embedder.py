@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,20 +50,24 @@ class Served:
 class LocalProvider(EmbeddingProvider):
     """Serves models of this process, each loaded once at its first use.
 
-    Documents and questions have a worker thread each, so a question never waits for an ingest;
-    it only shares the processors with the batch at work.
+    Documents and questions have worker threads of their own, so a question never waits for an
+    ingest; it only shares the processors with the batches at work.
 
     Args:
         provider_id: Its id in the configuration.
         served: The models.
+        lanes: Batches of documents that are computed at once. As many as there are processors, each
+            in one thread, take four fifths of the time of one after the other in all threads.
     """
 
-    def __init__(self, provider_id: str, *served: Served) -> None:
+    def __init__(self, provider_id: str, *served: Served, lanes: int = 1) -> None:
         super().__init__(provider_id)
         self._served = {info.model: each for each in served for info in each.infos}
         self._documents = ThreadPoolExecutor(
-            1, thread_name_prefix=f"{provider_id}-documents", initializer=_behind_questions
+            lanes, thread_name_prefix=f"{provider_id}-documents", initializer=_behind_questions
         )
+        self._lanes = lanes
+        self._loading = threading.Lock()
         self._queries = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
         self._loaded: dict[int, LocalEmbedder] = {}
         self._refused: dict[int, str] = {}
@@ -112,16 +116,17 @@ class LocalProvider(EmbeddingProvider):
         self._queries.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, served: Served) -> LocalEmbedder:
-        # Runs in the one thread for documents: callers at the same time load once.
-        if id(served) not in self._loaded:
-            try:
-                model = served.load()
-            except CorralError as error:
-                self._refused[id(served)] = str(error)
-                raise
-            model.embed(model.tokenize([model.query]))  # the first time takes longer
-            self._loaded[id(served)] = LocalEmbedder(served, model, self._documents, self._queries)
-        return self._loaded[id(served)]
+        with self._loading:  # callers at the same time load once
+            if id(served) not in self._loaded:
+                try:
+                    model = served.load()
+                except CorralError as error:
+                    self._refused[id(served)] = str(error)
+                    raise
+                model.embed(model.tokenize([model.query]))  # the first time takes longer
+                workers = self._documents, self._queries
+                self._loaded[id(served)] = LocalEmbedder(served, model, *workers, self._lanes)
+            return self._loaded[id(served)]
 
 
 class LocalEmbedder(Embedder):
@@ -131,7 +136,8 @@ class LocalEmbedder(Embedder):
     Args:
         served: What it is.
         model: Loaded.
-        documents, queries: A worker thread each.
+        documents, queries: Worker threads of their own: `lanes`, and one.
+        lanes: Batches of documents that are computed at once.
     """
 
     def __init__(
@@ -140,13 +146,14 @@ class LocalEmbedder(Embedder):
         model: LocalModel,
         documents: ThreadPoolExecutor,
         queries: ThreadPoolExecutor,
+        lanes: int,
     ) -> None:
         self.info = served.infos[0].model_copy(update={"max_tokens": model.max_tokens})
         self.traits = model.traits
         self.tokenizer = model
         self.marks = len(model.tokenize([model.passage])[0])
         self._model = model
-        self._documents = documents
+        self._documents, self._lanes = documents, lanes
         self._questions = Questions(model, queries)
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -158,11 +165,18 @@ class LocalEmbedder(Embedder):
         for start in range(0, len(texts), TEXTS_PER_WINDOW):
             window = [self._model.passage + text for text in texts[start:][:TEXTS_PER_WINDOW]]
             token_ids = await run_in(self._documents, self._model.tokenize, window)
-            for batch in batches([len(ids) for ids in token_ids]):
-                rows = [token_ids[i] for i in batch]
-                places = [start + i for i in batch]
-                result[places] = await run_in(self._documents, self._model.embed, rows)
+            part = result[start : start + len(window)]
+            todo = batches([len(ids) for ids in token_ids])
+            await asyncio.gather(*(self._fill(part, token_ids, todo) for _ in range(self._lanes)))
         return result
+
+    async def _fill(
+        self, part: NDArray[np.float32], token_ids: list[list[int]], todo: Iterator[list[int]]
+    ) -> None:
+        """Embed one batch after the other until none is left; others take from the same."""
+        for batch in todo:
+            rows = [token_ids[i] for i in batch]
+            part[batch] = await run_in(self._documents, self._model.embed_in_lane, rows)
 
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,)."""

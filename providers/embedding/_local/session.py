@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,22 @@ class Session:
             name: onnxruntime.OrtValue.ortvalue_from_numpy(weight)
             for name, weight in weights.items()
         }
+        self._graph, self._threads = graph, threads
+        self._sessions = {threads: self._opened(threads)}  # by the threads of a computation
+        self._opening = threading.Lock()
+
+    def run(
+        self, output: str, feed: Mapping[str, NDArray[Any]], *, one_thread: bool = False
+    ) -> NDArray[np.float32]:
+        """Return an output of the graph; `one_thread` leaves the others to other computations."""
+        threads = 1 if one_thread else self._threads
+        with self._opening:
+            if threads not in self._sessions:
+                self._sessions[threads] = self._opened(threads)
+        found: NDArray[np.float32] = self._sessions[threads].run([output], dict(feed))[0]
+        return found
+
+    def _opened(self, threads: int) -> Any:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         # Idle threads sleep: spinning saves 0.7 ms a query and costs a processor.
@@ -33,14 +50,9 @@ class Session:
         # operator that takes twice their time.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.add_external_initializers(list(self._weights), list(self._weights.values()))
-        self._session = onnxruntime.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"]
+        return onnxruntime.InferenceSession(
+            self._graph, options, providers=["CPUExecutionProvider"]
         )
-
-    def run(self, output: str, feed: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """Return an output of the graph."""
-        found: NDArray[np.float32] = self._session.run([output], dict(feed))[0]
-        return found
 
 
 def padded(

@@ -21,8 +21,9 @@ class E5Config(ProviderConfig):
         centered: Whether rare tokens count more and the part that all of the model's embeddings
             share is taken off (default), which helps texts unlike those of its training, and short
             ones most. False gives the published model's own.
-        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
-            a model this small gains nothing from more.
+        threads: Threads of a question, and batches of documents at once, each in one thread; 1 to
+            64. Default: one per processor, at most 4, since a model this small gains nothing from
+            more.
     """
 
     # pydantic 2.9 warns of any field whose name begins with model_.

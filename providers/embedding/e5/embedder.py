@@ -40,4 +40,4 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
         for name in ALIASES
     ]
     served = Served(infos, load, check)
-    return LocalProvider(provider_id, served)
+    return LocalProvider(provider_id, served, lanes=config.threads)

@@ -116,15 +116,24 @@ class Model:
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
-        found = self.mean(token_ids)
-        return found if self._common is None else without_common_part(found, self._common)
+        return self._without_common_part(self.mean(token_ids))
 
-    def mean(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the same, computed in one thread."""
+        return self._without_common_part(self.mean(token_ids, one_thread=True))
+
+    def mean(
+        self, token_ids: Sequence[Sequence[int]], *, one_thread: bool = False
+    ) -> NDArray[np.float32]:
         """Return the embeddings as `embed`, but with what they share."""
         ids, mask = padded(token_ids, PAD)
         states = rows(self._words, ids) + self._positions[: ids.shape[1]]
         feed = {TOKENS: states, WEIGHTS: self._token_weights[ids] * mask}
-        return self._session.run(EMBEDDING, {**feed, MASK: mask.astype(np.int32)})
+        feed[MASK] = mask.astype(np.int32)
+        return self._session.run(EMBEDDING, feed, one_thread=one_thread)
+
+    def _without_common_part(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
+        return found if self._common is None else without_common_part(found, self._common)
 
     def _clean(self, text: str) -> str:
         return text.translate(self._characters)

@@ -21,8 +21,9 @@ class MiniLMConfig(ProviderConfig):
         hub: Address of the model hub, or of a mirror, from which the files are fetched at the first
             use where neither the package nor `model_path` has them.
         precision: `float32` (default), or `int8`: half the time, and it finds a little less.
-        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4, since
-            a model this small gains nothing from more.
+        threads: Threads of a question, and batches of documents at once, each in one thread; 1 to
+            64. Default: one per processor, at most 4, since a model this small gains nothing from
+            more.
     """
 
     # pydantic 2.9 warns of any field whose name begins with model_.

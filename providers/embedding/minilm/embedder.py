@@ -35,4 +35,4 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
     served = Served(infos, load, lambda: check_files(config.model_path, home, config.hub))
-    return LocalProvider(provider_id, served)
+    return LocalProvider(provider_id, served, lanes=config.threads)

@@ -72,5 +72,15 @@ class Model:
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
+        return self._run(token_ids)
+
+    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the same, computed in one thread."""
+        return self._run(token_ids, one_thread=True)
+
+    def _run(
+        self, token_ids: Sequence[Sequence[int]], *, one_thread: bool = False
+    ) -> NDArray[np.float32]:
         ids, mask = padded(token_ids)
-        return self._session.run(EMBEDDING, {IDS: ids, MASK: mask.astype(np.int32)})
+        feed = {IDS: ids, MASK: mask.astype(np.int32)}
+        return self._session.run(EMBEDDING, feed, one_thread=one_thread)

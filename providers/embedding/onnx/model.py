@@ -82,6 +82,10 @@ class Model:
         unit: NDArray[np.float32] = (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
         return unit
 
+    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Return the same: there is one lane, since a second copy of a large model costs memory."""
+        return self.embed(token_ids)
+
 
 def _pooled(
     states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: str
