@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -35,14 +38,30 @@ def embedded(text: str) -> list[float]:
     return row
 
 
+@contextmanager
+def connected(url: str, *, check: bool = True) -> Iterator[QdrantClient]:
+    """Open a client, and wait at the end for its thread that asks the server for its version.
+
+    Once the server has gone, that thread fails, with an error of its own.
+    """
+    client = QdrantClient(url=url, check_compatibility=check, timeout=60)
+    yield client
+    for thread in threading.enumerate():
+        if "_check_compatibility" in thread.name:
+            thread.join(60)
+    client.close()
+
+
 @pytest.mark.parametrize("prefix", ["/qdrant", ""])
 def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
     """One dense query, as Open WebUI sends it, gets text and metadata; a score is a cosine."""
     filled(tmp_path)
     question = embedded(TEXTS[0])
-    with live_server(run_config(), tmp_path) as url:
-        check = prefix != ""  # at the root the version is Corral's own
-        client = QdrantClient(url=url + prefix, check_compatibility=check, timeout=60)
+    with (
+        live_server(run_config(), tmp_path) as url,
+        # At the root the version is Corral's own.
+        connected(url + prefix, check=prefix != "") as client,
+    ):
         assert [each.name for each in client.get_collections().collections] == ["notes"]
         shown = client.get_collection("notes")
         assert (shown.points_count, shown.config.params.vectors.size) == (2, 256)  # type: ignore[union-attr]
@@ -56,14 +75,12 @@ def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
         assert client.query_points("notes", query=question, score_threshold=0.99).points == [
             points[0].model_copy(update={"vector": None})
         ]
-        client.close()
 
 
 def test_refusals_are_qdrants(tmp_path: Path) -> None:
     """Unknown collections are 404, wrong dimensions and filters 400, in Qdrant's envelope."""
     filled(tmp_path)
-    with live_server(run_config(), tmp_path) as url:
-        client = QdrantClient(url=f"{url}/qdrant", timeout=60)
+    with live_server(run_config(), tmp_path) as url, connected(f"{url}/qdrant") as client:
         with pytest.raises(UnexpectedResponse) as raised:
             client.query_points("nobody", query=[0.0] * 256)
         assert raised.value.status_code == 404
@@ -71,7 +88,6 @@ def test_refusals_are_qdrants(tmp_path: Path) -> None:
         with pytest.raises(UnexpectedResponse) as raised:
             client.query_points("notes", query=[1.0, 2.0])
         assert raised.value.status_code == 400
-        client.close()
     with InProcess(tmp_path) as app:
         body = {"query": [1.0] * 256, "filter": {"must": [{"key": "a", "match": {"value": 1}}]}}
         refused = app.send("POST", "/qdrant/collections/notes/points/query", body)
