@@ -35,9 +35,10 @@ class Session:
     ) -> NDArray[np.float32]:
         """Return an output of the graph; `one_thread` leaves the others to other computations."""
         threads = 1 if one_thread else self._threads
-        with self._opening:
-            if threads not in self._sessions:
-                self._sessions[threads] = self._opened(threads)
+        if threads not in self._sessions:  # no question waits while that of documents is opened
+            with self._opening:
+                if threads not in self._sessions:
+                    self._sessions[threads] = self._opened(threads)
         found: NDArray[np.float32] = self._sessions[threads].run([output], dict(feed))[0]
         return found
 
