@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -31,20 +29,14 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.documents import READ_AT_ONCE, DocumentCount
-from corral.api.errors import Conflict, ContractViolation, NotFound
+from corral.api.documents import DocumentCount
 from corral.api.filters import Filter, parse_filter
-from corral.api.fusion import (
-    Explanation,
-    FusedHit,
-)
-from corral.api.hits import Candidate, Hit, QueryChunksResponse
-from corral.api.leg_search import LegSearch
+from corral.api.hits import QueryChunksResponse
+from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
-from corral.api.scope import Scope, linked, links_of
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
-from corral.api.writes import Keeper, Write
+from corral.api.writes import Keeper, Write, kept
 
 NUMBERS_AT_ONCE = 50_000
 """Numbers of embeddings from which on they are checked in a thread (about 1 ms)."""
@@ -84,17 +76,6 @@ class EmbeddingIndex(LegSearch):
 
         return ScopedIndex(self, principal)
 
-    @property
-    def principal(self) -> Principal:
-        """For whom it reads and writes."""
-        return self._principal
-
-    @property
-    def _scope(self) -> Scope:
-        return Scope(self._principal, self.vector_db.default_acl)
-
-    # --- the public road ---------------------------------------------------------------------
-
     async def add_chunks(
         self,
         chunks: Sequence[Chunk],
@@ -128,27 +109,16 @@ class EmbeddingIndex(LegSearch):
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
         del embeddings  # where the caller kept none, the engine has the only ones
-        async with self._kept(Write(latest, matrix, replaced)):
-            with self._calls:
-                if scope.is_whole:
-                    async with self._writes.together():
-                        await self._add(latest, matrix, replaced)
-                else:
-                    async with self._writes.alone():
-                        await self._add_in_scope(scope, latest, matrix, replaced)
+        write = Write(latest, matrix, replaced)
+        async with kept(self, write), self._turn(alone=not scope.is_whole):
+            await self._add_in_scope(scope, latest, matrix, replaced)
 
     @asynccontextmanager
-    async def _kept(self, write: Write) -> AsyncIterator[None]:
-        """Tell the keeper of the write in this context, and whether it found the index gone."""
-        lost = None
-        try:
-            yield
-        except NotFound as error:
-            if self.keeper is None:
-                raise
-            lost = error
-        if self.keeper is not None:
-            await self.keeper.wrote(self, write, lost)
+    async def _turn(self, *, alone: bool) -> AsyncIterator[None]:
+        """Write in this context, beside other writes or alone, while the index is there."""
+        with self._calls:
+            async with self._writes.alone() if alone else self._writes.together():
+                yield
 
     def _checked(
         self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
@@ -161,53 +131,6 @@ class EmbeddingIndex(LegSearch):
             return stored, matrix
         rows = list(latest.values())
         return [stored[row] for row in rows], matrix[rows]
-
-    async def _add_in_scope(
-        self,
-        scope: Scope,
-        chunks: Sequence[Chunk],
-        matrix: NDArray[np.float32],
-        replaced: frozenset[str],
-    ) -> None:
-        """Store chunks unless that would touch a hidden one; alone."""
-        named = replaced | {chunk.document_id for chunk in chunks if chunk.document_id}
-        there = [await self._document_chunk_ids(document_id) for document_id in sorted(named)]
-        of_documents = list(dict.fromkeys(chain.from_iterable(there)))
-        if not chunks:
-            await self._delete_chunks(await self._seen_ids(scope, of_documents))
-            return
-        ids = list(dict.fromkeys([*of_documents, *(chunk.chunk_id for chunk in chunks)]))
-        for start in range(0, len(ids), READ_AT_ONCE):
-            stored = await self._get(ids[start : start + READ_AT_ONCE], False)
-            if not all(map(scope.sees, stored)):
-                raise Conflict(
-                    "A chunk_id or document_id of this call is taken.",
-                    hint="Nothing was stored. Choose other ids.",
-                    field="chunks",
-                )
-        await self._add(chunks, matrix, replaced)
-
-    async def _told(self, scope: Scope, stored: Sequence[Chunk]) -> list[Chunk]:
-        """Return those of some stored chunks that are in the scope, as their user sees them.
-
-        They keep the ids of the chunks beside them that are in the scope, too: an id may be made of
-        a text.
-        """
-        told = [scope.shown(chunk) for chunk in stored if scope.sees(chunk)]
-        if scope.is_whole:
-            return told
-        known = {chunk.chunk_id for chunk in told}
-        beside = sorted({link for chunk in told for link in links_of(chunk)} - known)
-        known.update(await self._seen_ids(scope, beside))
-        return [linked(chunk, known) for chunk in told]
-
-    async def _seen_ids(self, scope: Scope, chunk_ids: Sequence[str]) -> list[str]:
-        """Return those of some ids whose chunks exist and are in the scope."""
-        seen: list[str] = []
-        for start in range(0, len(chunk_ids), READ_AT_ONCE):
-            found = await self._get(chunk_ids[start : start + READ_AT_ONCE], False)
-            seen += [chunk.chunk_id for chunk in found if scope.sees(chunk)]
-        return seen
 
     async def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
         """Give chunks another acl, all or none; nothing is embedded again.
@@ -229,25 +152,10 @@ class EmbeddingIndex(LegSearch):
         if not chunk_ids:
             return 0
         count = 0
-        async with self._kept(Write(opened=chunk_ids, acl=given)):
-            with self._calls:
-                # Alone, or a chunk that is deleted meanwhile would come back.
-                async with self._writes.alone():
-                    count = await self._set_acl(scope, chunk_ids, given)
-        return count
-
-    async def _set_acl(
-        self, scope: Scope, chunk_ids: Sequence[str], acl: Sequence[str] | None
-    ) -> int:
-        found = await self._get(list(dict.fromkeys(chunk_ids)), True)
-        chunks = [scope.shown(chunk) for chunk in found if scope.sees(chunk)]
-        if chunks:
-            matrix = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
-            update = {"acl": acl, "embedding": None}
-            changed = [chunk.model_copy(update=update) for chunk in chunks]
-            stored = [scope.stored(chunk, "chunks") for chunk in changed]
-            await self._add(stored, matrix, frozenset())
-        return len(chunks)
+        # Alone, or a chunk that is deleted meanwhile would come back.
+        async with kept(self, Write(opened=chunk_ids, acl=given)), self._turn(alone=True):
+            count = await self._set_acl(scope, chunk_ids, given)
+        return count  # noqa: RET504 - where the index is gone, the keeper writes, and `kept` goes on
 
     async def query(
         self,
@@ -286,26 +194,24 @@ class EmbeddingIndex(LegSearch):
             ProviderError: The backend failed.
             ContractViolation: The provider's answer breaks the contract.
         """
-        search = SearchMode.parse(self.vector_db.search_mode if mode is None else mode)
-        check_k(k)
-        threshold = check_threshold(score_threshold)
-        text = check_query_text(query_string)
-        fusion = check_ranker(ranker) or self.vector_db.ranker
         scope = self._scope
-        passing = scope.narrowed(parse_filter(filters))
-        vector = (
-            None
+        search = SearchMode.parse(self.vector_db.search_mode if mode is None else mode)
+        query = IndexQuery(
+            mode=search,
+            k=check_k(k),
+            threshold=check_threshold(score_threshold),
+            text=check_query_text(query_string),
+            ranker=check_ranker(ranker) or self.vector_db.ranker,
+            filters=scope.narrowed(parse_filter(filters)),
+            vector=None
             if search is SearchMode.KEYWORD
-            else check_query_embedding(self.vector_db, embedding)
+            else check_query_embedding(self.vector_db, embedding),
+            fuzzy=fuzzy,
+            include_embeddings=include_embeddings,
         )
-        traced = span("index", provider=self.vector_db.provider_id, mode=search, k=k)
+        traced = span("index", provider=self.vector_db.provider_id, mode=search, k=query.k)
         with self._calls, traced, scope.reading():
-            ranked, found, evidence = await self._search(
-                vector, text, k, search, passing, fusion, fuzzy=fuzzy
-            )
-            kept = [hit for hit in ranked if hit.score >= threshold]
-            hits = await self._hits(kept, found, include_embeddings)
-            return QueryChunksResponse(hits, evidence=evidence)
+            return await self._answer(query)
 
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
@@ -327,21 +233,16 @@ class EmbeddingIndex(LegSearch):
         scope.check_writer()
         if not chunk_ids:
             return
-        async with self._kept(Write(deleted=chunk_ids)):
-            with self._calls:
-                if scope.is_whole:
-                    async with self._writes.together():
-                        await self._delete_chunks(chunk_ids)
-                else:
-                    async with self._writes.alone():
-                        await self._delete_chunks(await self._seen_ids(scope, chunk_ids))
+        whole = scope.is_whole
+        async with kept(self, Write(deleted=chunk_ids)), self._turn(alone=not whole):
+            seen = chunk_ids if whole else await self._seen_ids(scope, chunk_ids)
+            await self._delete_chunks(seen)
 
     async def count(self) -> int:
         """Return the number of chunks stored."""
         scope = self._scope
-        visible = scope.visible()
         with self._calls, scope.reading():
-            return await (self._count() if visible is None else self._count_passing(visible))
+            return await self._count_in_scope(scope)
 
     async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
@@ -363,21 +264,8 @@ class EmbeddingIndex(LegSearch):
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._scope
-        visible = scope.visible()
         with self._calls, scope.reading():
-            if visible is None:
-                ids = list(await self._chunk_ids(start, size))
-            else:
-                ids = list(await self._chunk_ids_passing(start, size, visible))
-        self._check_page("chunk ids", ids, start, size)
-        return ids
-
-    def _check_page(self, what: str, ids: Sequence[str], after: str, limit: int) -> None:
-        """Raise ContractViolation unless these are at most `limit` ids, ascending from `after`."""
-        if len(ids) > limit or any(one >= other for one, other in pairwise([after, *ids])):
-            raise ContractViolation(
-                f"{self.vector_db.provider_id}: {what} are too many or not in ascending order."
-            )
+            return await self._chunk_ids_in_scope(scope, start, size)
 
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
         """Return the first documents whose ids follow an id, ascending by code point, with counts.
@@ -396,15 +284,8 @@ class EmbeddingIndex(LegSearch):
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._scope
-        visible = scope.visible()
         with self._calls, scope.reading():
-            if visible is None:
-                found = list(await self._documents(start, size))
-            else:
-                found = list(await self._documents_passing(start, size, visible))
-        ids = [document.document_id for document in found]
-        self._check_page("documents", ids, start, size)
-        return found
+            return await self._documents_in_scope(scope, start, size)
 
     async def document_chunk_ids(self, document_id: str) -> list[str]:
         """Return the ids of a document's chunks, ascending; none where there is no such document.
@@ -434,35 +315,3 @@ class EmbeddingIndex(LegSearch):
     def reopen(self) -> None:
         """Accept calls again after `close`, for a provider that keeps an index and returns it."""
         self._calls.accept()
-
-    # --- the end of the public road ----------------------------------------------------------
-
-    async def _hits(
-        self, ranked: Sequence[FusedHit], found: dict[str, Candidate], include_embeddings: bool
-    ) -> list[Hit]:
-        """Fetch the chunks that the hooks did not bring, and put the answer together.
-
-        A chunk that another writer deleted or hid between search and fetch is left out.
-        """
-        chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
-        missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
-        if missing:
-            fetched = await self._get(missing, include_embeddings)
-            chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
-        stored = [chunk for chunk in chunks.values() if chunk is not None]
-        told = {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
-        return [
-            Hit(
-                told[hit.chunk_id],
-                hit.score,
-                _with_terms(hit.explanation, found[hit.chunk_id].matched_terms),
-            )
-            for hit in ranked
-            if hit.chunk_id in told
-        ]
-
-
-def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:
-    if not terms:
-        return explanation
-    return replace(explanation, matched_terms=terms)

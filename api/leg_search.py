@@ -1,11 +1,11 @@
-"""The legs of a search: the provider's hooks are asked, their answers checked, scored and fused."""
+"""A search: the provider's hooks are asked, and their answers checked, scored and fused."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,69 +15,83 @@ from corral.api.checks import AnyRanker
 from corral.api.confidence import Evidence
 from corral.api.errors import ContractViolation
 from corral.api.filters import Filter
-from corral.api.fusion import FusedHit, fuse, single_leg
-from corral.api.hits import Candidate, KeywordLeg
-from corral.api.index_hooks import IndexHooks
+from corral.api.fusion import Explanation, FusedHit, fuse, single_leg
+from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
 from corral.api.rankers import LegName
-from corral.api.scope import Scope
+from corral.api.scoped_hooks import ScopedHooks
 from corral.api.scoring import Metric, keyword_score, vector_score
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
 
-class LegSearch(IndexHooks):
-    """What `EmbeddingIndex.query` does between its checked arguments and the hits' chunks."""
+@dataclass(frozen=True, slots=True)
+class IndexQuery:
+    """The arguments of `EmbeddingIndex.query`, checked, in their one form.
+
+    Attributes:
+        vector: Shape (dimension,); None in keyword mode.
+        filters: The caller's, within the scope of the principal.
+    """
+
+    mode: SearchMode
+    k: int
+    threshold: float
+    text: str
+    ranker: AnyRanker
+    filters: Filter | None
+    vector: NDArray[np.float32] | None
+    fuzzy: bool
+    include_embeddings: bool
 
     @property
-    @abstractmethod
-    def _scope(self) -> Scope:
-        """What the principal may see."""
+    def leg_size(self) -> int:
+        """Most candidates of a leg."""
+        return self.ranker.leg_size(self.k) if self.mode is SearchMode.HYBRID else self.k
+
+    @property
+    def legs(self) -> Collection[str]:
+        """The names of the legs that count."""
+        return self.ranker.counted() if self.mode is SearchMode.HYBRID else [self.mode.value]
+
+
+class LegSearch(ScopedHooks):
+    """What `EmbeddingIndex.query` does with its checked arguments."""
+
+    async def _answer(self, query: IndexQuery) -> QueryChunksResponse:
+        ranked, found, evidence = await self._search(query)
+        kept = [hit for hit in ranked if hit.score >= query.threshold]
+        hits = await self._hits(kept, found, query.include_embeddings)
+        return QueryChunksResponse(hits, evidence=evidence)
 
     async def _search(
-        self,
-        vector: NDArray[np.float32] | None,
-        text: str,
-        k: int,
-        mode: SearchMode,
-        filters: Filter | None,
-        ranker: AnyRanker,
-        *,
-        fuzzy: bool,
+        self, query: IndexQuery
     ) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
-        size = ranker.leg_size(k) if mode is SearchMode.HYBRID else k
-        counted = ranker.counted() if mode is SearchMode.HYBRID else [mode.value]
-        with span("engine", provider=self.vector_db.provider_id, mode=mode) as seen:
-            legs = await self._legs(vector, text, size, counted, filters, fuzzy)
+        with span("engine", provider=self.vector_db.provider_id, mode=query.mode) as seen:
+            legs = await self._legs(query)
             seen["candidates"] = sum(map(len, legs.values()))
         with span("fusion"):
             scored = {
-                name: score_leg(self.vector_db, name, leg, size) for name, leg in legs.items()
+                name: score_leg(self.vector_db, name, leg, query.leg_size)
+                for name, leg in legs.items()
             }
             found = {c.chunk_id: c for name in legs for c in legs[name]}
-            evidence = await self._evidence(vector, legs)
-            if mode is SearchMode.HYBRID:
-                return fuse(ranker, scored, k), found, evidence
+            evidence = await self._evidence(query.vector, legs)
+            if query.mode is SearchMode.HYBRID:
+                return fuse(query.ranker, scored, query.k), found, evidence
             name, leg = next(iter(scored.items()))
             return single_leg(name, leg), found, evidence
 
-    async def _legs(
-        self,
-        vector: NDArray[np.float32] | None,
-        text: str,
-        size: int,
-        counted: Collection[str],
-        filters: Filter | None,
-        fuzzy: bool,
-    ) -> dict[LegName, Sequence[Candidate]]:
+    async def _legs(self, query: IndexQuery) -> dict[LegName, Sequence[Candidate]]:
         """Return the candidates of each leg that counts."""
         legs: dict[LegName, Sequence[Candidate]] = {}
-        if "vector" not in counted or vector is None:
-            words = self._query_fuzzy if fuzzy else self._query_keyword
+        vector, text, size, filters = query.vector, query.text, query.leg_size, query.filters
+        if "vector" not in query.legs or vector is None:
+            words = self._query_fuzzy if query.fuzzy else self._query_keyword
             legs["keyword"] = await words(text, size, filters)
-        elif "keyword" not in counted:
+        elif "keyword" not in query.legs:
             legs["vector"] = await self._query_vector(vector, size, filters)
         else:
-            hybrid = self._query_fuzzy_hybrid if fuzzy else self._query_hybrid
+            hybrid = self._query_fuzzy_hybrid if query.fuzzy else self._query_hybrid
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         return legs
 
@@ -116,6 +130,34 @@ class LegSearch(IndexHooks):
             self._query_vector(embedding, k, filters), self._query_fuzzy(query_string, k, filters)
         )
         return vector, keyword
+
+    async def _hits(
+        self, ranked: Sequence[FusedHit], found: dict[str, Candidate], include_embeddings: bool
+    ) -> list[Hit]:
+        """Fetch the chunks that the hooks did not bring, and put the answer together.
+
+        A chunk that another writer deleted or hid between search and fetch is left out.
+        """
+        chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
+        missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
+        if missing:
+            fetched = await self._get(missing, include_embeddings)
+            chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
+        stored = [chunk for chunk in chunks.values() if chunk is not None]
+        told = {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
+        return [
+            Hit(
+                told[hit.chunk_id],
+                hit.score,
+                _with_terms(hit.explanation, found[hit.chunk_id].matched_terms),
+            )
+            for hit in ranked
+            if hit.chunk_id in told
+        ]
+
+
+def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:
+    return replace(explanation, matched_terms=terms) if terms else explanation
 
 
 def score_leg(

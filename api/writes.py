@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,3 +56,17 @@ class Keeper(Protocol):
             lost: Why it did nothing: the index is gone. Raised again unless another index has
                 taken its place; the write goes into that one then.
         """
+
+
+@asynccontextmanager
+async def kept(index: EmbeddingIndex, write: Write) -> AsyncIterator[None]:
+    """Tell the index's keeper of the write in this context, and whether it found the index gone."""
+    lost = None
+    try:
+        yield
+    except NotFound as error:
+        if index.keeper is None:
+            raise
+        lost = error
+    if index.keeper is not None:
+        await index.keeper.wrote(index, write, lost)

@@ -158,7 +158,7 @@ def _an_id_that_is_guessed(patch: Patch) -> None:
 
 @seen_on("get")
 def _a_record_that_names_a_hidden_chunk(patch: Patch) -> None:
-    patch.setattr("corral.api.embedding_index.linked", lambda chunk, _: chunk)
+    patch.setattr("corral.api.scoped_hooks.linked", lambda chunk, _: chunk)
 
 
 @seen_on("search")
@@ -175,7 +175,7 @@ def _an_explanation_of_the_whole(patch: Patch) -> None:
 def _neighbors_of_the_whole(patch: Patch) -> None:
     plain = adjacent
     patch.setattr(context, "adjacent", lambda index, *rest: plain(whole(index), *rest))
-    patch.setattr("corral.api.embedding_index.linked", lambda chunk, _: chunk)
+    patch.setattr("corral.api.scoped_hooks.linked", lambda chunk, _: chunk)
 
 
 @seen_on("search", "context", "count")
