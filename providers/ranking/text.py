@@ -36,7 +36,9 @@ import Stemmer
 
 from corral.api.vector_dbs import LANGUAGES
 from corral.providers.ranking.stop_words import CLITICS, STOP_WORDS
-from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
+from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN, clean_text
+
+__all__ = ["ANALYZER_VERSION", "MAX_TERM_LENGTH", "Analyzer", "analyzer", "clean_text"]
 
 _RULES = 1  # raise it with every change of a term: in this module or in stop_words.py
 

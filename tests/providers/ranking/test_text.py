@@ -478,6 +478,15 @@ def test_clean_text_is_idempotent(text: str) -> None:
     assert not re.search("[\0\r\ufeff\u200b\u202e\U000e0000-\U000e0fff]", clean)
 
 
+def test_the_names_of_the_kit_are_here() -> None:
+    """`text` gives provider authors each of its names, `clean_text` among them.
+
+    If this fails: a name moved to another module; import it here again, or their code breaks.
+    """
+    assert all(hasattr(text_module, name) for name in text_module.__all__)
+    assert text_module.clean_text is clean_text
+
+
 def test_clean_text_is_not_copied() -> None:
     """Clean text comes back as it is, without work."""
     text = "nothing to do " * 10
