@@ -11,7 +11,8 @@ from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
 from corral.providers.registry import check_config
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON, Client, CommandError
+from corral.server.command_line.client import Client
+from corral.server.command_line.transport import JSON, CommandError
 
 NO_BUDGET = 1_000_000
 """The largest budget that the wire takes: no hit is dropped for want of room."""

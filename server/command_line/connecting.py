@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import httpx
 
-from corral.server.command_line.client import BAD_INPUT, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.options import Target
+from corral.server.command_line.transport import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
     from corral.providers.config import RunConfig

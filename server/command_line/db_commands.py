@@ -12,8 +12,9 @@ import click
 
 from corral.providers.copy_steps import WRITTEN_AT_ONCE, batch_size
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.progress import progress
+from corral.server.command_line.transport import JSON, CommandError
 
 _FIRST = (
     "identifier",

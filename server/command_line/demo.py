@@ -19,7 +19,7 @@ from corral.api.confidence import EVEN_ODDS
 from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
-from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.commands import show_reply
 from corral.server.command_line.connecting import in_process
 from corral.server.command_line.db_commands import describe
@@ -27,6 +27,7 @@ from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.ingest_commands import say_passed_over, summary
 from corral.server.command_line.progress import ingest_board
+from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of the rfcs: the checkout, or `corral` where the package is installed."""

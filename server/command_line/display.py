@@ -23,7 +23,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from corral.server.command_line.client import JSON
+from corral.server.command_line.transport import JSON
 
 WIDTH = 100
 """Columns where the output is no terminal: what a README and a log can hold."""

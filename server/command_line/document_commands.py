@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import click
 
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON, Client
+from corral.server.command_line.client import Client
+from corral.server.command_line.transport import JSON
 
 DOCUMENTS_AT_ONCE = 10_000
 CHUNKS_AT_ONCE = 1000

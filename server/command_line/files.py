@@ -12,8 +12,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from corral.providers.ingestion.detecting import BINARY, SUFFIXES
-from corral.server.command_line.client import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
+from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 BINARY_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind in BINARY}
 TEXT_TYPES = {

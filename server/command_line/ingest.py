@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 
-from corral.server.command_line.client import JSON, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.files import (
     DEFAULT_OPTIONS,
     BadFileError,
@@ -17,6 +17,7 @@ from corral.server.command_line.files import (
     read_document,
 )
 from corral.server.command_line.progress import Board
+from corral.server.command_line.transport import JSON, CommandError
 
 BATCH_BYTES = 1024 * 1024
 BATCH_DOCUMENTS = 64

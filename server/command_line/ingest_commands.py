@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from corral.server.command_line import display
-from corral.server.command_line.client import BAD_INPUT, JSON, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.files import (
     ReadOptions,
     Report,
@@ -24,6 +24,7 @@ from corral.server.command_line.files import (
 )
 from corral.server.command_line.ingest import ingest as ingest_files
 from corral.server.command_line.progress import ingest_board
+from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 NAMES_SHOWN = 5
 DOCUMENTS_PER_PAGE = 10_000

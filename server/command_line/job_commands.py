@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON, Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.ingest import LOOK_EVERY_SECONDS
+from corral.server.command_line.transport import JSON, CommandError
 
 
 async def list_jobs(

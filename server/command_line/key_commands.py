@@ -18,7 +18,7 @@ from corral.providers.access_config import RateLimits
 from corral.providers.config import data_home
 from corral.providers.keys import ApiKey, KeyStore
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON
+from corral.server.command_line.transport import JSON
 
 T = TypeVar("T")
 

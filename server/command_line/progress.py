@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from corral.server.command_line.client import JSON
 from corral.server.command_line.display import clean, console
+from corral.server.command_line.transport import JSON
 
 SECONDS_BETWEEN_LINES = 2.0
 """Interval of progress lines without a terminal."""

@@ -8,9 +8,10 @@ import click
 
 from corral.providers.copy_steps import WRITTEN_AT_ONCE, batch_size
 from corral.server.command_line import display
-from corral.server.command_line.client import JSON, Client
+from corral.server.command_line.client import Client
 from corral.server.command_line.db_commands import describe, resumable
 from corral.server.command_line.progress import progress
+from corral.server.command_line.transport import JSON
 
 
 async def reembed(

@@ -19,9 +19,10 @@ import pytest
 from click.testing import Result
 
 from corral.server.command_line import progress
-from corral.server.command_line.client import Client, CommandError
+from corral.server.command_line.client import Client
 from corral.server.command_line.files import Report, collect
 from corral.server.command_line.ingest import BATCH_BYTES, BATCH_DOCUMENTS, ingest
+from corral.server.command_line.transport import CommandError
 
 Corral = Callable[..., Result]
 
