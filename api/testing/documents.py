@@ -10,8 +10,6 @@ from corral.api.errors import InvalidRequest
 from corral.api.testing.indexes import Handle, Indexes, chunk, ids, version_of
 from corral.api.testing.suite import Suite, needs
 
-BY_DOCUMENT = {"type": "eq", "key": "document_id", "value": "d"}
-
 
 def versions_left(index: Handle) -> dict[int, int]:
     """Return how many chunks of each version of document d can be found."""

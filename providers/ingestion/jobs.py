@@ -23,11 +23,6 @@ class JobStatus(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
-    @property
-    def final(self) -> bool:
-        """True if the job does nothing more, unless it is retried."""
-        return self not in UNFINISHED
-
 
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
 """What OpenAI calls in_progress."""
