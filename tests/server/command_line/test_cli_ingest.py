@@ -18,6 +18,7 @@ import docx
 import pytest
 from click.testing import Result
 
+from corral.api.embedding_index import EmbeddingIndex
 from corral.server.command_line.client import Client
 from corral.server.command_line.files import BINARY_TYPES, Report, collect, read_document
 
@@ -283,7 +284,13 @@ def test_an_interruption_says_what_is_stored(
     folder.mkdir()
     for number in range(100):
         (folder / f"{number}.txt").write_text(f"document number {number}")
-    changed = Client.changed_jobs
+    changed, add = Client.changed_jobs, EmbeddingIndex.add_chunks
+    calls = iter(range(1000))
+
+    async def held(self: EmbeddingIndex, *given: Any, **more: Any) -> None:
+        if next(calls) >= 50:  # or all are stored before a busy machine asks what changed
+            await asyncio.sleep(60)
+        await add(self, *given, **more)
 
     async def interrupted(self: Client, *given: Any) -> Any:
         page = await changed(self, *given)
@@ -294,6 +301,7 @@ def test_an_interruption_says_what_is_stored(
 
     with monkeypatch.context() as patched:
         patched.setattr(Client, "changed_jobs", interrupted)
+        patched.setattr(EmbeddingIndex, "add_chunks", held)
         done = corral("ingest", "farm", folder, "--create")
     assert done.exit_code != 0
     assert "Interrupted. Stored: " in done.stderr
