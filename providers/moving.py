@@ -80,23 +80,32 @@ async def restore(
     registration = _registration(stack, manifest, vector_db_id, provider_id)
 
     async def fill(index: EmbeddingIndex) -> None:
-        batches = snapshot.batches()
-        stored = 0
-        while batch := await asyncio.to_thread(next, batches, None):
-            await schedule(stack, index.vector_db, batch[0])
-            await index.add_chunks(*batch)
-            stored += len(batch[0])
-            if progress is not None:
-                progress(stored, manifest.chunks)
-        if await index.count() != manifest.chunks:
-            raise ContractViolation(
-                f"{index.vector_db.provider_id} holds another number of chunks than it was given."
-            )
+        await _fill(index, stack, snapshot, progress)
 
     vector_db = await stack.register(registration, fingerprint=manifest.fingerprint, fill=fill)
     await _describe(stack, vector_db, manifest.vector_store)
     embedder = await stack.embedder(vector_db.embedding_model)
     return Imported(vector_db, manifest.chunks, _notes(manifest, embedder.fingerprint))
+
+
+async def _fill(
+    index: EmbeddingIndex,
+    stack: Stack,
+    snapshot: Snapshot,
+    progress: Callable[[int, int], object] | None,
+) -> None:
+    """Store the chunks of a snapshot, and check that they are there."""
+    batches, stored, total = snapshot.batches(), 0, snapshot.manifest.chunks
+    while batch := await asyncio.to_thread(next, batches, None):
+        await schedule(stack, index.vector_db, batch[0])
+        await index.add_chunks(*batch)
+        stored += len(batch[0])
+        if progress is not None:
+            progress(stored, total)
+    if await index.count() != total:
+        raise ContractViolation(
+            f"{index.vector_db.provider_id} holds another number of chunks than it was given."
+        )
 
 
 async def _describe(stack: Stack, vector_db: VectorDB, details: Details) -> None:

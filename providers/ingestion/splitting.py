@@ -17,6 +17,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeAlias
 
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
@@ -105,10 +106,20 @@ def pieces_of(
     counting = counter or tokenizer()
     size = Size(counting, chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
-    spans = _Walk(text, kind, size, overlap).spans()
     if sections:
         spans = _sections(text, sections, size, overlap)
-    made = reached = first_token = covered = 0
+    else:
+        spans = _Walk(text, kind, size, overlap).spans()
+    yield from islice(_pieces(text, spans, counting), None if most is None else most + 1)
+
+
+Cut: TypeAlias = tuple[int, int, str]
+"""Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
+
+
+def _pieces(text: str, spans: Iterator[Cut], counting: Tokenizer) -> Iterator[Piece]:
+    """Yield the chunks at these spans, with their tokens; none that is blank or there already."""
+    reached = first_token = covered = 0
     for start, end, header in spans:
         part = text[start:end]
         if not part.strip() or end <= covered:  # a window can begin within the overlap
@@ -118,13 +129,6 @@ def pieces_of(
         # Not stripped: without its first space a text can cost one token more.
         tokens, end_token = counting.count(header + part), first_token + counting.count(part)
         yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
-        made += 1
-        if most is not None and made > most:
-            break
-
-
-Cut: TypeAlias = tuple[int, int, str]
-"""Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
 
 
 def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) -> Iterator[Cut]:

@@ -117,22 +117,29 @@ class RagTool:
         sizes = chunk_size_in_tokens, overlap
         how = await self._pipeline.splitting(self.library, vector_db, *sizes)
         self._check_documents(documents)
-        report = InsertReport()
+        same: set[str] = set()
         if skip_unchanged or same_origin_only:
             index = await self.library.index(vector_db_id)
             same = await self._pipeline.unchanged(
                 index, documents, how.sizes, same_origin_only=same_origin_only
             )
-            report.unchanged.extend(sorted(same) if skip_unchanged else [])
-        chunks: list[Chunk] = []
-        for number, document in enumerate(documents):
-            if document.document_id not in report.unchanged:
-                chunks += await self._chunks(number, document, how, report, len(chunks))
+        report = InsertReport(unchanged=sorted(same) if skip_unchanged else [])
+        chunks = await self._all_chunks(documents, how, report)
         if report.chunks:
             replaced, cache = list(report.chunks), self._pipeline.cache
             await store(self.library, vector_db_id, chunks, replace_documents=replaced, cache=cache)
         report.notes.extend(await self._pipeline.notes(chunks, how))
         return report
+
+    async def _all_chunks(
+        self, documents: Sequence[RAGDocument], how: Splitting, report: InsertReport
+    ) -> list[Chunk]:
+        """Return the chunks of the documents that the report does not call unchanged."""
+        chunks: list[Chunk] = []
+        for number, document in enumerate(documents):
+            if document.document_id not in report.unchanged:
+                chunks += await self._chunks(number, document, how, report, len(chunks))
+        return chunks
 
     async def _chunks(
         self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int

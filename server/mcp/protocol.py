@@ -44,6 +44,13 @@ MAX_LISTED_DOCUMENTS = 1000
 """Most documents that the resource of a vector DB lists."""
 _SCHEME = "corral://vector-dbs/"
 _TEMPLATE = _SCHEME + "{vector_db_id}/documents/{document_id}"
+_DOCUMENT = types.ResourceTemplate(
+    uri_template=_TEMPLATE,
+    name="document",
+    title="Document",
+    description="The text of a document; both ids percent-encoded.",
+    mime_type="text/plain",
+)
 
 
 def mcp_server(settings: ToolSettings, desk_of: Callable[[Context], Desk]) -> Server[Any]:
@@ -67,17 +74,7 @@ def mcp_server(settings: ToolSettings, desk_of: Callable[[Context], Desk]) -> Se
         )
 
     async def templates(_: Context, __: types.PaginatedRequestParams | None) -> Any:
-        return types.ListResourceTemplatesResult(
-            resource_templates=[
-                types.ResourceTemplate(
-                    uri_template=_TEMPLATE,
-                    name="document",
-                    title="Document",
-                    description="The text of a document; both ids percent-encoded.",
-                    mime_type="text/plain",
-                )
-            ]
-        )
+        return types.ListResourceTemplatesResult(resource_templates=[_DOCUMENT])
 
     async def read(context: Context, params: types.ReadResourceRequestParams) -> Any:
         return await _guarded(_read(desk_of(context), str(params.uri)))

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,55 +50,48 @@ class Metrics:
     def __init__(self) -> None:
         self._process = _among_others()
         self._registry = CollectorRegistry()
-        registry = self._registry
-        self._requests = Total(
-            "corral_requests",
-            "Requests that were answered.",
-            ["method", "route", "status"],
-            registry=registry,
+        total = partial(Total, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry)
+        histogram = partial(Histogram, registry=self._registry)
+        self._requests = total(
+            "corral_requests", "Requests that were answered.", ["method", "route", "status"]
         )
-        self._request_seconds = Histogram(
+        self._request_seconds = histogram(
             "corral_request_seconds",
             "Time from a request's head to the end of its answer.",
             ["route"],
             buckets=_SECONDS,
-            registry=registry,
         )
-        self._errors = Total(
-            "corral_errors", "Refusals and failures, by the code of the answer.", ["code"],
-            registry=registry,
-        )  # fmt: skip
-        self._span_seconds = Histogram(
+        self._errors = total(
+            "corral_errors", "Refusals and failures, by the code of the answer.", ["code"]
+        )
+        self._span_seconds = histogram(
             "corral_span_seconds",
             "Time in a room on the road of a query: embed is the model's, engine the database's.",
             ["span", "provider", "mode"],
             buckets=_SECONDS,
-            registry=registry,
         )
-        self._at_work = Gauge(
+        self._at_work = gauge(
             "corral_at_work",
             "Rooms that are at work now; queue: inserts that wait for their turn.",
             ["span"],
             multiprocess_mode="livesum",
-            registry=registry,
         )
-        self._candidates = Histogram(
-            "corral_candidates", "Candidates that an engine returned for a leg.", ["leg"],
-            buckets=_COUNTS, registry=registry,
-        )  # fmt: skip
-        self._tokens = Histogram(
-            "corral_context_tokens", "Tokens of a context.", buckets=_TOKENS, registry=registry
+        self._candidates = histogram(
+            "corral_candidates",
+            "Candidates that an engine returned for a leg.",
+            ["leg"],
+            buckets=_COUNTS,
         )
-        self._cache = Total(
-            "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"],
-            registry=registry,
-        )  # fmt: skip
-        self._jobs = Gauge(
+        self._tokens = histogram("corral_context_tokens", "Tokens of a context.", buckets=_TOKENS)
+        self._cache = total(
+            "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"]
+        )
+        self._jobs = gauge(
             "corral_jobs",
             "Ingestion jobs, by status.",
             ["status"],
             multiprocess_mode="mostrecent",
-            registry=registry,
         )
 
     def entered(self, span: span) -> None:
