@@ -79,45 +79,42 @@ async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
 
 @pytest.mark.filterwarnings("default")  # what foreign packages warn of is theirs
 @pytest.mark.parametrize("name", [n for n in peer_names() if not load_peer(n).service])
-def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> None:
+async def test_an_adapter_answers_as_brute_force_does(name: str, tmp_path: Path) -> None:
     """Ids, filters and the nearest by vector are right; what is absent says how it is installed.
 
     If this fails: ids are mapped wrongly, or a newer engine needs another call.
     """
     if installed(load_peer(name).requires):
-        asyncio.run(check(name, tmp_path))
+        await check(name, tmp_path)
         return
     assert name not in {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"}
     with pytest.raises(MissingDependency, match=name) as refused:
-        asyncio.run(check(name, tmp_path))
+        await check(name, tmp_path)
     assert "pip install" in refused.value.hint
 
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", [n for n in peer_names() if not load_peer(n).service])
-def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
+async def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
     """Documents of a judged set have none, and every installed adapter stores them."""
     if not installed(load_peer(name).requires):
         return  # as above
 
-    async def run() -> None:
-        [backend] = find_backends([name])
-        texts = CORPUS.texts[:20]
-        chunks = [Chunk(chunk_id=f"c{n}", content=text) for n, text in enumerate(texts)]
-        async with prepared(backend, tmp_path, CORPUS.collection) as system:
-            await system.add(chunks, CORPUS.embeddings[:20])
-            await system.build()
-            for mode in system.modes:
-                found = await system.search(mode, texts[3], CORPUS.embeddings[3], 5)
-                assert found[0][0] == "c3"
-
-    asyncio.run(run())
+    [backend] = find_backends([name])
+    texts = CORPUS.texts[:20]
+    chunks = [Chunk(chunk_id=f"c{n}", content=text) for n, text in enumerate(texts)]
+    async with prepared(backend, tmp_path, CORPUS.collection) as system:
+        await system.add(chunks, CORPUS.embeddings[:20])
+        await system.build()
+        for mode in system.modes:
+            found = await system.search(mode, texts[3], CORPUS.embeddings[3], 5)
+            assert found[0][0] == "c3"
 
 
-def test_pgvector_used_directly(tmp_path: Path) -> None:
+async def test_pgvector_used_directly(tmp_path: Path) -> None:
     """The same, on a real PostgreSQL; its table is gone in the end."""
     with postgresql() as server:
-        asyncio.run(check(f"pgvector-direct={server.dsn}", tmp_path))
+        await check(f"pgvector-direct={server.dsn}", tmp_path)
         import psycopg
 
         with psycopg.connect(server.dsn) as connection:

@@ -86,12 +86,12 @@ def run_here(
     return asyncio.run(speed.run_speed(plan))
 
 
-def test_every_cell_is_measured_in_processes_of_their_own(tmp_path: Path) -> None:
+async def test_every_cell_is_measured_in_processes_of_their_own(tmp_path: Path) -> None:
     """Rows for mode x filter x concurrency of each backend; what cannot start has a row, too."""
     options: dict[str, Any] = {"filters": ["10%"], "concurrency": [1, 3]}
     plan = plan_of(tmp_path, backends=["sqlite", ABSENT], **options)
     done: list[tuple[int, int]] = []
-    report = asyncio.run(speed.run_speed(plan, lambda *step: done.append(step)))
+    report = await speed.run_speed(plan, lambda *step: done.append(step))
     assert read_report(tmp_path / "out") == report
     [failure] = report.failures
     assert (failure.backend, failure.stage) == ("pgvector-direct", "start")
@@ -162,45 +162,41 @@ def test_one_mode_may_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert ("memory", "keyword") not in measured
 
 
-def test_a_run_ends_when_its_time_is_up(tmp_path: Path) -> None:
+async def test_a_run_ends_when_its_time_is_up(tmp_path: Path) -> None:
     """Each backend's row says so, and the part is not taken for finished."""
     plan = plan_of(tmp_path, sizes=["20k"], max_seconds=2.0)
     begin = time.monotonic()
     with pytest.raises(InvalidRequest, match="too small for one measurement"):
-        asyncio.run(speed.run_speed(plan))
+        await speed.run_speed(plan)
     assert time.monotonic() - begin < 30
     assert {f.stage for f in read_report(tmp_path / "out").failures} == {"budget"}
     assert not (tmp_path / "out" / "cells").exists()
 
 
-def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
+async def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
     """Its exit code is told, and one that hangs is killed when the time is up."""
     write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
     [backend] = find_backends(["exact"])
     worker = Worker(Entrant(backend), tmp_path, tmp_path)
-    asyncio.run(worker.call("prepare"))
+    await worker.call("prepare")
     with pytest.raises(WorkerFailed, match="AttributeError"):
-        asyncio.run(worker.call("no such method"))
+        await worker.call("no such method")
     worker.kill()
     with pytest.raises(WorkerFailed, match="process ended"):
-        asyncio.run(worker.call("prepare"))
+        await worker.call("prepare")
     worker = Worker(Entrant(backend), tmp_path, tmp_path)
     with pytest.raises(OutOfTime):
-        asyncio.run(worker.call("ready", ends=time.monotonic() - 1))
+        await worker.call("ready", ends=time.monotonic() - 1)
     assert not worker.alive
 
 
-def test_an_interrupted_worker_closes_its_system(tmp_path: Path) -> None:
+async def test_an_interrupted_worker_closes_its_system(tmp_path: Path) -> None:
     """`stop` waits for the call that was given up, then for the system's own end."""
     write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
     [backend] = find_backends(["exact"])
     worker = Worker(Entrant(backend), tmp_path, tmp_path)
-
-    async def give_up() -> None:
-        await asyncio.wait_for(worker.call("prepare"), 0.01)
-
     with pytest.raises(TimeoutError):
-        asyncio.run(give_up())
+        await asyncio.wait_for(worker.call("prepare"), 0.01)
     worker.stop()
     assert not worker.alive
     assert worker.exit_code == 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
 from .stand_in import StandIn
-
-Steps = Callable[[WeaviateIndex], Awaitable[None]]
 
 
 def vector_db(**settings: Any) -> VectorDB:
@@ -40,19 +38,19 @@ def configured(server: StandIn, **config: Any) -> WeaviateProvider:
     return create("w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), Path())
 
 
-def run(server: StandIn, steps: Steps, *, config: Any = None, **settings: Any) -> None:
-    """Open an index of a new vector DB, take steps with it, and close it."""
-
-    async def all_steps() -> None:
-        one = configured(server, **(config or {}))
-        opened = await one.open_index(vector_db(**settings), create=True)
-        try:
-            await steps(opened)
-        finally:
-            await opened.close()
-            await one.close()  # a step may have used the index after it was dropped
-
-    asyncio.run(all_steps())
+@asynccontextmanager
+async def opened(
+    server: StandIn, *, config: Any = None, **settings: Any
+) -> AsyncIterator[WeaviateIndex]:
+    """Open an index of a new vector DB, and close it in the end."""
+    one = configured(server, **(config or {}))
+    index = await one.open_index(vector_db(**settings), create=True)
+    assert isinstance(index, WeaviateIndex)
+    try:
+        yield index
+    finally:
+        await index.close()
+        await one.close()  # the index may have been used after it was dropped
 
 
 def chunks(*ids: str, text: str = "zebra", document: str | None = None) -> list[Chunk]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import create
 
 from ..orphan_checks import check_orphans
-from .helpers import chunks, configured, found, run, vector_db, vectors
+from .helpers import chunks, configured, found, opened, vector_db, vectors
 from .stand_in import StandIn
 
 
@@ -60,16 +59,14 @@ def test_the_factory_is_that_of_the_spec() -> None:
     assert "tested on servers of 1.33 and 1.39" in SPEC.description
 
 
-def test_the_schema_leaves_nothing_to_the_servers_defaults(server: StandIn) -> None:
+async def test_the_schema_leaves_nothing_to_the_servers_defaults(server: StandIn) -> None:
     """No vectorizer, no compression, no stop words, and tokenizers that change nothing.
 
     If this fails: a server's default vectorizes texts, drops words or rounds vectors.
     """
 
-    async def nothing(one: WeaviateIndex) -> None:
+    async with opened(server, metric="l2", normalize=False):
         pass
-
-    run(server, nothing, metric="l2", normalize=False)
     [made] = server.classes.values()
     dense = made.config["vectorConfig"]["dense"]
     assert dense["vectorizer"] == {"none": {}}
@@ -95,15 +92,13 @@ def test_the_schema_leaves_nothing_to_the_servers_defaults(server: StandIn) -> N
         ("dot", False, "dot"),
     ],
 )
-def test_the_distance_is_that_of_the_registration(
+async def test_the_distance_is_that_of_the_registration(
     server: StandIn, metric: str, normalize: bool, distance: str
 ) -> None:
     """Unit vectors are compared by cosine, whatever the metric; others by their own."""
 
-    async def nothing(one: WeaviateIndex) -> None:
+    async with opened(server, config={"index": "flat"}, metric=metric, normalize=normalize):
         pass
-
-    run(server, nothing, config={"index": "flat"}, metric=metric, normalize=normalize)
     [made] = server.classes.values()
     dense = made.config["vectorConfig"]["dense"]
     assert dense["vectorIndexType"] == "flat"
@@ -111,41 +106,37 @@ def test_the_distance_is_that_of_the_registration(
 
 
 @pytest.mark.parametrize("replicas", [None, 3])
-def test_copies_catch_up_with_what_they_missed(server: StandIn, replicas: int | None) -> None:
+async def test_copies_catch_up_with_what_they_missed(server: StandIn, replicas: int | None) -> None:
     """Replicas compare themselves in the background, and the newest state of an object wins.
 
     If this fails: a node that was down never learns what was written meanwhile, because a write
     with consistency level ALL goes on without nodes that are known to be down (1.33.0, 1.39.0).
     """
 
-    async def nothing(one: WeaviateIndex) -> None:
+    async with opened(server, config={"replicas": replicas}):
         pass
-
-    run(server, nothing, config={"replicas": replicas})
     [made] = server.classes.values()
     assert made.config["replicationConfig"]["asyncEnabled"]
     assert made.config["replicationConfig"]["deletionStrategy"] == "TimeBasedResolution"
 
 
-def test_the_replication_factor_is_the_servers_unless_configured(server: StandIn) -> None:
+async def test_the_replication_factor_is_the_servers_unless_configured(server: StandIn) -> None:
     """A server that demands three copies gets them; a smaller number fails with its own words.
 
     If this fails: no vector DB can be made in Weaviate Cloud, or nobody learns why.
     """
     server.minimum_factor = 3
     with pytest.raises(ConfigError, match="minimum replication factor of 3: got 2"):
-        asyncio.run(configured(server, replicas=2).open_index(vector_db(), create=True))
+        await configured(server, replicas=2).open_index(vector_db(), create=True)
     assert not server.classes
 
-    async def nothing(one: WeaviateIndex) -> None:
+    async with opened(server):
         pass
-
-    run(server, nothing)
     [made] = server.classes.values()
     assert made.config["replicationConfig"]["factor"] == 3
 
 
-def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> None:
+async def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> None:
     """A collection that a newer Corral wrote is not opened, nor rewritten; one without a layout is
     signed.
 
@@ -155,21 +146,23 @@ def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> None:
     async def fill(one: WeaviateIndex) -> None:
         await one.add_chunks(chunks("a"), vectors(1))
 
-    run(server, fill)
+    async with opened(server) as one:
+        await fill(one)
     [made] = server.classes.values()
     assert made.config["description"] == "Corral layout 1"
     made.config["description"] = "Corral layout 2"
     before = len(server.requests)
     for create_it in (True, False):
         with pytest.raises(ConfigError, match="newer Corral"):
-            asyncio.run(configured(server).open_index(vector_db(), create=create_it))
+            await configured(server).open_index(vector_db(), create=create_it)
     assert not [name for name, _ in server.requests[before:] if name == "BatchObjects"]
     made.config["description"] = ""
-    run(server, fill)
+    async with opened(server) as one:
+        await fill(one)
     assert made.config["description"] == "Corral layout 1"
 
 
-def test_a_new_analyzer_finds_all_terms_anew(
+async def test_a_new_analyzer_finds_all_terms_anew(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks of another version of the analyzer are written anew when the index is opened."""
@@ -178,7 +171,8 @@ def test_a_new_analyzer_finds_all_terms_anew(
         await one.add_chunks(chunks("a", "b"), [[3, 4], [0, 2]])
 
     settings = {"metric": "cosine", "normalize": False}
-    run(server, fill, **settings)
+    async with opened(server, **settings) as one:
+        await fill(one)
     [made] = server.classes.values()
     for stored in made.objects.values():
         stored.properties["terms"], stored.properties["frequencies"] = "other", '{"other": 1.0}'
@@ -191,20 +185,20 @@ def test_a_new_analyzer_finds_all_terms_anew(
         stored = await one.get_chunks(["a"], include_embeddings=True)
         assert stored[0].embedding == [3.0, 4.0]
 
-    run(server, ask, **settings)
+    async with opened(server, **settings) as one:
+        await ask(one)
     server.requests.clear()
-    run(server, ask, **settings)
+    async with opened(server, **settings) as one:
+        await ask(one)
     assert not [name for name, _ in server.requests if name == "BatchObjects"]
 
 
-def test_writes_wait_for_all_replicas(server: StandIn) -> None:
+async def test_writes_wait_for_all_replicas(server: StandIn) -> None:
     """With replicas every write asks for consistency level ALL, so that any replica can answer."""
 
-    async def write(one: WeaviateIndex) -> None:
+    async with opened(server, config={"replicas": 3}) as one:
         await one.add_chunks(chunks("a", "b"), vectors(2))
         await one.delete_chunks(["b"])
-
-    run(server, write, config={"replicas": 3})
     [made] = server.classes.values()
     assert made.config["replicationConfig"]["factor"] == 3
     writes = [message for name, message in server.requests if name.startswith("Batch")]
@@ -212,14 +206,12 @@ def test_writes_wait_for_all_replicas(server: StandIn) -> None:
     assert {one.consistency_level for one in writes} == {base_pb2.CONSISTENCY_LEVEL_ALL}
 
 
-def test_filters_carry_no_text_of_users(server: StandIn) -> None:
+async def test_filters_carry_no_text_of_users(server: StandIn) -> None:
     """Keys and values go out as tokens: nothing in them can mean anything to the server."""
 
-    async def ask(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         for kind in ("eq", "ne", "lt"):
             await found(one, filters={"type": kind, "key": "Secret", "value": "Hidden"})
-
-    run(server, ask)
     searches = [message for name, message in server.requests if name == "Search"]
     assert len([one for one in searches if one.HasField("filters")]) == 3
     assert not any("Secret" in str(one) or "Hidden" in str(one) for one in searches)

@@ -13,17 +13,17 @@ from corral.providers.vector_io.weaviate import schema
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
-from .helpers import chunks, configured, found, run, searched, vector_db, vectors
+from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
 
 
-def test_a_server_that_is_down_is_unavailable_and_recovers(server: StandIn) -> None:
+async def test_a_server_that_is_down_is_unavailable_and_recovers(server: StandIn) -> None:
     """Every call raises Unavailable with the provider's name in time; afterwards all is well.
 
     If this fails after the restart: the channel waits longer before it connects again.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server, config={"timeout_seconds": 1}) as one:
         await one.add_chunks(chunks("a"), vectors(1))
         await asyncio.to_thread(server.stop)
         for call in (
@@ -39,8 +39,6 @@ def test_a_server_that_is_down_is_unavailable_and_recovers(server: StandIn) -> N
         assert await found(one) == ["a"]
         await one.add_chunks(chunks("b"), vectors(1))
         assert await one.count() == 2
-
-    run(server, steps, config={"timeout_seconds": 1})
 
 
 async def test_health_says_whether_the_server_answers(server: StandIn) -> None:
@@ -69,7 +67,7 @@ async def test_a_vector_db_cannot_be_opened_while_the_server_is_down(server: Sta
     await (await one.open_index(vector_db(), create=True)).close()
 
 
-def test_a_server_that_has_not_loaded_its_schema_has_lost_nothing(
+async def test_a_server_that_has_not_loaded_its_schema_has_lost_nothing(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503 until it is ready, and no advice to delete the vector DB.
@@ -79,7 +77,7 @@ def test_a_server_that_has_not_loaded_its_schema_has_lost_nothing(
 
     monkeypatch.setattr(schema, "_PAUSE_SECONDS", 0.01)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a"), vectors(1))
         server.starting = True
         for asked in (one.count(), searched(one), one.add_chunks(chunks("b"), vectors(1))):
@@ -88,30 +86,26 @@ def test_a_server_that_has_not_loaded_its_schema_has_lost_nothing(
         server.starting = False
         assert await searched(one) == ["a"]
 
-    run(server, steps)
 
-
-def test_a_node_that_has_not_heard_of_the_collection_is_asked_again(server: StandIn) -> None:
+async def test_a_node_that_has_not_heard_of_the_collection_is_asked_again(server: StandIn) -> None:
     """In a cluster the node that answers may be a moment behind the one that made the collection.
 
     If this fails: a vector DB cannot be used right after it was registered, now and then (1.39.0,
     three nodes).
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         server.unheard = 2
         assert await one.count() == 0
         await one.add_chunks(chunks("a"), vectors(1))
         server.unheard = 2
         assert await searched(one) == ["a"]
 
-    run(server, steps)
 
-
-def test_a_slow_server_is_a_timeout(server: StandIn) -> None:
+async def test_a_slow_server_is_a_timeout(server: StandIn) -> None:
     """An answer that takes longer than `timeout_seconds` raises ProviderTimeout."""
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server, config={"timeout_seconds": 1}) as one:
         server.delay_seconds = 30
         for call in (lambda: one.query([1, 0], mode="vector"), one.count):
             began = time.monotonic()
@@ -120,41 +114,39 @@ def test_a_slow_server_is_a_timeout(server: StandIn) -> None:
             assert time.monotonic() - began < 10
         server.delay_seconds = 0.0
 
-    run(server, steps, config={"timeout_seconds": 1})
 
-
-def test_an_old_server_is_refused(server: StandIn) -> None:
+async def test_an_old_server_is_refused(server: StandIn) -> None:
     """Before 1.33 there is no Not, so filters could not be translated."""
     server.version = "1.32.9"
     with pytest.raises(ConfigError, match=r"1\.33"):
-        asyncio.run(configured(server).open_index(vector_db(), create=True))
+        await configured(server).open_index(vector_db(), create=True)
     assert not server.classes
 
 
 @pytest.mark.parametrize("config", [{}, {"api_key": "wrong-key"}])
-def test_a_refused_key_is_said_without_the_key(server: StandIn, config: dict[str, str]) -> None:
+async def test_a_refused_key_is_said_without_the_key(
+    server: StandIn, config: dict[str, str]
+) -> None:
     """No key and a wrong one are refused; a right one opens REST and gRPC; none is ever shown."""
     server.api_key = "right-key"
     with pytest.raises(ProviderError, match="refused the API key") as caught:
-        asyncio.run(configured(server, **config).open_index(vector_db(), create=True))
+        await configured(server, **config).open_index(vector_db(), create=True)
     assert not caught.value.retryable
     assert "-key" not in str(caught.value)
 
-    async def write(one: WeaviateIndex) -> None:
+    async with opened(server, config={"api_key": "right-key"}) as one:
         await one.add_chunks(chunks("a"), vectors(1))
         assert await found(one) == ["a"]
-
-    run(server, write, config={"api_key": "right-key"})
     assert "right-key" not in repr(WeaviateConfig.model_validate({"api_key": "right-key"}))
 
 
-def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
+async def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
     """Once another process has dropped it, every call says so, and a write makes none.
 
     If this fails: the server makes up a collection for objects of an unknown name.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         server.classes.clear()
         for call in (
             lambda: one.add_chunks(chunks("a"), vectors(1)),
@@ -165,14 +157,12 @@ def test_a_collection_that_is_gone_is_not_made_up(server: StandIn) -> None:
             with pytest.raises(NotFound):
                 await call()
         assert not server.classes
-
-    run(server, steps)
     with pytest.raises(NotFound):
-        asyncio.run(configured(server).open_index(vector_db()))
+        await configured(server).open_index(vector_db())
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, keep: bool) -> None:
+async def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, keep: bool) -> None:
     """Calls under way or later end with an answer or NotFound, another vector DB open or not.
 
     If this fails: the client is closed under a call, which then is cancelled, with no error of the
@@ -186,7 +176,7 @@ def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, keep: bo
             except NotFound:
                 return
 
-    async def steps(_: WeaviateIndex) -> None:
+    async with opened(server):
         provider = configured(server)
         other = vector_db(identifier="other", created_at=3.0)
         kept = await provider.open_index(other, create=True) if keep else None
@@ -203,19 +193,15 @@ def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, keep: bo
             await kept.close()
         await provider.close()
 
-    run(server, steps)
-
 
 async def _then(first: Awaitable[None], work: Callable[[], Awaitable[None]]) -> None:
     await first
     await work()
 
 
-def test_dropping_twice_is_fine(server: StandIn) -> None:
+async def test_dropping_twice_is_fine(server: StandIn) -> None:
     """A collection that is gone already can be dropped."""
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.delete()
         await one.delete()
-
-    run(server, steps)

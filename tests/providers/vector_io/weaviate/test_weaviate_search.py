@@ -15,12 +15,12 @@ from corral.providers.vector_io.weaviate import collection, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.records import StoredObject
 
-from .helpers import chunks, configured, found, run, vector_db, vectors
+from .helpers import chunks, configured, found, opened, vector_db, vectors
 from .stand_in import StandIn
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])
-def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: float) -> None:
+async def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: float) -> None:
     """Another process adds chunks: they are found at once, with scores as old as allowed.
 
     With 0 scores are those of the moment; after a write of its own they are in any case. If this
@@ -56,10 +56,11 @@ def test_statistics_are_kept_as_long_as_configured(server: StandIn, seconds: flo
         assert await scores(one) == exact()
 
     config = {"statistics_max_age_seconds": seconds}
-    run(server, steps, config=config, field_weights={"content": 1.0})
+    async with opened(server, config=config, field_weights={"content": 1.0}) as one:
+        await steps(one)
 
 
-def test_a_long_query_counts_what_chunks_hold(server: StandIn) -> None:
+async def test_a_long_query_counts_what_chunks_hold(server: StandIn) -> None:
     """Of 2,000 words two are stored: their groups are counted word by word, the others as groups.
 
     Each word is weighed as if it had been counted by itself. If this fails: a text that somebody
@@ -68,20 +69,18 @@ def test_a_long_query_counts_what_chunks_hold(server: StandIn) -> None:
     words = [f"w{number}" for number in range(2_000)]
     texts = {"a": {"content": "w7 lion"}, "b": {"content": "w7 w1500 zebra"}}
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server, field_weights={"content": 1.0}) as one:
         new = [Chunk(chunk_id=i, content=text["content"]) for i, text in texts.items()]
         await one.add_chunks(new, vectors(2))
         server.requests.clear()
         response = await one.query(None, " ".join(words), mode="keyword")
         expected = bm25(" ".join(words), texts, {"content": 1.0})
         assert raw_scores(response) == pytest.approx(expected, abs=1e-6)
-
-    run(server, steps, field_weights={"content": 1.0})
     counted = [name for name, _ in server.requests].count("Aggregate")
     assert counted < 20 + 2 * keyword.COUNTED_TOGETHER + 10
 
 
-def test_words_are_counted_while_weaviate_searches(
+async def test_words_are_counted_while_weaviate_searches(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that ends only after a word was counted ends: neither waits for the other.
@@ -99,17 +98,15 @@ def test_words_are_counted_while_weaviate_searches(
         counted.set()
         return await count(self, *given)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a", "b"), vectors(2))
         monkeypatch.setattr(collection.Collection, "matching", late)
         monkeypatch.setattr(collection.Collection, "count", noted)
         assert await found(one) == ["a", "b"]
 
-    run(server, steps)
-
 
 @pytest.mark.parametrize(("second", "fetched"), [([1.0, 1.0], False), ([1.0, 0.0], True)])
-def test_vectors_are_fetched_where_scores_tie(
+async def test_vectors_are_fetched_where_scores_tie(
     server: StandIn, second: list[float], fetched: bool
 ) -> None:
     """Two chunks apart come without their vectors, two equal ones with theirs, by chunk_id.
@@ -117,19 +114,17 @@ def test_vectors_are_fetched_where_scores_tie(
     If this fails: each query carries the vectors of all candidates, or ties come in any order.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a", "b"), [[1.0, 0.0], second])
         server.requests.clear()
         response = await one.query([1.0, 0.0], mode="vector")
         assert [chunk.chunk_id for chunk in response.chunks] == ["a", "b"]
-
-    run(server, steps)
     asked = [request for name, request in server.requests if name == "Search"]
     assert asked
     assert any(request.metadata.vectors for request in asked) == fetched
 
 
-def test_as_many_candidates_as_a_request_may_ask_for(
+async def test_as_many_candidates_as_a_request_may_ask_for(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10,000 candidates a leg are asked for in answers that the server gives, vectors in parts.
@@ -140,38 +135,32 @@ def test_as_many_candidates_as_a_request_may_ask_for(
     monkeypatch.setattr(collection, "READ_OBJECTS", 4)
     ranker = RRFRanker(candidates=MAX_CANDIDATES)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         names = [f"c{number}" for number in range(9)]
         await one.add_chunks(chunks(*names), [[1.0, float(number)] for number in range(9)])
         response = await one.query([1, 0], "zebra", k=9, mode="hybrid", ranker=ranker)
         assert [chunk.chunk_id for chunk in response.chunks] == names
 
-    run(server, steps)
 
-
-def test_ties_with_the_last_hit_are_all_seen(server: StandIn) -> None:
+async def test_ties_with_the_last_hit_are_all_seen(server: StandIn) -> None:
     """Of 200 equal chunks the five with the smallest ids are returned, in both legs."""
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         names = [f"c{number:03}" for number in range(200)]
         await one.add_chunks(chunks(*names), vectors(200))
         assert await found(one, k=5) == names[:5]
         response = await one.query([1, 0], k=5, mode="vector")
         assert [chunk.chunk_id for chunk in response.chunks] == names[:5]
 
-    run(server, steps)
 
-
-def test_field_weights_that_the_server_does_not_know_decide(server: StandIn) -> None:
+async def test_field_weights_that_the_server_does_not_know_decide(server: StandIn) -> None:
     """A word in a heavy field wins over one that is repeated, wherever the server ranks them.
 
     If this fails: the server's order is taken for ours, or too few proposals are asked for.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server, field_weights={"content": 1.0, "title": 100.0}) as one:
         many = [Chunk(chunk_id=f"c{n:03}", content="zebra " * 9) for n in range(200)]
         one_heavy = Chunk(chunk_id="z", content="lion", metadata={"title": "zebra quagga okapi"})
         await one.add_chunks([*many, one_heavy], vectors(201))
         assert (await found(one, k=1)) == ["z"]
-
-    run(server, steps, field_weights={"content": 1.0, "title": 100.0})

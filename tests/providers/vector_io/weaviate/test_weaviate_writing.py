@@ -11,23 +11,23 @@ from corral.api.errors import NotFound, ProviderError, ProviderTimeout
 from corral.providers.vector_io.weaviate import collection, index, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
-from .helpers import chunks, configured, found, run, searched, vector_db, vectors
+from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
 
 
-def test_what_is_acknowledged_is_found_where_the_server_indexes_later(server: StandIn) -> None:
+async def test_what_is_acknowledged_is_found_where_the_server_indexes_later(
+    server: StandIn,
+) -> None:
     """A write waits for the queue of vectors to be indexed; a delete as well.
 
     If this fails: with ASYNC_INDEXING, as in Weaviate Cloud, vector search misses the last writes.
     """
     server.index_seconds = 0.4
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a", "b"), vectors(2))
         response = await one.query([1, 0], mode="vector")
         assert [chunk.chunk_id for chunk in response.chunks] == ["a", "b"]
-
-    run(server, steps)
 
 
 async def test_health_says_what_vector_search_does_not_find_yet(server: StandIn) -> None:
@@ -45,29 +45,27 @@ async def test_health_says_what_vector_search_does_not_find_yet(server: StandIn)
     await provider.close()
 
 
-def test_what_is_acknowledged_is_found_after_a_crash(server: StandIn) -> None:
+async def test_what_is_acknowledged_is_found_after_a_crash(server: StandIn) -> None:
     """Weaviate flushes a batch's vectors with the next write only, so each write has such a one.
 
     If this fails: after a kill of the server, vector search misses the chunks of the last write.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a", "b", document="d"), vectors(2))
         await one.add_chunks(chunks("b", "c", document="d"), vectors(2), replace_documents={"d"})
         server.crash()
         assert await searched(one) == ["b", "c"]
 
-    run(server, steps)
 
-
-def test_what_a_crash_has_kept_out_is_found_once_sent_again(server: StandIn) -> None:
+async def test_what_a_crash_has_kept_out_is_found_once_sent_again(server: StandIn) -> None:
     """A call that a crash cut off stored chunks that vector search misses; sending it again mends
     that, though Weaviate leaves its index alone for a vector that it has stored.
 
     If this fails: such chunks stay invisible for vector search, whatever is sent.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         sent = chunks("a", "b", document="d")
         await one.add_chunks(sent, [[1, 0], [0, 1]])
         [stored] = server.classes.values()
@@ -79,11 +77,9 @@ def test_what_a_crash_has_kept_out_is_found_once_sent_again(server: StandIn) -> 
         [first] = await one.get_chunks(["a"], include_embeddings=True)
         assert first.embedding == [1, 0]
 
-    run(server, steps)
-
 
 @pytest.mark.parametrize("accepted", [0, 1, 3])
-def test_a_refused_write_is_undone(
+async def test_a_refused_write_is_undone(
     server: StandIn, accepted: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The server takes some chunks and refuses the rest: everything is as it was before.
@@ -114,11 +110,12 @@ def test_a_refused_write_is_undone(
         assert await found(one, "confidential") == []
         assert "confidential" not in str(caught.value) + caplog.text
 
-    run(server, steps)
+    async with opened(server) as one:
+        await steps(one)
 
 
 @pytest.mark.parametrize("on_time", [0, 1])
-def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
+async def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
     server: StandIn, monkeypatch: pytest.MonkeyPatch, on_time: int
 ) -> None:
     """Once every chunk is written nothing is undone: the old version may be gone already.
@@ -129,7 +126,7 @@ def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
     for module in (collection, index, keyword):
         monkeypatch.setattr(module, "MOST_RESULTS", 10)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server, config={"timeout_seconds": 2}) as one:
         old = [f"c{number:02}" for number in range(15)]
         await one.add_chunks(chunks(*old, document="d"), vectors(15))
         server.late = {"BatchDelete": on_time}
@@ -141,10 +138,8 @@ def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
         await one.add_chunks(new, vectors(2), replace_documents={"d"})
         assert await one.chunk_ids() == ["c00", "x"]
 
-    run(server, steps, config={"timeout_seconds": 2})
 
-
-def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
+async def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The drop comes between looking and writing: the write says so, and nothing stays behind.
@@ -158,16 +153,14 @@ def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
         server.classes.clear()
         await real_put(self, rows)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         monkeypatch.setattr(collection.Collection, "put", put)
         with pytest.raises(NotFound):
             await one.add_chunks(chunks("a"), vectors(1))
         assert not server.classes
 
-    run(server, steps)
 
-
-def test_documents_larger_than_an_answer_are_replaced_whole(
+async def test_documents_larger_than_an_answer_are_replaced_whole(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old chunks are listed and deleted in as many rounds as it takes."""
@@ -176,7 +169,7 @@ def test_documents_larger_than_an_answer_are_replaced_whole(
     monkeypatch.setattr(collection, "WRITE_OBJECTS", 4)
     monkeypatch.setattr(collection, "READ_OBJECTS", 4)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         old = [f"c{number:02}" for number in range(35)]
         await one.add_chunks(chunks(*old, document="d"), vectors(35))
         await one.add_chunks(chunks("other"), vectors(1))
@@ -185,19 +178,17 @@ def test_documents_larger_than_an_answer_are_replaced_whole(
         assert await one.chunk_ids() == [*old[:12], "new", "other"]
         assert await one.count() == 14
 
-    run(server, steps)
 
-
-def test_large_batches_are_split_by_bytes(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_batches_are_split_by_bytes(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A request holds what fits, and one chunk at least."""
     monkeypatch.setattr(collection, "WRITE_BYTES", 3_000)
 
-    async def steps(one: WeaviateIndex) -> None:
+    async with opened(server) as one:
         await one.add_chunks(chunks("a", "b", "c", text="x" * 2_000), vectors(3))
         await one.add_chunks(chunks("d", "e", "f"), vectors(3))
         assert await one.count() == 6
-
-    run(server, steps)
     sizes = [len(message.objects) for name, message in server.requests if name == "BatchObjects"]
     assert sizes[:3] == [1, 1, 1]
     assert sum(sizes[3:]) == 3
