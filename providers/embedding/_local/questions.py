@@ -67,5 +67,5 @@ def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
     for index, length in enumerate(lengths):
         groups.setdefault(-(-length // TOKENS_APART), []).append(index)
     for group in groups.values():
-        for batch in batches([lengths[i] for i in group]):
+        for batch in sorted(batches([lengths[i] for i in group]), key=min):
             yield [group[i] for i in batch]
