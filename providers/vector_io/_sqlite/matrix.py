@@ -121,10 +121,21 @@ def read_embeddings(
 def read_rows(
     connection: apsw.Connection, rows: NDArray[np.int64], dimension: int
 ) -> NDArray[np.float32]:
-    """Return the stored embeddings of some rows that exist, shape (n, dimension), in order."""
-    query = "SELECT embedding FROM json_each(?) CROSS JOIN embeddings ON row = value"
-    found: Any = connection.execute(query, (json.dumps(rows.tolist()),))
-    return np.frombuffer(b"".join(blob for (blob,) in found), "<f4").reshape(-1, dimension)
+    """Return the stored embeddings of some rows that exist, shape (n, dimension), in order.
+
+    SQLite puts them together. Fetched row by row, each would wait for the interpreter's lock, which
+    other threads hold.
+    """
+    query = (
+        "SELECT CAST(group_concat(embedding, '') AS BLOB)"
+        " FROM json_each(?) CROSS JOIN embeddings ON row = value"
+    )
+    parts = []
+    for start in range(0, len(rows), BATCH_ROWS):
+        wanted = json.dumps(rows[start : start + BATCH_ROWS].tolist())
+        found: Any = connection.execute(query, (wanted,)).fetchone()
+        parts.append(found[0] or b"")
+    return np.frombuffer(b"".join(parts), "<f4").reshape(-1, dimension)
 
 
 def unit_rows(

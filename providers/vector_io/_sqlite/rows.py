@@ -126,10 +126,16 @@ def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> 
 
 
 def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
-    """Return the chunk ids of these rows by row, without deleted ones."""
-    query = "SELECT row, chunk_id FROM json_each(?) CROSS JOIN chunks ON row = value"
-    found: Any = connection.execute(query, (json.dumps(list(rows)),))
-    return dict(found)
+    """Return the chunk ids of these rows by row, without deleted ones.
+
+    SQLite puts them together; see `read_rows`.
+    """
+    query = (
+        "SELECT json_group_array(row), json_group_array(chunk_id)"
+        " FROM json_each(?) CROSS JOIN chunks ON row = value"
+    )
+    found: Any = connection.execute(query, (json.dumps(list(rows)),)).fetchone()
+    return dict(zip(*map(json.loads, found), strict=True))
 
 
 def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list[str]:

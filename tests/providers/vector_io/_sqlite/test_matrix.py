@@ -9,13 +9,14 @@ from pathlib import Path
 import apsw
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from corral.api.scoring import Metric
 from corral.providers.ranking.codes import coded
 from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
 from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.matrix import (
+    BATCH_ROWS,
     MemoryCopy,
     mark_deleted,
     read_embeddings,
@@ -23,7 +24,7 @@ from corral.providers.vector_io._sqlite.matrix import (
     unit_rows,
 )
 from corral.providers.vector_io._sqlite.postings import KeywordIndex
-from corral.providers.vector_io._sqlite.rows import count_up
+from corral.providers.vector_io._sqlite.rows import chunk_ids_of, count_up
 from corral.providers.vector_io._sqlite.schema import prepare
 
 
@@ -46,7 +47,7 @@ def connection(path: Path) -> Iterator[apsw.Connection]:
     opened.close()
 
 
-def write(connection: apsw.Connection, *vectors: list[float]) -> None:
+def write(connection: apsw.Connection, *vectors: ArrayLike) -> None:
     """Store embeddings."""
     with transaction(connection):
         for vector in np.array(vectors, dtype=np.float32):
@@ -127,6 +128,38 @@ def test_unit_rows_have_length_one_however_they_are_read(connection: apsw.Connec
     some = read_rows(connection, np.array([1, 3]), 2)
     assert some.tolist() == batch.matrix[[0, 2]].tolist()
     assert view.squared_norms.tolist()[:2] == [25.0, 4.0]
+
+
+def test_embeddings_are_read_in_the_order_asked_for(connection: apsw.Connection) -> None:
+    """Many rows come in their order, byte for byte; what is gone is left out.
+
+    If this fails: SQLite changes bytes that are no text, and exact scores are those of other
+    numbers, or of other rows.
+    """
+    bits = np.random.default_rng(3).integers(0, 2**32, (BATCH_ROWS + 9, 2), dtype=np.uint32)
+    bits[:4] = [[0, 0], [0x00FF00FF, 0xFFFE0000], [0x27272722, 0xC0800080], [1, 0x80000000]]
+    bits &= 0xFF7FFFFF  # finite
+    write(connection, *bits.view(np.float32))
+    order = np.random.default_rng(4).permutation(len(bits))
+    assert read_rows(connection, order + 1, 2).tobytes() == bits[order].tobytes()
+    delete(connection, 1, 3)
+    assert read_rows(connection, np.array([3, 2, 1]), 2).tobytes() == bits[1].tobytes()
+    for none in ([], [1]):
+        assert read_rows(connection, np.array(none, np.int64), 2).shape == (0, 2)
+
+
+def test_chunk_ids_are_read_whatever_they_are(connection: apsw.Connection) -> None:
+    """Ids that look like syntax belong to their rows; a row that is gone has none."""
+    named = ['","', "\x01\t\n\\", "[]", "\N{PILE OF POO}\u2028", "a, b", "null", "\uffff'"]
+    write(connection, *[[1, 2]] * len(named))
+    for row, name in enumerate(named, 1):
+        connection.execute("UPDATE chunks SET chunk_id = ? WHERE row = ?", (name, row))
+    delete(connection, 5)
+    expected = {row: name for row, name in enumerate(named, 1) if row != 5}
+    found = chunk_ids_of(connection, [7, 6, 5, 4, 3, 2, 1])
+    assert list(found) == [7, 6, 4, 3, 2, 1]
+    assert found == expected
+    assert chunk_ids_of(connection, [5]) == chunk_ids_of(connection, []) == {}
 
 
 @pytest.mark.parametrize("metric", list(Metric))
