@@ -31,6 +31,9 @@ if (
 ):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
 
+# What is imported and collected stays; looking through it for garbage finds none.
+gc.disable()
+
 # Engines have to be there. The browser comes from npm's registry, which a machine may not reach.
 MAY_BE_MISSING = "no Chromium"
 
@@ -72,6 +75,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
