@@ -69,7 +69,7 @@ async def test_another_chunk_size_is_a_change() -> None:
 
 
 async def test_a_document_that_is_not_whole_is_replaced() -> None:
-    """A chunk is missing, wherever in it, or chunks of an older version are still there.
+    """A chunk is missing or of an older version, wherever in it, or older ones are still there.
 
     If this fails: sending a document again no longer mends what a broken write left.
     """
@@ -79,6 +79,12 @@ async def test_a_document_that_is_not_whole_is_replaced() -> None:
     whole = dict(index.chunks)
     for lost in whole:
         index.chunks = {name: chunk for name, chunk in whole.items() if name != lost}
+        assert (await insert(library, document())).unchanged == []
+    for mixed, chunk in whole.items():
+        record = chunk.chunk_metadata
+        assert record is not None
+        earlier = record.model_copy(update={"document_hash": f"earlier, {mixed}"})
+        index.chunks = {**whole, mixed: chunk.model_copy(update={"chunk_metadata": earlier})}
         assert (await insert(library, document())).unchanged == []
     index.chunks["old"] = Chunk(chunk_id="old", content="old", metadata={"document_id": "a"})
     index.rows["old"] = next(iter(index.rows.values()))

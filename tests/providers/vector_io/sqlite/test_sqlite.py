@@ -28,6 +28,7 @@ from corral.providers.vector_io._sqlite import index as sqlite_index
 from corral.providers.vector_io._sqlite import schema
 from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.provider import file_name
+from corral.providers.vector_io.sqlite import vectors as vectors_module
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import SqliteProvider, create
 
@@ -554,3 +555,35 @@ async def test_few_rows_of_a_filter_are_compared_without_a_copy(tmp_path: Path) 
     assert copy.is_loaded
     assert from_file == [await ask(k) for k in (1, 9, 1000)]
     assert len(from_file[-1]) == 78
+
+
+async def test_other_filters_make_a_copy_and_use_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that passes many chunks, or names those that do not pass, is answered from a copy.
+
+    Once there is one, few chunks are compared in it, too. If this fails: a filter finds what it
+    leaves out, or each filtered query reads its embeddings from the file again.
+    """
+    index = await open_index(tmp_path)
+    await index.add_chunks(some_chunks(40, "a") + some_chunks(40, "b"), vectors(80))
+    copy: Any = index._vectors._copy  # type: ignore[attr-defined]
+    query = vectors(1, seed=1)[0]
+
+    async def names(kind: str) -> set[str]:
+        filters = {"type": kind, "key": "document_id", "value": ["a"]}
+        response = await index.query(query, k=1000, mode="vector", filters=filters)
+        return {chunk.chunk_id for chunk in response.chunks}
+
+    wanted = {chunk.chunk_id for chunk in some_chunks(40, "a")}
+    monkeypatch.setattr(vectors_module, "FEW_ROWS", 39)
+    assert await names("in") == wanted
+    assert copy.is_loaded
+    monkeypatch.setattr(vectors_module, "FEW_ROWS", 40)
+    monkeypatch.delattr(vectors_module, "read_rows")
+    assert await names("in") == wanted
+    monkeypatch.undo()
+    await index.close()
+
+    index = await open_index(tmp_path)
+    assert await names("nin") == {chunk.chunk_id for chunk in some_chunks(40, "b")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from corral.api.chunks import Chunk
 from corral.api.fusion import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
+from corral.providers.vector_io._shared.tokens import TEXT_BYTES
 from corral.providers.vector_io.weaviate import collection, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.records import StoredObject
@@ -105,6 +107,41 @@ async def test_words_are_counted_while_weaviate_searches(
         assert await found(one) == ["a", "b"]
 
 
+async def test_a_word_that_comes_while_weaviate_searches_is_counted(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process adds the first chunk with a word after the word was counted: it is again.
+
+    The next query, with the same statistics, gives the same score. If this fails: a chunk's score
+    is that of a word that no chunk holds.
+    """
+    matching = collection.Collection.matching
+    counted = asyncio.Event()
+    count = collection.Collection.count
+
+    async def noted(self: collection.Collection, *given: Any) -> int:
+        number = await count(self, *given)
+        counted.set()
+        return number
+
+    async with opened(server, config={"statistics_max_age_seconds": 60}) as one:
+        await one.add_chunks(chunks("a", "b"), vectors(2))
+        other = await configured(server).open_index(vector_db())
+
+        async def late(self: collection.Collection, *given: Any) -> list[StoredObject]:
+            await asyncio.wait_for(counted.wait(), 20)
+            await other.add_chunks(chunks("c", text="okapi"), vectors(1))
+            return await matching(self, *given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(collection.Collection, "count", noted)
+            patch.setattr(collection.Collection, "matching", late)
+            first = raw_scores(await one.query(None, "okapi", mode="keyword"))
+        assert list(first) == ["c"]
+        assert first == raw_scores(await one.query(None, "okapi", mode="keyword"))
+        await other.close()
+
+
 @pytest.mark.parametrize(("second", "fetched"), [([1.0, 1.0], False), ([1.0, 0.0], True)])
 async def test_vectors_are_fetched_where_scores_tie(
     server: StandIn, second: list[float], fetched: bool
@@ -159,8 +196,38 @@ async def test_field_weights_that_the_server_does_not_know_decide(server: StandI
     If this fails: the server's order is taken for ours, or too few proposals are asked for.
     """
 
-    async with opened(server, field_weights={"content": 1.0, "title": 100.0}) as one:
+    config = {"statistics_max_age_seconds": 0}
+    async with opened(server, config=config, field_weights={"content": 1.0, "title": 100.0}) as one:
         many = [Chunk(chunk_id=f"c{n:03}", content="zebra " * 9) for n in range(200)]
         one_heavy = Chunk(chunk_id="z", content="lion", metadata={"title": "zebra quagga okapi"})
         await one.add_chunks([*many, one_heavy], vectors(201))
+        server.requests.clear()
         assert (await found(one, k=1)) == ["z"]
+    asked = Counter(name for name, _ in server.requests)
+    assert asked["Search"] > 1
+    assert asked["Aggregate"] == 2  # the statistics and the word, once for the query
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+async def test_what_the_server_lets_pass_too_much_is_left_out(
+    server: StandIn, normalize: bool
+) -> None:
+    """Of texts that begin alike the server lets all pass an ordering; only the right one is found.
+
+    The wrong ones are nearer to the question, and hold its word more often. If this fails: a filter
+    by `gt` finds what does not pass it, or finds too little.
+    """
+    alike = "x" * TEXT_BYTES
+
+    async with opened(server, normalize=normalize, metric="l2") as one:
+        names = [f"c{number}" for number in range(9)]
+        new = [
+            Chunk(chunk_id=name, content="zebra " * (9 - n), metadata={"key": alike + name})
+            for n, name in enumerate(names)
+        ]
+        await one.add_chunks(new, [[1.0, float(number)] for number in range(9)])
+        filters = {"type": "gt", "key": "key", "value": alike + "c7"}
+        for k in (1, 9):
+            response = await one.query([1, 0], k=k, mode="vector", filters=filters)
+            assert [chunk.chunk_id for chunk in response.chunks] == ["c8"]
+            assert await found(one, k=k, filters=filters) == ["c8"]
