@@ -13,6 +13,7 @@ from pymilvus.exceptions import ConnectionConfigException
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io._shared.channels import channel_options
 from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.milvus.client import Connection
 from corral.providers.vector_io.milvus.collection import Collection
@@ -22,13 +23,6 @@ from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout
 from corral.providers.vector_io.milvus.schema import VectorIndex
 
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
-
-_RECONNECTING = {  # or gRPC waits up to two minutes before it looks for a server that was down
-    "grpc.initial_reconnect_backoff_ms": 100,
-    "grpc.min_reconnect_backoff_ms": 100,
-    "grpc.max_reconnect_backoff_ms": 1000,
-    "grpc.use_local_subchannel_pool": 1,
-}
 
 
 class MilvusProvider(VectorIOProvider):
@@ -151,7 +145,8 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
 
 def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
     """Build remote::milvus (its spec's factory); it keeps nothing in `home`."""
-    options: dict[str, Any] = {"grpc_options": _RECONNECTING}
+    channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
+    options: dict[str, Any] = {"grpc_options": channel}
     if config.certificate:
         options["server_pem_path"] = str(config.certificate)
 

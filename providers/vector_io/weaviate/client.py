@@ -24,6 +24,7 @@ from weaviate.exceptions import (
 )
 
 from corral.api.errors import ConfigError, CorralError, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.vector_io._shared.channels import channel_options
 from corral.providers.vector_io._shared.clients import SharedAsyncClient
 from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
@@ -37,7 +38,6 @@ OLDEST = (1, 33)
 _GRACE_SECONDS = 0.5
 _ATTEMPTS = 3
 _PAUSE_SECONDS = 0.1  # before the second; doubled before the third
-_RECONNECT_SECONDS = 0.5  # gRPC itself would wait up to two minutes for a server that is back
 
 _NOT_CONNECTED = (
     WeaviateConnectionError,
@@ -131,12 +131,6 @@ class Connection:
         host = parts.hostname or ""
         key = config.api_key.get_secret_value() if config.api_key else ""
         seconds = config.timeout_seconds
-        milliseconds = int(_RECONNECT_SECONDS * 1000)
-        channel = (
-            ("grpc.initial_reconnect_backoff_ms", milliseconds // 10),
-            ("grpc.min_reconnect_backoff_ms", milliseconds // 10),
-            ("grpc.max_reconnect_backoff_ms", milliseconds),
-        )
         return WeaviateAsyncClient(
             connection_params=ConnectionParams.from_params(
                 http_host=host,
@@ -150,7 +144,7 @@ class Connection:
             additional_config=AdditionalConfig(
                 timeout=Timeout(query=seconds, insert=seconds, init=seconds),
                 trust_env=config.trust_environment,
-                grpc_config=GrpcConfig(channel_options=channel),
+                grpc_config=GrpcConfig(channel_options=tuple(channel_options(seconds).items())),
             ),
             skip_init_checks=True,  # they ask a package registry for the client's latest release
         )

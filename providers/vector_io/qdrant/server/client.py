@@ -21,6 +21,7 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
+from corral.providers.vector_io._shared.channels import channel_options
 from corral.providers.vector_io._shared.retries import retried_async
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 
@@ -30,8 +31,6 @@ OLDEST_VERSION = (1, 12)
 """The first release with facets."""
 
 _FIRST_PAUSE_SECONDS = 0.1
-# A request is sent again after 0.1 and 0.3 s: by then a channel to a server that is back is open.
-_RECONNECT = {f"grpc.{which}_reconnect_backoff_ms": 100 for which in ("initial", "min", "max")}
 # A server compresses an answer above 1 KiB in another thread and writes its headers before; the
 # body then waits 40 ms for their acknowledgment, which the kernel here delays.
 _REST_HEADERS = {"Accept-Encoding": "identity"}
@@ -147,7 +146,7 @@ def make_client(config: QdrantConfig) -> AsyncQdrantClient:
         timeout=config.timeout_seconds,
         check_compatibility=False,  # it would ask the server now, and may be down
         limits=httpx.Limits(max_connections=config.max_connections),
-        grpc_options=dict(_RECONNECT),  # the client adds to it
+        grpc_options=channel_options(config.timeout_seconds),
         metadata=dict(_REST_HEADERS),
     )
 

@@ -11,6 +11,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.milvus import collection as collection_module
 
+from ..far import far
 from ..orphan_checks import check_orphans
 from .conftest import Server
 from .helpers import lite, registered, remote
@@ -58,6 +59,18 @@ def test_names_of_collections_are_hashes_of_id_and_time() -> None:
     }
     assert len(names) == 10
     assert all(name.isidentifier() and name.isascii() and len(name) == 47 for name in names)
+
+
+async def test_a_server_far_away_is_reached(milvus_server: Server) -> None:
+    """A connection may take longer to open than the pause between two attempts.
+
+    If this fails: a server behind TLS and a long way counts as one that cannot be reached.
+    """
+    async with far(milvus_server.port) as port:
+        provider = remote(f"http://127.0.0.1:{port}")
+        health = await provider.health()
+        await provider.close()
+    assert health.status == "OK"
 
 
 async def test_one_process_holds_a_folder(tmp_path: Path) -> None:
