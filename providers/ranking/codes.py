@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.providers.ranking.exact import exact_scores, rounding_slack
+from corral.providers.ranking.rows import greatest_places
 
 numkong: Any = importlib.import_module("numkong")  # its type stubs know no array of numpy's
 
@@ -109,14 +110,16 @@ def candidates(
         none = np.empty(0, dtype=np.intp)
         return none, np.empty((0, len(query)), dtype=np.float32)
     asked = _Query(query, metric)
-    rough = asked.rough(scan or Scan(stored), squared_norms)
+    scan = scan or Scan(stored)
+    rough = asked.rough(scan, squared_norms)
     if usable is not None:
         rough[~usable] = -np.inf
-    first = np.argpartition(rough, len(rough) - k)[len(rough) - k :]
+    first = greatest_places(rough, k)
     embeddings = read(first)
     least = asked.comparable(exact_scores(embeddings, query, metric)).min()
-    least -= 2 * rounding_slack(squared_norms, asked.scale, metric)
-    near = asked.reaching(least, rough, stored, squared_norms)
+    longest = squared_norms.max(keepdims=True)
+    least -= 2 * rounding_slack(longest, asked.scale, metric)
+    near = asked.reaching(least, rough, scan, squared_norms, float(np.sqrt(longest[0])))
     more = np.setdiff1d(near, first, assume_unique=True)
     if not len(more):
         return first, embeddings
@@ -155,6 +158,7 @@ class Scan:
 
     def __init__(self, stored: Codes) -> None:
         self.stored = stored
+        self.largest_residual = float(stored.residuals.max(initial=0.0))
         self._together = max(1, min(_TOGETHER, _TOGETHER_BYTES // (4 * len(stored) + 1)))
         self._waiting: list[_Asked] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
@@ -255,12 +259,13 @@ class _Query:
         self,
         least: float,
         rough: NDArray[np.floating],
-        stored: Codes,
+        scan: Scan,
         squared_norms: NDArray[np.float64],
+        longest: float,
     ) -> NDArray[np.intp]:
-        """Return the places of the rows that may reach a score."""
-        longest = 1.0 if self._metric is Metric.COSINE else float(np.sqrt(squared_norms.max()))
-        most = self._error(float(stored.residuals.max()), longest)
+        """Return the places of the rows that may reach a score; `longest` is the greatest norm."""
+        stored = scan.stored
+        most = self._error(scan.largest_residual, 1.0 if self._metric is Metric.COSINE else longest)
         near = np.flatnonzero(rough >= least - most)
         norms = 1.0 if self._metric is Metric.COSINE else np.sqrt(squared_norms[near])
         near = near[rough[near] + self._error(stored.residuals[near], norms) >= least]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.providers.ranking.rows import RowSet, best_rows
+from corral.providers.ranking.rows import RowSet, best_rows, greatest_places
 
 UNIVERSE = 12
 sets = st.builds(
@@ -60,3 +60,29 @@ def test_an_empty_set_masks_nothing_and_its_complement_everything(negated: bool)
     """The empty set is no special case for the caller."""
     mask = RowSet(np.empty(0, dtype=np.int64), negated).mask(np.arange(3))
     assert mask.tolist() == [negated] * 3
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    count=st.integers(1, 5000),
+    distinct=st.sampled_from([1, 3, 100, 10**6]),
+    unusable=st.sampled_from([0.0, 0.5, 0.98, 1.0]),
+    ascending=st.booleans(),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 10**6),
+)
+def test_greatest_places_hold_the_greatest_scores(
+    count: int, distinct: int, unusable: float, ascending: bool, share: float, seed: int
+) -> None:
+    """k places, each once, with the k greatest scores, however many tie or are minus infinity.
+
+    If this fails: vector search misses a chunk, or reads and compares more than it needs.
+    """
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, distinct, count).astype(np.float32)
+    scores[rng.random(count) < unusable] = -np.inf
+    scores = np.sort(scores) if ascending else scores
+    k = 1 + int(share**4 * (count - 1))  # few of many, mostly
+    places = greatest_places(scores, k)
+    assert len(set(places.tolist())) == k
+    assert np.sort(scores[places]).tolist() == np.sort(scores)[count - k :].tolist()
