@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from uuid import uuid4
 
@@ -46,6 +46,7 @@ COLUMNS = (
     " attempts, tenant, created_at, updated_at, version, principal"
 )
 OURS = "number = ? AND owner = ? AND status = 'running'"
+_PROGRESS = tuple(field.name for field in fields(Progress))
 UNFINISHED = "status IN ('queued', 'running')"
 OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
 NEWEST = (
@@ -214,7 +215,7 @@ def readable_by(reader: Principal) -> tuple[str, tuple[Any, ...]]:
 
 def progress_json(progress: Progress) -> str:
     """Return progress as it is stored."""
-    return json.dumps(asdict(progress))
+    return json.dumps({name: getattr(progress, name) for name in _PROGRESS})
 
 
 def document_json(document: RAGDocument) -> str:
@@ -222,10 +223,10 @@ def document_json(document: RAGDocument) -> str:
 
     A plain string of one address would come back as that address; a text item stays a text.
     """
-    fields = document.model_dump(mode="json", exclude_defaults=True)
+    said = document.model_dump(mode="json", exclude_defaults=True)
     if isinstance(document.content, str):
-        fields["content"] = TextItem(text=document.content).model_dump()
-    return json.dumps(fields, ensure_ascii=False)
+        said["content"] = TextItem(text=document.content).model_dump()
+    return json.dumps(said, ensure_ascii=False)
 
 
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:

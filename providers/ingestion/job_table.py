@@ -185,27 +185,9 @@ class JobTable(JobReader):
         Those that were begun before come last, so that one which keeps ending its process holds up
         nobody else's. A document has one running job at a time.
         """
-        now = self._clock()
-
-        def take(table: apsw.Connection) -> Job | None:
-            found = table.execute(
-                "SELECT number FROM jobs WHERE status = 'queued' AND not_before <= ?"
-                " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
-                " AND other.tenant = jobs.tenant AND other.vector_db_id = jobs.vector_db_id"
-                " AND other.document_id = jobs.document_id) ORDER BY attempts, number LIMIT 1",
-                (now,),
-            ).fetchone()
-            if found is None:
-                return None
-            progress = json.dumps({"started_at": now})
-            change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
-            self._update(table, change, (owner, progress), "number = ?", found)
-            query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
-            return job_of(cast(Rows, table.execute(query, found).fetchall())[0])
-
         if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
             return None
-        return await self._file.write(take)
+        return await self._file.write(lambda table: self._take(table, owner))
 
     async def report(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
         """Record progress; `headway` forgets the attempts that brought none.
@@ -225,19 +207,35 @@ class JobTable(JobReader):
         await self._own(job, owner, change, (progress_json(progress),))
 
     async def complete(
-        self, job: Job, owner: str, progress: Progress, usage_bytes: int, notes: Sequence[str]
-    ) -> None:
+        self,
+        job: Job,
+        owner: str,
+        progress: Progress,
+        usage_bytes: int,
+        notes: Sequence[str],
+        *,
+        claim_next: bool = False,
+    ) -> Job | None:
         """Record that the document is stored, and let go of its text.
 
+        Returns:
+            With `claim_next`, what `claim` would; both are one write. Else None.
+
         Raises:
-            NoLongerOurs: The job was taken away.
+            NoLongerOurs: The job was taken away; no other one was claimed.
         """
         change = (
             "status = 'completed', owner = NULL, storing = 0, error_code = NULL,"
             " error_message = NULL, progress = ?, usage_bytes = ?, notes = ?"
         )
         values = (progress_json(progress), usage_bytes, json.dumps(list(notes)))
-        await self._own(job, owner, change, values, forget=True)
+
+        def end(table: apsw.Connection) -> Job | None:
+            self._update_own(table, job, owner, change, values)
+            table.execute("DELETE FROM documents WHERE job = ?", (job.number,))
+            return self._take(table, owner) if claim_next else None
+
+        return await self._file.write(end)
 
     async def fail(self, job: Job, owner: str, code: ErrorCode, message: str) -> None:
         """Record why a job failed for good.
@@ -315,18 +313,33 @@ class JobTable(JobReader):
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _own(
-        self, job: Job, owner: str, change: str, values: Sequence[Any], *, forget: bool = False
-    ) -> None:
+    async def _own(self, job: Job, owner: str, change: str, values: Sequence[Any]) -> None:
         """Change the row of a job if it is still this owner's."""
+        await self._file.write(lambda table: self._update_own(table, job, owner, change, values))
 
-        def update(table: apsw.Connection) -> None:
-            if not self._update(table, change, values, OURS, (job.number, owner)):
-                raise NoLongerOurs
-            if forget:
-                table.execute("DELETE FROM documents WHERE job = ?", (job.number,))
+    def _update_own(
+        self, table: apsw.Connection, job: Job, owner: str, change: str, values: Sequence[Any]
+    ) -> None:
+        if not self._update(table, change, values, OURS, (job.number, owner)):
+            raise NoLongerOurs
 
-        await self._file.write(update)
+    def _take(self, table: apsw.Connection, owner: str) -> Job | None:
+        """Make the next job this owner's; see `claim`."""
+        now = self._clock()
+        found = table.execute(
+            "SELECT number FROM jobs WHERE status = 'queued' AND not_before <= ?"
+            " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
+            " AND other.tenant = jobs.tenant AND other.vector_db_id = jobs.vector_db_id"
+            " AND other.document_id = jobs.document_id) ORDER BY attempts, number LIMIT 1",
+            (now,),
+        ).fetchone()
+        if found is None:
+            return None
+        progress = json.dumps({"started_at": now})
+        change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
+        self._update(table, change, (owner, progress), "number = ?", found)
+        query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
+        return job_of(cast(Rows, table.execute(query, found).fetchall())[0])
 
     def _requeue(
         self,

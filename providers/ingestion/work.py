@@ -67,25 +67,30 @@ class Work:
         self._owner = owner
         self._clock = clock
 
-    async def do(self, job: Job, shelves: Shelves) -> None:
+    async def do(self, job: Job, shelves: Shelves) -> Job | None:
         """Do a job that this owner has claimed; whatever happens is in the table afterwards.
 
         Args:
             job: The job.
             shelves: Where vector DBs, models and files are, as the job's tenant sees them.
+
+        Returns:
+            The next job, claimed in the step that noted the end of this one; None where this one
+            was not stored, or none waits.
         """
         try:
-            await self._do(job, shelves)
+            return await self._do(job, shelves)
         except NoLongerOurs:
-            return
+            pass
         except CorralError as error:
             await self._failed(job, error)
         except Exception as error:
             log.error("A job failed: %s", type(error).__name__)
             log.debug("the same, with its message", exc_info=error)
             await self._end(job, "server_error", "The server failed on this document.")
+        return None
 
-    async def _do(self, job: Job, shelves: Shelves) -> None:
+    async def _do(self, job: Job, shelves: Shelves) -> Job | None:
         index = await _index(job, shelves)
         document, parsed = await self._read(job, shelves)
         how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(job))
@@ -101,19 +106,20 @@ class Work:
         await self._table.storing(job, self._owner, progress, headway=state.headway())
         storing = asyncio.ensure_future(self._store(job, index, state, notes))
         try:
-            await asyncio.shield(storing)
+            return await asyncio.shield(storing)
         except asyncio.CancelledError:
             await asyncio.wait({storing}, timeout=STORE_SECONDS)
             raise
 
     async def _store(
         self, job: Job, index: EmbeddingIndex, state: _Embedding, notes: Sequence[str]
-    ) -> None:
+    ) -> Job | None:
         chunks, dimension = state.chunks, index.vector_db.embedding_dimension
         size = state.content_bytes + len(chunks) * dimension * FLOAT_BYTES
         # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
         await index.add_chunks(chunks, state.matrix(dimension), replace_documents=[job.document_id])
-        await self._table.complete(job, self._owner, state.progress(self._clock()), size, notes)
+        progress = state.progress(self._clock())
+        return await self._table.complete(job, self._owner, progress, size, notes, claim_next=True)
 
     async def _read(self, job: Job, shelves: Shelves) -> tuple[RAGDocument, ParsedDocument]:
         """Return a job's document and its text."""

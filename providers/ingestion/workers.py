@@ -13,6 +13,7 @@ from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
 from corral.providers.config import IngestionSettings
 from corral.providers.ingestion.job_table import JobTable
+from corral.providers.ingestion.jobs import Job
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.work import Shelves, Work
@@ -89,15 +90,17 @@ class Workers:
         await self.table.close()
 
     async def _work(self, work: Work) -> None:
+        job: Job | None = None
         while True:
-            job = None
             try:
-                self._news.clear()
-                job = await self.table.claim(self._owner.name)
+                if job is None:
+                    self._news.clear()
+                    job = await self.table.claim(self._owner.name)
                 if job is not None:
-                    await work.do(job, self._shelves.for_principal(job.principal))
+                    job = await work.do(job, self._shelves.for_principal(job.principal))
                     continue
             except CorralError as error:
+                job = None
                 log.warning("The table of jobs: %s", error)
             with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):

@@ -15,7 +15,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable
+from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.service import Prepared
@@ -159,6 +159,30 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     await table.complete(new, "other", claimed.progress, 1, [])
     assert await table.claim("other") is None
     assert (await table.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
+    await table.close()
+
+
+async def test_the_next_job_is_claimed_with_the_end_of_one(tmp_path: Path) -> None:
+    """Who has stored a document gets the next job in the same write; who lost its job gets none.
+
+    If this fails: each document waits for the disk once more, or a job is claimed by somebody who
+    does not know of it, and stands still until that process ends.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        vector_db = await stack.vector_db("db")
+    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    news = [Submission(of_text(name, name), vector_db, "", one) for name in "abc"]
+    jobs = await table.add(news, None, same_origin=False)
+    first = await table.claim("owner")
+    assert first is not None
+    following = await table.complete(first, "owner", Progress(), 1, [], claim_next=True)
+    assert following is not None
+    assert (following.job_id, following.status) == (jobs[1].job_id, JobStatus.RUNNING)
+    assert await table.take_over("owner") == 1
+    with pytest.raises(NoLongerOurs):
+        await table.complete(following, "owner", Progress(), 1, [], claim_next=True)
+    counts = await table.counts(Scope())
+    assert counts == {JobStatus.COMPLETED: 1, JobStatus.QUEUED: 2}
     await table.close()
 
 
