@@ -127,7 +127,7 @@ def collect(
     for given in paths:
         for file in _files_of(given, report, options):
             other = found.setdefault(file.document_id, file)
-            if os.path.realpath(other.path) != os.path.realpath(file.path):
+            if other is not file and os.path.realpath(other.path) != os.path.realpath(file.path):
                 raise CommandError(
                     f"{other.source} and {file.source} would both be document "
                     f"{file.document_id!r}.",
