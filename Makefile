@@ -19,11 +19,11 @@ serve: $(VENV)/.runtime
 	@$(BIN)/corral serve
 
 # Each file runs whole in one process, so that its servers start once; tests/conftest.py says how
-# many processes. Their threads would compete with each other, and what is compiled once is not
-# compiled again for each process.
+# many processes, and which files come first. Their threads would compete with each other, and what
+# is compiled once is not compiled again for each process.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .
@@ -36,7 +36,7 @@ check: $(VENV)/.dev .typecheck
 
 # The tests again, counting the lines they reach.
 coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
-	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report=term:skip-covered
+	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
 
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
 # docs/conformance.json and the README's table.

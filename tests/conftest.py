@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 
 import pytest
@@ -37,6 +38,20 @@ gc.disable()
 # Engines have to be there. The browser comes from npm's registry, which a machine may not reach.
 MAY_BE_MISSING = "no Chromium"
 
+# `make test` begins with these, the longest two and then what mostly waits, for servers that are
+# frozen or killed, say: the cores are busy with the others meanwhile. At the end they would idle.
+FIRST = (
+    "test_milvus_conformance.py",
+    "test_chroma_conformance.py",
+    "test_backend_down.py",
+    "test_kills.py",
+    "test_frameworks.py",
+    "test_chroma_faults.py",
+    "test_pgvector_faults.py",
+    "test_milvus_faults.py",
+    "test_weaviate_failing.py",
+)
+
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
 
 
@@ -64,6 +79,19 @@ def pytest_xdist_auto_num_workers() -> int:
     For servers that are frozen, say. Still more would only start more servers.
     """
     return min(os.cpu_count() or 1, 4) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files that several processes share; within a file, the order stays random."""
+    if not hasattr(config, "workerinput"):
+        return
+    tests = Counter(item.path for item in items)
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        first = FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
+        return first, -tests[item.path], str(item.path)
+
+    items.sort(key=place)
 
 
 def pytest_collection_finish() -> None:
