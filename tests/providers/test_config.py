@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from corral.api.errors import ConfigError
 from corral.api.provider import Api
@@ -19,6 +20,9 @@ from corral.providers.config import (
     load_config,
     substitute,
 )
+from corral.providers.embedding.openai.config import OpenAIConfig
+from corral.providers.http_service import ServiceConfig
+from corral.providers.inference.chat.config import ChatConfig
 from corral.providers.registry import check_config
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
@@ -263,3 +267,21 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
     """A file that was asked for and is not there is an error, not a default."""
     with pytest.raises(ConfigError, match="Cannot read"):
         load_config(tmp_path / "other.yaml")
+
+
+@pytest.mark.parametrize(
+    ("config", "models"),
+    [
+        (ChatConfig, ["m", "m"]),
+        (OpenAIConfig, [{"model": "m", "dimension": 3}, {"model": "m", "dimension": 4}]),
+    ],
+)
+def test_a_model_that_is_listed_twice_is_refused(
+    config: type[ServiceConfig], models: list[object]
+) -> None:
+    """The error names the setting and the model.
+
+    If this fails: which of two entries serves the model is left to chance.
+    """
+    with pytest.raises(ValidationError, match=r"models\n.*'m' appears twice"):
+        config.model_validate({"base_url": "http://127.0.0.1:1/v1", "models": models})

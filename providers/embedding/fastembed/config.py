@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from corral.api.chunks import Strict
 from corral.api.provider import ProviderConfig
+from corral.providers.model_names import each_once
 from corral.providers.onnx_models import Digest
 
 
@@ -49,14 +51,6 @@ class FastEmbedConfig(ProviderConfig):
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
     """
 
-    models: list[FastEmbedModel] = Field(min_length=1)
+    models: Annotated[list[FastEmbedModel], AfterValidator(each_once)] = Field(min_length=1)
     offline: bool = False
     threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
-
-    @model_validator(mode="after")
-    def _unique(self) -> FastEmbedConfig:
-        names = [each.model for each in self.models]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"models: {twice[0]!r} appears twice")
-        return self

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 
 from corral.api.provider import ProviderConfig
 from corral.providers.http_service import ServiceConfig
+from corral.providers.model_names import each_once
 
 
 class OpenAIModel(ProviderConfig):
@@ -46,14 +49,6 @@ class OpenAIConfig(ServiceConfig):
             wait for them.
     """
 
-    models: list[OpenAIModel] = Field(min_length=1)
+    models: Annotated[list[OpenAIModel], AfterValidator(each_once)] = Field(min_length=1)
     batch_size: int = Field(default=32, ge=1, le=2048)
     max_concurrency: int = Field(default=4, ge=1, le=64)
-
-    @model_validator(mode="after")
-    def _unique(self) -> OpenAIConfig:
-        names = [model.model for model in self.models]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"models: {twice[0]!r} appears twice")
-        return self

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field
 
 from corral.providers.http_service import ServiceConfig
+from corral.providers.model_names import ModelName, each_once
 
 Dialect = Literal["cohere", "jina", "vllm", "tei"]
 
@@ -35,21 +36,12 @@ class HTTPRerankConfig(ServiceConfig):
     """
 
     dialect: Dialect
-    models: list[Annotated[str, StringConstraints(min_length=1, max_length=255)]] = Field(
-        min_length=1
-    )
+    models: Annotated[list[ModelName], AfterValidator(each_once)] = Field(min_length=1)
     score: Literal["as_is", "sigmoid", "cosine"] = "as_is"
     batch_size: int | None = Field(default=None, ge=1, le=1000)
     timeout_seconds: float = Field(default=10, gt=0, le=600)
     max_retries: int = Field(default=1, ge=0, le=10)
     retry_delay_seconds: float = Field(default=0.2, gt=0, le=60)
-
-    @model_validator(mode="after")
-    def _unique(self) -> HTTPRerankConfig:
-        twice = sorted({name for name in self.models if self.models.count(name) > 1})
-        if twice:
-            raise ValueError(f"models: {twice[0]!r} appears twice")
-        return self
 
     @property
     def batch(self) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from corral.api.provider import ProviderConfig
+from corral.providers.model_names import each_once
 from corral.providers.onnx_models import OnnxSource
 
 
@@ -31,14 +32,6 @@ class OnnxRerankConfig(ProviderConfig):
         batch_size: Texts of one computation, 1 to 1000; default 16.
     """
 
-    models: list[CrossEncoder] = Field(min_length=1)
+    models: Annotated[list[CrossEncoder], AfterValidator(each_once)] = Field(min_length=1)
     threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)
     batch_size: int = Field(default=16, ge=1, le=1000)
-
-    @model_validator(mode="after")
-    def _unique(self) -> OnnxRerankConfig:
-        names = [each.model for each in self.models]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"models: {twice[0]!r} appears twice")
-        return self
