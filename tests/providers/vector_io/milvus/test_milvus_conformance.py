@@ -49,6 +49,6 @@ class TestRemoteMilvus(IndexConformance):
         if folder not in self.providers:
             prefix = f"t{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
             uri = os.environ["CORRAL_TEST_MILVUS_URI"]
-            config = RemoteMilvusConfig(uri=uri, collection_prefix=prefix)
+            config = RemoteMilvusConfig(uri=uri, collection_prefix=prefix, timeout_seconds=60)
             self.providers[folder] = create_remote("milvus", config, folder)
         return await self.providers[folder].open_index(vector_db, create=True)
