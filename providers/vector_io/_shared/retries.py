@@ -54,10 +54,16 @@ async def retried_async(
 ) -> T:
     """Await a function until it succeeds; at last its own error is raised.
 
-    Arguments as for `retried`.
+    Arguments as for `retried`. The first attempt costs nothing beside the request.
     """
+    try:
+        return await request()
+    except Exception as error:  # noqa: BLE001 - raised again below
+        failed: list[Exception] = [error]
 
     async def attempt() -> T:
+        if failed:
+            raise failed.pop()
         return await request()
 
     wait = wait_exponential(multiplier=pause_seconds)
