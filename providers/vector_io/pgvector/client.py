@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector_async
-from psycopg import errors, sql
+from psycopg import AsyncCursor, errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -40,8 +40,28 @@ FIRST_PAUSE_SECONDS = 0.05
 GUARD_SECONDS = 2.0
 """How much longer than its own timeout a statement is waited for, in case the server is frozen."""
 
+ONLY_ON_REQUEST = 2**31
+"""How often psycopg sends a statement before it prepares it unasked."""
+
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
+
+
+class Statement(NamedTuple):
+    """A statement as it is sent.
+
+    Attributes:
+        text: With psycopg's placeholders.
+        kept: Whether a connection keeps it parsed, since its text never changes. In a transaction
+            of `KEPT_PLANS` its plan is kept, too, whatever the values.
+    """
+
+    text: bytes
+    kept: bool = False
+
+
+KEPT_PLANS = "SET LOCAL plan_cache_mode = force_generic_plan"
+"""For a transaction all of whose statements are kept, and whose best plans suit any values."""
 
 
 class NoConnection(Exception):
@@ -74,6 +94,11 @@ class Connection(psycopg.AsyncConnection[Row]):
             for piece in document(rows):
                 await target.write(piece)
                 await asyncio.sleep(0)
+
+    async def ask(self, statement: Statement, parameters: Mapping[str, Any]) -> AsyncCursor[Row]:
+        """Send a statement; return the cursor that fetches what it finds, in binary form."""
+        cursor = self.cursor(binary=True)
+        return await cursor.execute(statement.text, parameters, prepare=statement.kept)
 
     async def take_time(self) -> None:
         """Let the statements of this transaction take as long as they need."""
@@ -221,7 +246,7 @@ class Database:
 
     async def _connect(self) -> Connection:
         connection = await Connection.connect(
-            conninfo(self.config), autocommit=True, prepare_threshold=None
+            conninfo(self.config), autocommit=True, prepare_threshold=ONLY_ON_REQUEST
         )
         try:
             await self._configure(connection)

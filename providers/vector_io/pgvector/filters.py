@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.api.scope import scope_of_call
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.client import KEPT_PLANS, Connection
 
 INDEXED_VALUES = 16
 """Most values of `in` that are looked up one by one in the index; more are compared row by row."""
@@ -106,14 +106,23 @@ def _stored(value: Scalar) -> Scalar:
 
 
 @asynccontextmanager
-async def one_state(connection: Connection, role: str | None) -> AsyncIterator[None]:
+async def one_state(
+    connection: Connection, role: str | None, *, kept_plans: bool
+) -> AsyncIterator[None]:
     """Read one state of the data, as `in_scope`, in however many statements.
 
     A statement is sent without waiting for those before it, until somebody fetches what it found.
+
+    Args:
+        connection: Idle.
+        role: As in `in_scope`.
+        kept_plans: Whether `KEPT_PLANS` holds.
     """
     try:
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            if kept_plans:
+                await connection.execute(KEPT_PLANS)
             await _take_scope(connection, role)
             yield
             await connection.execute("COMMIT")

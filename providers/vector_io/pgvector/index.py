@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,13 @@ from corral.api.hits import Candidate
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
+from corral.providers.vector_io.pgvector.client import (
+    Connection,
+    Database,
+    Row,
+    Statement,
+    check_database,
+)
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
@@ -119,11 +125,15 @@ class PgvectorIndex(EmbeddingIndex):
         return await self._find(k, filters, embedding, query_string, whole=False)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        statement = self._tables.sql(
-            "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks} c"
-            " WHERE c.chunk_id = ANY (%(ids)s::text[])",
-            texts=sql.SQL(TEXTS),
-            embedding=sql.SQL("c.embedding" if include_embeddings else "NULL"),
+        embedding = "c.embedding" if include_embeddings else "NULL"
+        statement = self._tables.kept(
+            f"chunks with {embedding}",
+            lambda: self._tables.sql(
+                "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks} c"
+                " WHERE c.chunk_id = ANY (%(ids)s::text[])",
+                texts=sql.SQL(TEXTS),
+                embedding=sql.SQL(embedding),
+            ),
         )
         return [chunk_of(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
 
@@ -226,27 +236,34 @@ class PgvectorIndex(EmbeddingIndex):
             whole: Whether to bring the chunks, too.
         """
         parameters, where = _parameters(k, filters, embedding)
-        vector = None if embedding is None else self._vectors.search(where)
         legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
 
         async def work(
             connection: Connection,
         ) -> tuple[list[Candidate], Sequence[Candidate]]:
-            search = None if query_string is None else self._keyword.search(query_string, where)
-            return await legs.find(connection, vector, search, parameters)
+            searches: Iterable[Statement | None] = [None]
+            if embedding is not None:
+                searches = self._vectors.searches(where, parameters["candidates"])
+            for vector in searches:
+                search = None if query_string is None else self._keyword.search(query_string, where)
+                found = await legs.find(connection, vector, search, parameters)
+                if found is not None:
+                    break
+            return found or ([], [])
 
         return await self._database.run(work)
 
-    async def _rows(self, statement: sql.Composed, parameters: Mapping[str, Any]) -> list[Row]:
+    async def _rows(
+        self, statement: Statement | sql.Composed, parameters: Mapping[str, Any]
+    ) -> list[Row]:
         role = self._database.config.scope_role
+        if isinstance(statement, sql.Composed):
+            statement = Statement(statement.as_bytes(None))
+        asked = statement
 
         async def work(connection: Connection) -> list[Row]:
-            async with (
-                conditions.in_scope(connection, role),
-                connection.cursor(binary=True) as cursor,
-            ):
-                await cursor.execute(statement, parameters)
-                return await cursor.fetchall()
+            async with conditions.in_scope(connection, role):
+                return await (await connection.ask(asked, parameters)).fetchall()
 
         return await self._database.run(work)
 

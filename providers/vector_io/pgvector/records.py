@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, LiteralString
@@ -20,7 +20,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import field_texts
 from corral.providers.vector_io._shared.copy_format import int8, row, vectors
 from corral.providers.vector_io._shared.names import stored_name
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
 SCHEMA_VERSION = 2
@@ -171,6 +171,16 @@ class Tables:
             "new_hnsw": sql.Identifier(f"{self.name}_new_hnsw"),
             "block": sql.Literal(BLOCK),
         }
+
+    @cached_property
+    def _kept(self) -> dict[str, Statement]:
+        return {}
+
+    def kept(self, name: str, made: Callable[[], sql.Composed]) -> Statement:
+        """Return a statement that never changes, made when its name is asked for first."""
+        if name not in self._kept:
+            self._kept[name] = Statement(made().as_bytes(None), kept=True)
+        return self._kept[name]
 
     def sql(self, template: LiteralString, **parts: sql.Composable) -> sql.Composed:
         """Fill the names of the tables, and other parts, into a statement."""

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
 REINDEX_BATCH = 1000
@@ -26,17 +26,21 @@ class KeywordSearch(Protocol):
 
     Attributes:
         greatest: As `KeywordLeg` says, known once it has begun; None where it is unknown.
+        kept: Whether all its statements are kept, and their best plans suit any values.
     """
 
     greatest: float | None
+    kept: bool
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
         """Read what the first statement is made of; takes what `statement` takes."""
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
-    ) -> tuple[sql.Composed, dict[str, Any]]:
-        """Return a statement that gives (row, score, terms) of the `k` best, and its parameters.
+    ) -> tuple[Statement, dict[str, Any]]:
+        """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
+
+        With its parameters.
 
         Called again, where the answer of the last statement was not complete, it looks farther.
 

@@ -15,7 +15,7 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 
 LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
@@ -54,8 +54,9 @@ words AS (
 """Two common table expressions; `asked` has the query, its positive part and the words of that."""
 
 _SEARCH = """
-SELECT * FROM (
-    SELECT c.row, ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
+SELECT row, score, terms, chunk_id FROM (
+    SELECT c.row, c.chunk_id,
+        ts_rank_cd(%(weights)s::real[], c.text_search, a.wanted)::float8 AS score,
         ARRAY(SELECT t.lexeme FROM unnest(c.text_search) t
               WHERE t.lexeme = ANY (a.lexemes)) AS terms
     FROM asked a JOIN {chunks} c ON c.text_search @@ a.query WHERE {where}
@@ -155,9 +156,10 @@ class FullTextSearch:
     """
 
     greatest: float | None = None
+    kept = False
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
-        self._statement = statement
+        self._statement = Statement(statement.as_bytes(None))
         self._parameters = parameters
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
@@ -165,8 +167,8 @@ class FullTextSearch:
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
-    ) -> tuple[sql.Composed, dict[str, Any]]:
-        """Return the statement that gives (row, score, terms) of the `k` best."""
+    ) -> tuple[Statement, dict[str, Any]]:
+        """Return the statement that gives (row, score, terms, chunk_id) of the `k` best."""
         return self._statement, self._parameters
 
     def terms(

@@ -13,7 +13,7 @@ Where a filter leaves few chunks, these are ranked by their own terms, and no po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from corral.providers.ranking.bm25 import K1, B, idf
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
 from corral.providers.vector_io._shared.copy_format import array
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Pieces, read_pieces
 from corral.providers.vector_io.pgvector.records import Tables
 
@@ -40,10 +40,17 @@ RARE_POSTINGS = 20_000
 """Postings that the first statement brings: those of the rarest terms; 200 kB."""
 
 MOST_LOOKED_UP = 300
-"""Most chunks in which the common terms are looked up, unless a filter has chosen them."""
+"""Most chunks in which the common terms are looked up, unless a filter has chosen them or reading
+the postings of these terms costs more."""
+
+READ_FOR_A_LOOK = 50
+"""Postings that are read in the time in which common terms are looked up in one chunk."""
 
 MOST_TERMS_LOOKED_UP = 100
 """Most terms that are looked up in a chunk."""
+
+SCORED_AT_ONCE = 8192
+"""Postings that are scored at a time."""
 
 FIRST_ROWS = 20_000
 """Rows, best first, among which those that pass a filter are looked for first."""
@@ -96,10 +103,10 @@ WHERE u.score > 0 OR more.score > 0
 """
 
 _BEST = """
-SELECT best.row, best.score / {unit}::float8 AS score, best.terms
+SELECT best.row, best.score / {unit}::float8, best.terms, best.chunk_id
 FROM (
     -- From the best on, look whether a row passes, until k do; OFFSET 0 keeps this order of things.
-    SELECT s.row, s.score, s.terms
+    SELECT s.row, s.score, s.terms, c.chunk_id
     FROM (SELECT * FROM ({scored}) u ORDER BY score DESC) s CROSS JOIN LATERAL
         (SELECT c.chunk_id FROM {chunks} c WHERE c.row = s.row AND {where} OFFSET 0) c
     ORDER BY s.score DESC, c.chunk_id LIMIT %(k)s
@@ -115,6 +122,7 @@ class Known:
 
     Attributes:
         average: Average length of a chunk.
+        chunks: By key, how many chunks hold the term.
         weights: By key, the largest share of a score, in units.
         passing: The rows that pass the filter, where they are few.
         read: Keys whose postings these are.
@@ -123,6 +131,7 @@ class Known:
     """
 
     average: float
+    chunks: Mapping[int, int]
     weights: Mapping[int, float]
     passing: list[int] | None
     read: frozenset[int]
@@ -142,20 +151,23 @@ class Known:
     def scores(self) -> tuple[NDArray[np.int64], Scores]:
         """Return the rows that hold one of the terms that were read, and their scores from these.
 
-        By the one definition of BM25 (`ranking/bm25.py`).
+        By the one definition of BM25 (`ranking/bm25.py`), some postings at a time: what is worked
+        on stays in the processor's cache, which halves the time.
         """
-        rows, posted = self.pieces.rows, self.pieces.posted
         weights = np.array([self.weights[key] for key in self.keys], np.float64)
         shares = np.repeat(weights, self.pieces.sizes)
-        frequency = posted["frequency"].astype(np.float64)
-        norm = posted["length"].astype(np.float64)
-        norm *= K1 * B
-        norm /= self.average
-        norm += frequency + K1 * (1.0 - B)
-        shares *= frequency
-        shares /= norm
-        shares = np.maximum(1.0, np.rint(shares, out=shares), out=shares)
-        return summed(rows, shares)
+        for start in range(0, len(shares), SCORED_AT_ONCE):
+            posted = self.pieces.posted[start : start + SCORED_AT_ONCE]
+            share = shares[start : start + SCORED_AT_ONCE]
+            frequency = posted["frequency"].astype(np.float64)
+            norm = posted["length"].astype(np.float64)
+            norm *= K1 * B
+            norm /= self.average
+            norm += frequency + K1 * (1.0 - B)
+            share *= frequency
+            share /= norm
+            np.maximum(1.0, np.rint(share, out=share), out=share)
+        return summed(self.pieces.rows, shares)
 
     def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Yield (row, key) for each term that was read and each of these rows that holds it."""
@@ -175,9 +187,11 @@ class Bm25Search:
 
     Attributes:
         greatest: The score that nothing can exceed, once it has begun.
+        kept: As `KeywordSearch` says: without a filter its statements change in values only.
     """
 
     greatest: float | None = None
+    kept: bool
     _known: Known
 
     def __init__(self, tables: Tables, wanted: Sequence[str], where: sql.Composable | None) -> None:
@@ -186,8 +200,11 @@ class Bm25Search:
         self._terms = {term_key(term): term for term in wanted}
         self._times = Counter(map(term_key, wanted))
         self._asked = False
+        self._chunks: dict[int, int] = {}  # by key
+        self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
         self._bound: float | None = None
         self._most: int | None = FIRST_ROWS
+        self.kept = where is None
 
     def complete(self, scores: Sequence[float], k: int) -> bool:
         """Return True if no other chunk can be among the best.
@@ -215,10 +232,10 @@ class Bm25Search:
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
-    ) -> tuple[sql.Composed, dict[str, Any]]:
-        """Return a statement that gives (row, score, terms) of the `k` best, and its parameters.
+    ) -> tuple[Statement, dict[str, Any]]:
+        """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
 
-        Each call after the first looks farther.
+        With its parameters. Each call after the first looks farther.
 
         Args:
             connection: In the transaction that runs the statement, too.
@@ -248,7 +265,9 @@ class Bm25Search:
         if self._where is not None or not others:
             return False
         least = _at(scores, k)
-        return rest >= least or int(np.sum(scores + rest >= least)) > MOST_LOOKED_UP
+        unread = sum(known.chunks[key] for key in others)
+        most = max(MOST_LOOKED_UP, unread // READ_FOR_A_LOOK)
+        return rest >= least or int(np.count_nonzero(scores + rest >= least)) > most
 
     def _candidates(self, known: Known, scores: Scores, k: int) -> NDArray[np.intp]:
         """Return the places of the rows to rank; note in `_bound` what any other can reach."""
@@ -266,71 +285,82 @@ class Bm25Search:
 
     def _ranked(
         self, known: Known, rows: Sequence[int], scores: Sequence[int], others: Mapping[int, float]
-    ) -> tuple[sql.Composed, dict[str, Any]]:
+    ) -> tuple[Statement, dict[str, Any]]:
         """Return the statement that ranks rows, given with their scores from the terms read."""
         if known.passing is not None:
             self._bound = None
+        name = "rank and look up" if others else "rank"
+        statement = self._statement(name, lambda: self._ranking(looking_up=bool(others)))
+        parameters: dict[str, Any] = {"rows": array(rows), "scores": array(scores)}
+        if others:
+            parameters |= {
+                "other_keys": array(others),
+                "other_weights": array(others.values()),
+                "other_terms": [self._terms[key] for key in others],
+                "average": known.average,
+            }
+        return statement, parameters
+
+    def _statement(self, name: str, made: Callable[[], sql.Composed]) -> Statement:
+        return self._tables.kept(name, made) if self.kept else Statement(made().as_bytes(None))
+
+    def _ranking(self, *, looking_up: bool) -> sql.Composed:
         scored = self._tables.sql(
-            _LOOKED_UP if others else _SCORED,
+            _LOOKED_UP if looking_up else _SCORED,
             flat=sql.Literal(K1 * (1.0 - B)),
             slope=sql.Literal(K1 * B),
         )
-        statement = self._tables.sql(
+        return self._tables.sql(
             _BEST, scored=scored, where=self._where or sql.SQL("true"), unit=sql.Literal(UNIT)
         )
-        return statement, {
-            "rows": array(rows),
-            "scores": array(scores),
-            "other_keys": array(others),
-            "other_weights": array(others.values()),
-            "other_terms": [self._terms[key] for key in others],
-            "average": known.average,
-        }
 
     async def _read(
         self, connection: Connection, parameters: Mapping[str, Any], budget: int | None
     ) -> Known:
-        """Return the numbers of the moment, with the postings of the rarest terms.
+        """Return the numbers of the moment, with the postings of the rarest terms not read yet.
 
         Args:
             connection: In a transaction.
             parameters: Of the filter.
             budget: How many postings at most; None for all.
         """
+        statement = self._statement("postings", self._reading)
+        keys = array(self._known.others if self._chunks else self._terms)
+        asked = {**parameters, "keys": keys, "budget": budget or 2**62}
+        found = await (await connection.ask(statement, asked)).fetchall()
+        self._known = self._understood(found)
+        return self._known
+
+    def _reading(self) -> sql.Composed:
         few = self._where is not None and len(self._terms) <= MOST_TERMS_LOOKED_UP
         passing: sql.Composable = sql.SQL("")
         if self._where is not None and few:
             passing = self._tables.sql(_FILTER, where=self._where, few=sql.Literal(FEW_ROWS))
-        statement = self._tables.sql(
+        return self._tables.sql(
             _POSTINGS,
             passing=passing,
             size=sql.Literal(POSTING.itemsize),
             rows=sql.SQL("(SELECT rows FROM few)" if few else "NULL::bigint[]"),
             wanted=sql.SQL("(SELECT rows IS NULL FROM few)" if few else "true"),
         )
-        asked = {**parameters, "keys": array(self._terms), "budget": budget or 2**62}
-        async with connection.cursor(binary=True) as cursor:
-            await cursor.execute(statement, asked)
-            found = await cursor.fetchall()
-        self._known = self._understood(found)
-        return self._known
 
     def _understood(self, found: Sequence[tuple[Any, ...]]) -> Known:
         """Return what rows of `_POSTINGS` say."""
         count, length, passing, *_ = found[0]
-        chunks = {key: held for *_, key, held, _, _ in found}
+        self._chunks |= {key: held for *_, key, held, _, _ in found}
+        self._held += [(block, key, data) for *_, key, _, block, data in found if data]
+        chunks, held = self._chunks, self._held
         share = idf(np.array(list(chunks.values()), np.int64), count).tolist()
         weights = {
             key: UNIT * self._times[key] * (K1 + 1.0) * one
             for key, one in zip(chunks, share, strict=True)
         }
         self.greatest = sum(weights.values()) / UNIT
-        held = [(block, key, data) for *_, key, _, block, data in found if data]
         absent = {key for key, number in chunks.items() if not number}
-        read = frozenset(key for *_, key, _, _, data in found if data) | absent
+        read = frozenset(key for _, key, _ in held) | absent
         average = length / count if count and length else 1.0
         pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
-        return Known(average, weights, passing, read, pieces, [key for _, key, _ in held])
+        return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])
 
 
 def _at(scores: Scores, k: int) -> float:

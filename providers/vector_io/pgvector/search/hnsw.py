@@ -110,6 +110,7 @@ class HnswIndex:
         key: As given.
         below: Rows below it are in the index. Where another process has built it anew, the true
             number is larger: then a search compares more rows one by one than it must.
+        holds_all: Whether all chunks were in it when last seen, and more than are compared exactly.
         renewal: The build that waits for the end of a load.
     """
 
@@ -119,6 +120,7 @@ class HnswIndex:
         self._failed = False
         self.key = key
         self.below = 0
+        self.holds_all = False
         self.renewal = Renewal(self._build)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
@@ -129,7 +131,7 @@ class HnswIndex:
             loaded: How many of them loads have written since the index was built.
             below: The row that it ends below; 0 without one.
         """
-        self.below = below
+        self.notice(below, loaded, count)
         few = self._database.config.exact_below_rows
         if self.key is None or self._failed or count <= few:
             return
@@ -139,6 +141,11 @@ class HnswIndex:
             await self._build()
         elif loaded > few:
             self.renewal.soon()
+
+    def notice(self, below: int, loaded: int, count: int) -> None:
+        """Note what the row of state says, as `settle` takes it."""
+        few = self._database.config.exact_below_rows
+        self.below, self.holds_all = below, below > 0 and not loaded and count > few
 
     async def _build(self) -> None:
         """Build it.

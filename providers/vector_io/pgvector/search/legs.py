@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, LiteralString
+from typing import Any
 
 from psycopg import AsyncCursor, sql
 
 from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Connection, Row
+from corral.providers.vector_io.pgvector.client import Connection, Row, Statement
 from corral.providers.vector_io.pgvector.keyword import KeywordSearch
 from corral.providers.vector_io.pgvector.records import TEXTS, Tables, chunk_of
 from corral.providers.vector_io.pgvector.search.vectors import VectorSearch
 
 _BROUGHT = """
-SELECT found.row, found.number, {told}, c.chunk_id{texts}
-FROM ({statement}) AS found(row, number, terms) JOIN {chunks} c USING (row)
+SELECT found.*, {texts}
+FROM {statement} AS found(row, number, told, chunk_id) JOIN {chunks} c USING (row)
 """
-_BELOW = "(SELECT hnsw_below FROM {state})"
-_TERMS = "found.terms"
+_STATEMENT = "(statement)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,74 +41,79 @@ class Legs:
     async def find(
         self,
         connection: Connection,
-        vector: sql.Composable | None,
+        vector: Statement | None,
         search: KeywordSearch | None,
         parameters: Mapping[str, Any],
-    ) -> tuple[list[Candidate], Sequence[Candidate]]:
+    ) -> tuple[list[Candidate], Sequence[Candidate]] | None:
         """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
 
         The server looks for the nearest while this process adds up postings.
 
         Args:
             connection: Idle.
-            vector: The statement of `VectorSearch.search`.
-            search: Of the keyword index.
+            vector: One of `VectorSearch.searches`; None comes back where it does not suffice.
+            search: Of the keyword index, not yet begun.
             parameters: `k`, `candidates`, `embedding`, and those of the filter.
         """
-        near, words = connection.cursor(binary=True), connection.cursor(binary=True)
-        matching: list[Row] | None = None
-        async with conditions.one_state(connection, self.role):
+        near: AsyncCursor[Row] | None = None
+        words: AsyncCursor[Row] | Sequence[Row] = ()
+        kept = (vector is None or vector.kept) and (search is None or search.kept)
+        async with conditions.one_state(connection, self.role, kept_plans=kept):
             if search is not None:
                 await search.begin(connection, parameters)
             if vector is not None:
-                await near.execute(self._brought(vector, _BELOW), parameters)
+                near = await connection.ask(self._brought(vector), parameters)
             if search is not None:
-                matching = await self._ranked(connection, words, search, parameters)
-        nearest = [] if vector is None else self._nearest(await near.fetchall())
+                words = await self._ranked(connection, search, parameters)
+        nearest: list[Candidate] = []
+        if near is not None and vector is not None:
+            rows = await near.fetchall()
+            if not self.vectors.suffices(vector, rows, parameters["candidates"]):
+                return None
+            nearest = self._nearest(rows)[: parameters["k"]]
         if search is None:
-            return nearest[: parameters["k"]], KeywordLeg([], 0.0)
-        found = await words.fetchall() if matching is None else matching
-        return nearest[: parameters["k"]], self._matching(search, found)
+            return nearest, KeywordLeg([], 0.0)
+        found = await words.fetchall() if isinstance(words, AsyncCursor) else words
+        return nearest, self._matching(search, found)
 
     async def _ranked(
-        self,
-        connection: Connection,
-        words: AsyncCursor[Row],
-        search: KeywordSearch,
-        parameters: Mapping[str, Any],
-    ) -> list[Row] | None:
+        self, connection: Connection, search: KeywordSearch, parameters: Mapping[str, Any]
+    ) -> AsyncCursor[Row] | Sequence[Row]:
         """Send statements until one finds the best; return its rows.
 
-        None where it does so whatever it finds: then nobody waits for it before COMMIT is sent.
+        Its cursor where it does so whatever it finds: nobody waits for it before COMMIT is sent.
         """
         while True:
             statement, more = await search.statement(connection, parameters)
-            await words.execute(self._brought(statement, _TERMS), {**parameters, **more})
+            words = await connection.ask(self._brought(statement), {**parameters, **more})
             if search.complete((), parameters["k"]):
-                return None
+                return words
             found = await words.fetchall()
             if search.complete([score for _, score, *_ in found], parameters["k"]):
                 return found
 
-    def _brought(self, statement: sql.Composable, told: LiteralString) -> sql.Composed:
-        """Return a statement that brings (row, number, `told`, chunk_id, texts) of what one finds.
+    def _brought(self, statement: Statement) -> Statement:
+        """Return a statement that brings the texts, too, where they are wanted.
 
         Args:
-            statement: It gives (row, number, terms).
-            told: A further column.
+            statement: It gives (row, number, told, chunk_id).
         """
-        texts = sql.SQL(f", {TEXTS}" if self.whole else "")
-        return self.tables.sql(
-            _BROUGHT, told=self.tables.sql(told), texts=texts, statement=statement
+        if not self.whole:
+            return statement
+        brought = self.tables.kept("brought", self._frame).text
+        return Statement(
+            brought.replace(_STATEMENT.encode(), b"(" + statement.text + b")"), statement.kept
         )
 
+    def _frame(self) -> sql.Composed:
+        return self.tables.sql(_BROUGHT, texts=sql.SQL(TEXTS), statement=sql.SQL(_STATEMENT))
+
     def _nearest(self, found: Iterable[Row]) -> list[Candidate]:
-        """Return the vector leg; notice where the HNSW index ends, which other processes change."""
-        near = []
-        for _, distance, below, *chunk in found:
-            self.vectors.hnsw.below = below
-            near.append(self._candidate(self.vectors.raw_score(distance), chunk, ()))
-        return _best_first(near)
+        """Return the vector leg."""
+        return _best_first(
+            self._candidate(self.vectors.raw_score(distance), chunk, ())
+            for _, distance, _, *chunk in found
+        )
 
     def _matching(self, search: KeywordSearch, found: Sequence[Row]) -> Sequence[Candidate]:
         """Return the keyword leg."""

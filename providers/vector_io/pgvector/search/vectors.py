@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from psycopg import sql
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.pgvector.client import Database
+from corral.providers.vector_io.pgvector.client import Database, Row, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
 
@@ -20,9 +22,19 @@ _INDEXED = sql.SQL("(c.indexed OR c.row < {}::bigint)")
 _NOT_INDEXED = sql.SQL("NOT c.indexed AND c.row >= {}::bigint")
 """The others: those that a load has written since the index was built."""
 
+_STATE = "(SELECT ARRAY[hnsw_below, loaded, count, {below}] FROM {state})"
+
+# Where all is in the index; a plan of it suits any embedding.
+_NEAR = """
+SELECT c.row, c.embedding {operator} %(embedding)s::vector, {told}, c.chunk_id
+FROM {chunks} c WHERE {indexed} ORDER BY {key} {by} {asked} LIMIT {candidates}
+"""
+
+_ANY = "SELECT found.row, found.distance, {told}, found.chunk_id FROM ({found}) found"
+
 # OFFSET 0: no index gives this order, so all rows are compared.
 _EXACT = """
-SELECT row, distance, NULL::text[] FROM (
+SELECT row, distance, chunk_id FROM (
     SELECT c.row, c.chunk_id, c.embedding {operator} %(embedding)s::vector AS distance
     FROM {chunks} c WHERE {where} OFFSET 0) compared
 ORDER BY distance, chunk_id LIMIT %(k)s
@@ -36,7 +48,7 @@ passing AS MATERIALIZED (SELECT c.row FROM {chunks} c WHERE {where} LIMIT {most}
 _BY_HNSW = """
 WITH {passing} many AS MATERIALIZED (SELECT ({number}) > {most} AS yes),
 near AS MATERIALIZED (
-    SELECT c.row, c.embedding {operator} %(embedding)s::vector, NULL::text[]
+    SELECT c.row, c.embedding {operator} %(embedding)s::vector AS distance, c.chunk_id
     FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed} AND {where}
     ORDER BY {key} {by} {asked} LIMIT %(candidates)s),
 enough AS MATERIALIZED (SELECT count(*) >= %(candidates)s AS yes FROM near)
@@ -73,15 +85,63 @@ class VectorSearch:
         """Return the raw score of a distance as pgvector's operator gives it."""
         return 1.0 - distance if self._operator == "<=>" else -distance
 
-    def search(self, where: sql.Composable | None) -> sql.Composed:
-        """Return the statement that gives (row, distance, NULL) of the nearest, in any order.
+    def searches(self, where: sql.Composable | None, candidates: int) -> Iterator[Statement]:
+        """Yield statements that give (row, distance, state, chunk_id) of the nearest, in any order.
+
+        The last finds them in any case. One before it is short, and does where `suffices` says so.
+
+        Args:
+            where: The filter, on a table `c` of chunks.
+            candidates: How many the parameters ask of HNSW.
+        """
+        hnsw = self.hnsw
+        if where is None and hnsw.key is not None and hnsw.holds_all:
+            name, key = f"near {candidates} {hnsw.below}", hnsw.key
+            yield self._tables.kept(name, lambda: self._near(key, candidates))
+        found = self._tables.sql(_ANY, found=self._any(where), told=self._told())
+        yield Statement(found.as_bytes(None))
+
+    def suffices(self, statement: Statement, found: Sequence[Row], candidates: int) -> bool:
+        """Return True if these rows are the nearest; notice what they say of the HNSW index.
+
+        Args:
+            statement: Of `searches`.
+            found: What it found.
+            candidates: As there.
+        """
+        below, asked = 0, -1
+        if found:
+            below, loaded, count, asked = found[0][2]
+            self.hnsw.notice(below, loaded, count)
+        if not statement.kept:
+            return True
+        # The rows in the index may be others than when the statement was made.
+        enough = len(found) == candidates and below == asked and self.hnsw.holds_all
+        self.hnsw.holds_all &= enough
+        return enough
+
+    def _told(self) -> sql.Composed:
+        """Return what tells of the HNSW index, and below which row it was thought to end."""
+        return self._tables.sql(_STATE, below=sql.Literal(self.hnsw.below))
+
+    def _near(self, key: HnswKey, candidates: int) -> sql.Composed:
+        return self._tables.sql(
+            _NEAR,
+            operator=sql.SQL(self._operator),
+            told=self._told(),
+            indexed=_INDEXED.format(sql.Literal(self.hnsw.below)),
+            key=key.of("c.embedding"),
+            by=sql.SQL(key.operator),
+            asked=key.of("%(embedding)s::vector"),
+            candidates=sql.Literal(candidates),
+        )
+
+    def _any(self, where: sql.Composable | None) -> sql.Composed:
+        """Return the statement that gives (row, distance, chunk_id) in any case.
 
         The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
         by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
         scan of the index ended before that, what it found may be far: all rows are compared.
-
-        Args:
-            where: The filter, on a table `c` of chunks.
         """
         if self.hnsw.key is None:
             return self._exact(where or sql.SQL("true"))
@@ -106,7 +166,7 @@ class VectorSearch:
         *,
         among: sql.Composable,
     ) -> sql.Composed:
-        """Return the statement of `search`.
+        """Return the statement of `_any`.
 
         Args:
             key: What the index holds.

@@ -311,6 +311,39 @@ async def test_what_a_load_has_written_is_found_before_the_index_holds_it(server
 
 
 @pytest.mark.usefixtures("dear")
+@pytest.mark.parametrize("built", [False, True])
+async def test_what_another_process_loads_is_found_by_a_kept_plan(
+    server: Server, monkeypatch: pytest.MonkeyPatch, built: bool
+) -> None:
+    """Where a search thinks that the index holds all, it notices a load, and an index of one.
+
+    If this fails: a process never finds what others write after its first search.
+    """
+    monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
+    db = vector_db(LARGE)
+    settings: dict[str, Any] = {"exact_below_rows": 50}
+    query = embeddings(1, LARGE, seed=3)
+    async with (
+        opened(server, db, drop=False, **settings) as reader,
+        opened(server, db, drop=False, **settings) as writer,
+    ):
+        await writer.add_chunks(some_chunks(60), embeddings(60, LARGE))
+        for _ in range(3):
+            await reader.query(query[0], k=3, mode="vector")
+        assert reader._vectors.hnsw.holds_all
+        near = np.concatenate([query, embeddings(119, LARGE, seed=7)])
+        await writer.add_chunks(some_chunks(120, "new"), near)
+        if built:
+            await writer._hnsw.renewal.finish()
+        for mode in ("vector", "hybrid"):
+            answer = await reader.query(query[0], "grazing", k=3, mode=mode)
+            assert "new00000" in ids(answer)
+        assert reader._vectors.hnsw.holds_all == built
+    async with opened(server, db, **settings):
+        pass
+
+
+@pytest.mark.usefixtures("dear")
 async def test_the_index_is_built_anew_when_a_load_is_over(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
