@@ -34,7 +34,7 @@ check: $(VENV)/.dev .typecheck
 	@# Its wheels are for Linux only.
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
-# The tests again, counting the lines they reach.
+# The tests again, counting the lines they reach; fails under the floor in pyproject.toml.
 coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
 
