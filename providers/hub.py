@@ -88,8 +88,14 @@ def hub_folder(home: Path, files: HubFiles) -> Path:
     return folder
 
 
-def check_digest(path: Path, expected: str, what: str) -> None:
+def check_digest(path: Path, expected: str, what: str, hint: str = "") -> None:
     """Refuse a file whose sha256 is another one.
+
+    Args:
+        path: The file.
+        expected: Its sha256.
+        what: What it belongs to, for the error.
+        hint: What to do. Default: fetch it again.
 
     Raises:
         ConfigError: It is, or the file is gone; found and expected sha256 are named.
@@ -98,7 +104,7 @@ def check_digest(path: Path, expected: str, what: str) -> None:
     if found != expected:
         raise ConfigError(
             f"{what}: {path.name} has sha256 {found}, expected {expected}.",
-            hint=f"Delete the folder {path.parent} to fetch it again.",
+            hint=hint or f"Delete the folder {path.parent} to fetch it again.",
         )
 
 

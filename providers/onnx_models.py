@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,9 +84,19 @@ def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> 
         )
         return hub_folder(home, wanted)
     check_folder(model)
-    for name, digest in model.sha256.items():
-        check_digest(model.path / name, digest, model.model)
+    check_digests(model.path, model.sha256, model.model)
     return model.path
+
+
+def check_digests(folder: Path, sha256: Mapping[str, str], model: str) -> None:
+    """Refuse a configured folder where a file has another sha256 than the settings say.
+
+    Raises:
+        ConfigError: One has, or is missing. The folder is the operator's: nothing says delete it.
+    """
+    hint = "Put the right file there, or correct sha256."
+    for name, digest in sha256.items():
+        check_digest(folder / name, digest, model, hint)
 
 
 def check_folder(model: OnnxSource) -> None:

@@ -2,118 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from corral.api.embedder import Embedder, ModelInfo
-from corral.api.errors import NotFound
-from corral.api.provider import EmbeddingProvider, Health
-from corral.providers.embedding._local.embedder import run_in
-from corral.providers.embedding.fastembed.config import FastEmbedConfig, FastEmbedModel
-
-if TYPE_CHECKING:
-    from corral.providers.embedding.fastembed.model import Model
-
-TEXTS_PER_BATCH = 8
-"""Documents of one computation, of similar length."""
+from corral.providers.embedding._local.library import LibraryProvider, LoadedModel
+from corral.providers.embedding._local.library_config import LibraryModel
+from corral.providers.embedding.fastembed.config import FastEmbedConfig
 
 
-def create(provider_id: str, config: FastEmbedConfig, home: Path) -> FastEmbedProvider:
+def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LibraryProvider[LibraryModel]:
     """Return the provider; loads nothing yet."""
-    return FastEmbedProvider(provider_id, config, home)
 
+    def load(model: LibraryModel) -> LoadedModel:
+        # Imported here, since the library takes a second that the event loop should not wait.
+        from corral.providers.embedding.fastembed.model import Model  # noqa: PLC0415 - as above
 
-class FastEmbedProvider(EmbeddingProvider):
-    """Serves the models of the settings; documents and questions have a worker thread each."""
+        return Model(model, config, home)
 
-    def __init__(self, provider_id: str, config: FastEmbedConfig, home: Path) -> None:
-        super().__init__(provider_id)
-        self._config, self._home = config, home
-        self._models = {each.model: each for each in config.models}
-        self._documents = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-documents")
-        self._questions = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
-        self._loaded: dict[str, FastEmbedder] = {}
-
-    def models(self) -> list[ModelInfo]:
-        """Return the configured models, in their order."""
-        return [_info(each) for each in self._models.values()]
-
-    async def embedder(self, model: str) -> FastEmbedder:
-        """Return the embedder of a configured model, loading it at the first call.
-
-        Raises:
-            NotFound: It is not configured.
-            ConfigError, Unavailable: It cannot be loaded, or not be fetched.
-        """
-        if model not in self._models:
-            raise NotFound(
-                f"{self.provider_id} does not serve the embedding model {model!r}.",
-                hint=f"Known: {', '.join(self._models)}.",
-            )
-        if model not in self._loaded:
-            return await run_in(self._documents, self._load, self._models[model])
-        return self._loaded[model]
-
-    async def health(self) -> Health:
-        """Return OK if the folders of the models are there."""
-        for each in self._models.values():
-            if each.path is not None and not each.path.is_dir():
-                return Health("Error", f"The folder of {each.model!r} is missing.")
-        return Health("OK")
-
-    async def close(self) -> None:
-        """Stop the worker threads; work that has not begun is cancelled."""
-        self._documents.shutdown(wait=False, cancel_futures=True)
-        self._questions.shutdown(wait=False, cancel_futures=True)
-
-    def _load(self, source: FastEmbedModel) -> FastEmbedder:
-        # Runs in the one thread for documents: callers at the same time load once.
-        if source.model not in self._loaded:
-            # Imported here, since the library takes a second that the event loop should not wait.
-            from corral.providers.embedding.fastembed.model import Model  # noqa: PLC0415 - as above
-
-            model = Model(source, self._config, self._home)
-            made = FastEmbedder(source, model, self._documents, self._questions)
-            self._loaded[source.model] = made
-        return self._loaded[source.model]
-
-
-class FastEmbedder(Embedder):
-    """One model of fastembed, with the library's own prefixes, pooling and normalization."""
-
-    def __init__(
-        self,
-        source: FastEmbedModel,
-        model: Model,
-        documents: ThreadPoolExecutor,
-        questions: ThreadPoolExecutor,
-    ) -> None:
-        self.info = _info(source).model_copy(update={"max_tokens": model.max_tokens})
-        self.traits = {"library": "fastembed", **source.sha256}
-        self.tokenizer, self.marks = model, model.marks
-        self._model, self._documents, self._questions = model, documents, questions
-
-    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the embeddings of texts, shape (n, dimension), in their order."""
-        result = np.empty((len(texts), self.info.dimension), np.float32)
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(order), TEXTS_PER_BATCH):
-            places = order[start : start + TEXTS_PER_BATCH]
-            batch = [texts[place] for place in places]
-            result[places] = await run_in(self._documents, self._model.documents, batch)
-        return result
-
-    async def embed_query(self, text: str) -> NDArray[np.float32]:
-        """Return the embedding of a question, shape (dimension,)."""
-        return await run_in(self._questions, self._model.question, text)
-
-
-def _info(model: FastEmbedModel) -> ModelInfo:
-    return ModelInfo(
-        model=model.model, dimension=model.dimension, unrelated_cosine=model.unrelated_cosine
-    )
+    return LibraryProvider(provider_id, config.models, load)

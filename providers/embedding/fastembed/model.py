@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from fastembed import TextEmbedding
-from huggingface_hub import constants
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from corral.api.errors import ConfigError, Unavailable
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.library_config import LibraryModel
+from corral.providers.embedding._local.library_files import open_with
 from corral.providers.embedding._local.session import encodable
-from corral.providers.embedding.fastembed.config import FastEmbedConfig, FastEmbedModel
-from corral.providers.hub import CONNECT_SECONDS, check_digest
+from corral.providers.embedding.fastembed.config import FastEmbedConfig
 
 
 class Model:
@@ -33,9 +32,8 @@ class Model:
         Unavailable: Its files are not here, and the hub cannot be reached.
     """
 
-    def __init__(self, model: FastEmbedModel, config: FastEmbedConfig, home: Path) -> None:
-        for name, digest in model.sha256.items():
-            check_digest(Path(str(model.path)) / name, digest, model.model)
+    def __init__(self, model: LibraryModel, config: FastEmbedConfig, home: Path) -> None:
+        self.traits = {"library": "fastembed", **model.sha256}
         self._library = _loaded(model, config, home / "models" / "fastembed")
         tokenizer: Any = self._library.model.tokenizer  # type: ignore[attr-defined]
         self.max_tokens: int = tokenizer.truncation["max_length"]
@@ -69,7 +67,7 @@ class Model:
         return np.asarray(row, np.float32)
 
 
-def _loaded(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> TextEmbedding:
+def _loaded(model: LibraryModel, config: FastEmbedConfig, cache: Path) -> TextEmbedding:
     names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
     if model.model.lower() not in (name.lower() for name in names):
         raise ConfigError(
@@ -79,7 +77,7 @@ def _loaded(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> Text
         )
     path = None if model.path is None else str(model.path)
 
-    def opened(*, local: bool) -> TextEmbedding:
+    def opened(local: bool) -> TextEmbedding:
         return TextEmbedding(
             model.model,
             cache_dir=str(cache),
@@ -89,38 +87,4 @@ def _loaded(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> Text
             local_files_only=local,
         )
 
-    try:
-        return opened(local=True)
-    except Exception as error:
-        if path is not None:
-            raise ConfigError(
-                f"fastembed cannot load {model.model!r} from its folder: {str(error)[:300]}",
-                field="path",
-            ) from error
-    _reach(model, config, cache)
-    try:
-        return opened(local=False)
-    except Exception as error:
-        raise Unavailable(
-            f"fastembed cannot fetch {model.model!r}: {str(error)[:300]}", hint=_elsewhere(cache)
-        ) from error
-
-
-def _reach(model: FastEmbedModel, config: FastEmbedConfig, cache: Path) -> None:
-    """Ask the library's hub (`HF_ENDPOINT`) for anything: without a network the library would try
-    for most of a minute.
-    """
-    what = f"The files of {model.model!r} are not in {cache}"
-    if config.offline:
-        raise ConfigError(f"{what}, and offline is set.", hint=_elsewhere(cache), field="offline")
-    try:
-        httpx.head(constants.ENDPOINT, timeout=CONNECT_SECONDS)
-    except httpx.HTTPError as error:
-        raise Unavailable(
-            f"{what}, and the hub cannot be reached ({type(error).__name__}).",
-            hint=_elsewhere(cache),
-        ) from error
-
-
-def _elsewhere(cache: Path) -> str:
-    return f"Name a folder with the files as path, or copy fastembed's cache to {cache}."
+    return open_with("fastembed", model, cache, opened, offline=config.offline)

@@ -18,8 +18,9 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
+from corral.providers.rerank.cross_encoders import LocalReranker
 from corral.providers.rerank.onnx.config import OnnxRerankConfig
-from corral.providers.rerank.onnx.reranker import OnnxReranker, create
+from corral.providers.rerank.onnx.reranker import create
 
 WORDS = {"[PAD]": 0, "[SEP]": 1, "good": 2, "bad": 3, "why": 4}
 WORTH = np.array([[9], [0], [2], [-1], [0.5]], np.float32)
@@ -62,7 +63,7 @@ def folder_of(folder: Path, columns: int = 1) -> Path:
     return folder
 
 
-async def load(home: Path, **settings: Any) -> OnnxReranker:
+async def load(home: Path, **settings: Any) -> LocalReranker:
     """Load one model with these settings."""
     given = {"models": [{"model": "ce", **settings}], "threads": 1, "batch_size": 2}
     return await create("local", OnnxRerankConfig.model_validate(given), home).reranker("ce")

@@ -15,8 +15,9 @@ from onnx import TensorProto, helper
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
+from corral.providers.embedding._local.library import LibraryEmbedder
 from corral.providers.embedding.fastembed.config import FastEmbedConfig
-from corral.providers.embedding.fastembed.embedder import FastEmbedder, create
+from corral.providers.embedding.fastembed.embedder import create
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create as create_minilm
 
@@ -56,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-async def load(home: Path, *, offline: bool = False, **settings: Any) -> FastEmbedder:
+async def load(home: Path, *, offline: bool = False, **settings: Any) -> LibraryEmbedder:
     """Load one model with these settings."""
     given = {"models": [{"model": MODEL, "dimension": 384, **settings}], "threads": 1}
     config = FastEmbedConfig.model_validate({**given, "offline": offline})

@@ -1,0 +1,78 @@
+"""Settings of providers over a library that loads models itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from corral.api.chunks import Strict
+from corral.api.provider import ProviderConfig
+from corral.providers.onnx_models import Digest
+
+
+class LibraryFiles(Strict):
+    """Where a model of a library is.
+
+    Attributes:
+        model: Its name.
+        path: Absolute folder with its files. Default: the library fetches them at the first use.
+        sha256: By file name in `path`, the only digest that is accepted.
+    """
+
+    model: str = Field(min_length=1, max_length=255)
+    path: Path | None = None
+    sha256: dict[str, Digest] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _of_a_folder(self) -> LibraryFiles:
+        if self.path is not None and not self.path.is_absolute():
+            raise ValueError("path must be absolute")
+        if self.sha256 and self.path is None:
+            raise ValueError("sha256 needs path")
+        return self
+
+
+class SavedFiles(LibraryFiles):
+    """A folder that sentence-transformers saved, or what a hub has under the model's name.
+
+    Attributes:
+        revision: The hub's commit, 40 hexadecimal digits; needed where no `path` is given.
+    """
+
+    revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = None
+
+    @model_validator(mode="after")
+    def _from_one_place(self) -> SavedFiles:
+        if (self.path is None) == (self.revision is None):
+            raise ValueError(
+                "give either path, or revision: the hub's commit of 40 hexadecimal digits"
+            )
+        return self
+
+
+class LibraryModel(LibraryFiles):
+    """One embedding model of a library.
+
+    Attributes:
+        dimension: Numbers in an embedding.
+        unrelated_cosine: What texts that have nothing to do with each other have; confidence counts
+            from it. Default 0.
+    """
+
+    dimension: int = Field(ge=1, le=16_000)
+    unrelated_cosine: float = Field(default=0.0, ge=-0.99, le=0.99)
+
+
+class LibraryConfig(ProviderConfig):
+    """What the models of a library share; a provider adds `models`.
+
+    Attributes:
+        offline: Fetch nothing: a model that is not there is an error at once. Default false.
+        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
+    """
+
+    offline: bool = False
+    threads: int = Field(default_factory=lambda: min(4, os.cpu_count() or 1), ge=1, le=64)

@@ -1,0 +1,91 @@
+"""Opens the model of a library: from its folder, its cache or its hub; errors say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+from huggingface_hub import constants
+
+from corral.api.errors import ConfigError, Unavailable
+from corral.providers.embedding._local.library_config import LibraryFiles
+from corral.providers.hub import CONNECT_SECONDS
+from corral.providers.onnx_models import check_digests
+
+Opened = TypeVar("Opened")
+
+
+def open_with(
+    library: str,
+    model: LibraryFiles,
+    cache: Path,
+    opened: Callable[[bool], Opened],
+    *,
+    offline: bool,
+) -> Opened:
+    """Return a model that its library opens. Blocking.
+
+    Args:
+        library: Its name.
+        model: Its settings.
+        cache: Where the library keeps what it fetches.
+        opened: Opens it, from local files alone if its argument is True.
+        offline: The setting.
+
+    Raises:
+        ConfigError: The library cannot open the folder, a file is another one, or `offline` is set
+            and there are no files.
+        Unavailable: The files are not here, and cannot be fetched.
+    """
+    if model.path is not None:
+        check_digests(model.path, model.sha256, model.model)
+    try:
+        return opened(True)
+    except Exception as error:
+        if model.path is not None:
+            raise ConfigError(
+                f"{library} cannot load {model.model!r} from its folder: {str(error)[:300]}",
+                field="path",
+            ) from error
+    hint = f"Name a folder with the files as path, or copy {library}'s cache to {cache}."
+    _reach_hub(f"The files of {model.model!r} are not in {cache}", hint, offline=offline)
+    try:
+        return opened(False)
+    except Exception as error:
+        raise Unavailable(
+            f"{library} cannot fetch {model.model!r}: {str(error)[:300]}", hint=hint
+        ) from error
+
+
+def check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
+    """Refuse a folder that lacks files which sentence-transformers guesses where they are missing.
+
+    Without `modules.json` it chooses a pooling, and without `tokenizer.json`, which may lie in a
+    folder of its own, a tokenizer that knows no word.
+
+    Raises:
+        ConfigError: One is missing.
+    """
+    for name in names:
+        if not (folder / name).is_file() and not any(folder.glob(f"*/{name}")):
+            raise ConfigError(
+                f"The folder of {model!r} has no file {name!r}.",
+                hint="Name a folder that sentence-transformers saved.",
+                field="path",
+            )
+
+
+def _reach_hub(what: str, hint: str, *, offline: bool) -> None:
+    """Ask the hub of the libraries (`HF_ENDPOINT`) for anything: without a network they would try
+    for most of a minute.
+    """
+    if offline:
+        raise ConfigError(f"{what}, and offline is set.", hint=hint, field="offline")
+    try:
+        httpx.head(constants.ENDPOINT, timeout=CONNECT_SECONDS)
+    except httpx.HTTPError as error:
+        raise Unavailable(
+            f"{what}, and the hub cannot be reached ({type(error).__name__}).", hint=hint
+        ) from error

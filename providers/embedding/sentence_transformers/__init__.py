@@ -1,0 +1,13 @@
+"""inline::sentence-transformers: models that the library of that name runs, in this process."""
+
+from corral.api.provider import Api, ProviderSpec
+
+SPEC = ProviderSpec(
+    api=Api.EMBEDDING,
+    provider_type="inline::sentence-transformers",
+    description="Models of the library sentence-transformers, in this process. Brings torch.",
+    config="corral.providers.embedding.sentence_transformers.config:SentenceTransformersConfig",
+    factory="corral.providers.embedding.sentence_transformers.embedder:create",
+    requires=("sentence_transformers",),
+    extra="sentence-transformers",
+)

@@ -1,0 +1,30 @@
+"""Settings of inline::sentence-transformers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from corral.providers.embedding._local.library_config import (
+    LibraryConfig,
+    LibraryModel,
+    SavedFiles,
+)
+from corral.providers.model_names import each_once
+
+
+class SentenceTransformersModel(LibraryModel, SavedFiles):
+    """One model: a folder that the library saved, or what a hub has under the model's name."""
+
+
+class SentenceTransformersConfig(LibraryConfig):
+    """Which models, and how many threads may compute.
+
+    What a hub has is fetched at its first use into `models/sentence-transformers` of the data
+    folder.
+    """
+
+    models: Annotated[list[SentenceTransformersModel], AfterValidator(each_once)] = Field(
+        min_length=1
+    )

@@ -1,0 +1,27 @@
+"""inline::sentence-transformers: the models of the settings, each loaded at its first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.providers.embedding._local.library import LibraryProvider, LoadedModel
+from corral.providers.embedding.sentence_transformers.config import (
+    SentenceTransformersConfig,
+    SentenceTransformersModel,
+)
+
+
+def create(
+    provider_id: str, config: SentenceTransformersConfig, home: Path
+) -> LibraryProvider[SentenceTransformersModel]:
+    """Return the provider; loads nothing yet."""
+
+    def load(model: SentenceTransformersModel) -> LoadedModel:
+        # Imported here, since torch takes seconds that the event loop should not wait.
+        from corral.providers.embedding.sentence_transformers.model import (  # noqa: PLC0415 - as above
+            Model,
+        )
+
+        return Model(model, config, home)
+
+    return LibraryProvider(provider_id, config.models, load)

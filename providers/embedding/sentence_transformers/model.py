@@ -1,0 +1,143 @@
+"""Loads a model of sentence-transformers; what goes wrong becomes an error that says what to do.
+Blocking."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from tokenizers import Tokenizer
+
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.library_files import check_saved, open_with
+from corral.providers.embedding._local.session import encodable
+from corral.providers.embedding.sentence_transformers.config import (
+    SentenceTransformersConfig,
+    SentenceTransformersModel,
+)
+from corral.providers.hub import digest_of
+
+READ_SUFFIXES = (".json", ".safetensors", ".bin")
+"""Of files that decide on the embeddings."""
+
+UNKNOWN_WINDOW = 512
+"""Tokens that a model reads which does not say it."""
+
+
+class Model:
+    """The loaded model. `documents` and `question` may run at the same time, each in one thread.
+
+    Args:
+        model: Its settings.
+        config: The provider's.
+        home: The data folder, where fetched files are kept.
+
+    Raises:
+        ConfigError: The library cannot load it, a file is another one, or its embeddings have
+            another dimension.
+        Unavailable: Its files are not here, and the hub cannot be reached.
+    """
+
+    def __init__(
+        self, model: SentenceTransformersModel, config: SentenceTransformersConfig, home: Path
+    ) -> None:
+        self._threads = config.threads
+        self._library = _loaded(model, config, home / "models" / "sentence-transformers")
+        self._second = _twin(self._library)
+        self.max_tokens = self._library.max_seq_length or UNKNOWN_WINDOW
+        self._uncut = _tokenizer(model, self._library)
+        self.marks = len(self._uncut.encode("").ids)
+        self.traits = {
+            "library": "sentence-transformers",
+            "weights": model.revision or _digest(Path(str(model.path))),
+            "prompts": json.dumps(self._library.prompts, sort_keys=True),
+        }
+        found = self.documents(["a text"]).shape[1]
+        if found != model.dimension:
+            raise ConfigError(
+                f"inline::sentence-transformers: {model.model!r} gives {found} dimensions, "
+                f"configured are {model.dimension}.",
+                hint="Correct dimension.",
+                field="dimension",
+            )
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without marks."""
+        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
+
+    def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of documents, shape (n, dimension)."""
+        torch.set_num_threads(self._threads)  # of this thread
+        clean = [encodable(text) for text in texts]
+        rows = self._library.encode_document(
+            clean, batch_size=len(clean), show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(rows, np.float32)
+
+    def question(self, text: str) -> NDArray[np.float32]:
+        """Return the embedding of a question, shape (dimension,)."""
+        torch.set_num_threads(self._threads)
+        [row] = self._second.encode_query(
+            [encodable(text)], show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(row, np.float32)
+
+
+def _twin(model: SentenceTransformer) -> SentenceTransformer:
+    """Return a second one over the same weights.
+
+    The library sets padding and truncation of its tokenizer at each call, which another thread
+    may not do at the same time.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
+
+
+def _digest(folder: Path) -> str:
+    """Return one sha256 of all weights and settings in a folder, whose other files do not count."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in READ_SUFFIXES and path.is_file():
+            digest.update(f"{path.relative_to(folder).as_posix()} {digest_of(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _tokenizer(model: SentenceTransformersModel, library: SentenceTransformer) -> Tokenizer:
+    """Return the model's tokenizer, which pads and cuts nothing."""
+    found = getattr(library.tokenizer, "backend_tokenizer", None)
+    if not isinstance(found, Tokenizer):
+        raise ConfigError(
+            f"inline::sentence-transformers: {model.model!r} has no tokenizer.json, so its tokens "
+            "cannot be counted.",
+            field="path",
+        )
+    uncut: Tokenizer = Tokenizer.from_str(found.to_str())
+    uncut.no_padding()
+    uncut.no_truncation()
+    return uncut
+
+
+def _loaded(
+    model: SentenceTransformersModel, config: SentenceTransformersConfig, cache: Path
+) -> SentenceTransformer:
+    def opened(local: bool) -> SentenceTransformer:
+        return SentenceTransformer(
+            model.model if model.path is None else str(model.path),
+            device="cpu",
+            revision=model.revision,
+            cache_folder=str(cache),
+            local_files_only=local,
+            trust_remote_code=False,
+        )
+
+    if model.path is not None:
+        check_saved(model.path, model.model, ("modules.json", "tokenizer.json"))
+    return open_with("sentence-transformers", model, cache, opened, offline=config.offline)

@@ -1,0 +1,157 @@
+"""Cross-encoders of this process: one reads the question with each text."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import CorralError, NotFound, ProviderError
+from corral.api.hits import Hit
+from corral.api.provider import Health, RerankProvider
+from corral.api.reranker import Reranker
+from corral.providers.embedding._local.embedder import run_in
+from corral.providers.rerank.rescoring import rescored
+
+
+class CrossEncoder(Protocol):
+    """The settings of a model.
+
+    Attributes:
+        model: Its name.
+        score: What it gives: `sigmoid` for a logit, `as_is` for a number in [0, 1].
+    """
+
+    model: str
+    score: Literal["sigmoid", "as_is"]
+
+
+class LoadedModel(Protocol):
+    """A loaded model. It blocks; one thread at a time calls it."""
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return what the model says of each text, shape (n,); higher fits better."""
+
+
+Source = TypeVar("Source", bound=CrossEncoder)
+
+
+class LocalRerankProvider(RerankProvider, Generic[Source]):
+    """Serves the models of the settings, each loaded at its first use, in one worker thread.
+
+    Args:
+        provider_id: Its id in the configuration.
+        models: From the settings.
+        load: Loads one; slow. Raises ConfigError or Unavailable.
+        check: Raises CorralError where a model's files are missing; quick.
+        batch_size: Texts of one computation.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        models: Sequence[Source],
+        load: Callable[[Source], LoadedModel],
+        check: Callable[[Source], None],
+        batch_size: int,
+    ) -> None:
+        super().__init__(provider_id)
+        self._load_model, self._check, self._batch_size = load, check, batch_size
+        self._models = {each.model: each for each in models}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=provider_id)
+        self._loaded: dict[str, LocalReranker] = {}
+
+    def models(self) -> list[str]:
+        """Return the configured models, in their order."""
+        return list(self._models)
+
+    async def reranker(self, model: str) -> LocalReranker:
+        """Return the re-ranker of a configured model, loading it at the first call.
+
+        Raises:
+            NotFound: It is not configured.
+            ConfigError: Its files are not there, or are something else.
+            Unavailable: The hub that has them cannot be reached.
+        """
+        if model not in self._models:
+            raise NotFound(
+                f"{self.provider_id} does not serve the re-ranking model {model!r}.",
+                hint=f"Known: {', '.join(self._models)}.",
+            )
+        if model not in self._loaded:
+            return await run_in(self._worker, self._load, self._models[model])
+        return self._loaded[model]
+
+    async def health(self) -> Health:
+        """Return OK if the folders of the models hold their files."""
+        try:
+            for model in self._models.values():
+                await asyncio.to_thread(self._check, model)
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Stop the worker thread; work that has not begun is cancelled."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    def _load(self, source: Source) -> LocalReranker:
+        # Runs in the one thread: callers at the same time load once.
+        if source.model not in self._loaded:
+            model = self._load_model(source)
+            made = LocalReranker(source, model, self._worker, self._batch_size)
+            self._loaded[source.model] = made
+        return self._loaded[source.model]
+
+
+class LocalReranker(Reranker):
+    """One cross-encoder. It reads the chunks' `content`, no other field."""
+
+    def __init__(
+        self, source: CrossEncoder, model: LoadedModel, worker: ThreadPoolExecutor, batch_size: int
+    ) -> None:
+        self._source, self._model = source, model
+        self._worker, self._batch_size = worker, batch_size
+
+    async def rerank(
+        self,
+        query: str,
+        hits: Sequence[Hit],
+        k: int,
+        *,
+        embedding: NDArray[np.float32] | None = None,
+    ) -> list[Hit]:
+        """Return the k best by the model's score, ties by chunk_id; the embedding is not read.
+
+        Batches of several questions take turns. An explanation gets `model` and `model_score`, what
+        it gave.
+
+        Raises:
+            ProviderError: The model gave a number that is no score.
+        """
+        raws: list[float] = []
+        for start in range(0, len(hits), self._batch_size):
+            texts = [hit.chunk.content for hit in hits[start : start + self._batch_size]]
+            raws += (await run_in(self._worker, self._model.scores, query, texts)).tolist()
+        scored = [(hit, raw, self._score(raw)) for hit, raw in zip(hits, raws, strict=True)]
+        scored.sort(key=lambda each: (-each[1], each[0].chunk.chunk_id))
+        name = self._source.model
+        return [
+            rescored(hit, score, "model", model=name, model_score=raw)
+            for hit, raw, score in scored[:k]
+        ]
+
+    def _score(self, raw: float) -> float:
+        if self._source.score == "sigmoid" and math.isfinite(raw):
+            return 0.5 * (1.0 + math.tanh(raw / 2.0))  # the same, and cannot overflow
+        if not 0.0 <= raw <= 1.0:
+            raise ProviderError(
+                f"{self._source.model} gave the score {raw:g}.",
+                hint="Set score: sigmoid if it gives logits.",
+            )
+        return raw

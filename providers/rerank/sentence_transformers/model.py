@@ -1,0 +1,74 @@
+"""Loads a cross-encoder of sentence-transformers. Blocking."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sentence_transformers import CrossEncoder
+
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.library_files import check_saved, open_with
+from corral.providers.embedding._local.session import encodable
+from corral.providers.rerank.sentence_transformers.config import (
+    CrossEncoderConfig,
+    SavedCrossEncoder,
+)
+
+
+class Model:
+    """The loaded model; one thread at a time calls it.
+
+    Args:
+        model: Its settings.
+        config: The provider's.
+        home: The data folder, where fetched files are kept.
+
+    Raises:
+        ConfigError: The library cannot load it, a file is another one, or it gives no single number
+            for a text.
+        Unavailable: Its files are not here, and the hub cannot be reached.
+    """
+
+    def __init__(self, model: SavedCrossEncoder, config: CrossEncoderConfig, home: Path) -> None:
+        self._threads, self._name = config.threads, model.model
+        cache = home / "models" / "sentence-transformers"
+
+        def opened(local: bool) -> CrossEncoder:
+            return CrossEncoder(
+                model.model if model.path is None else str(model.path),
+                device="cpu",
+                revision=model.revision,
+                cache_folder=str(cache),
+                local_files_only=local,
+                trust_remote_code=False,
+                activation_fn=torch.nn.Identity(),
+            )
+
+        if model.path is not None:
+            check_saved(model.path, model.model, ("config.json", "tokenizer.json"))
+        library = "sentence-transformers"
+        self._library = open_with(library, model, cache, opened, offline=config.offline)
+        self.scores("a question", ["a text"])
+
+    def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return what the model says of each text, shape (n,); higher fits better."""
+        torch.set_num_threads(self._threads)  # of this thread
+        asked = encodable(query)
+        pairs = [(asked, encodable(text)) for text in texts]
+        found = np.asarray(
+            self._library.predict(
+                pairs, batch_size=len(pairs), show_progress_bar=False, convert_to_numpy=True
+            ),
+            np.float32,
+        ).reshape(len(texts), -1)
+        if found.shape[1] != 1:
+            raise ConfigError(
+                f"inline::sentence-transformers-rerank: {self._name!r} gives {found.shape[1]} "
+                "numbers for a text; a cross-encoder for ranking gives one.",
+                field="model",
+            )
+        return found[:, 0]

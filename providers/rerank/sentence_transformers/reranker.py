@@ -1,0 +1,33 @@
+"""inline::sentence-transformers-rerank: each model is loaded at its first use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.api.errors import ConfigError
+from corral.providers.rerank.cross_encoders import LoadedModel, LocalRerankProvider
+from corral.providers.rerank.sentence_transformers.config import (
+    CrossEncoderConfig,
+    SavedCrossEncoder,
+)
+
+
+def create(
+    provider_id: str, config: CrossEncoderConfig, home: Path
+) -> LocalRerankProvider[SavedCrossEncoder]:
+    """Return the provider; loads nothing yet."""
+
+    def load(model: SavedCrossEncoder) -> LoadedModel:
+        # Imported here, since torch takes seconds that the event loop should not wait.
+        from corral.providers.rerank.sentence_transformers.model import (  # noqa: PLC0415 - as above
+            Model,
+        )
+
+        return Model(model, config, home)
+
+    return LocalRerankProvider(provider_id, config.models, load, _check, config.batch_size)
+
+
+def _check(model: SavedCrossEncoder) -> None:
+    if model.path is not None and not model.path.is_dir():
+        raise ConfigError(f"The folder of {model.model!r} is missing.", field="path")
