@@ -132,7 +132,7 @@ async def test_the_fingerprint_follows_the_weights(tmp_path: Path) -> None:
     (path / "README.md").write_text("new")
     assert (await load(tmp_path, path=path)).fingerprint == before
     pooling = json.loads((path / "1_Pooling" / "config.json").read_text())
-    (path / "1_Pooling" / "config.json").write_text(json.dumps(pooling, indent=2))
+    (path / "1_Pooling" / "config.json").write_text(json.dumps(pooling, indent=1))
     assert (await load(tmp_path, path=path)).fingerprint != before
 
 
