@@ -17,10 +17,6 @@ TOKENS_APART = 8
 """Questions of one computation differ by fewer tokens than this: padding a short one to the length
 of a long one costs more than computing both (measured from 1 to 16)."""
 
-FEW = 3
-"""Questions that get all threads of a computation. More are computed in one, which takes a seventh
-less of the processors, and leaves the others to those who search."""
-
 Embedding = NDArray[np.float32]
 
 
@@ -52,8 +48,7 @@ class Questions:
         try:
             token_ids = self._model.tokenize([text for text, _ in asked]) if asked else []
             for batch in alike([len(ids) for ids in token_ids]):
-                embed = self._model.embed if len(batch) <= FEW else self._model.embed_in_lane
-                rows = embed([token_ids[i] for i in batch])
+                rows = self._model.embed([token_ids[i] for i in batch])
                 for i, row in zip(batch, rows, strict=True):
                     asked[i][1].set_result(row)
         except Exception as error:

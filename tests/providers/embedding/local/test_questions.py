@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.providers.embedding._local.questions import FEW, TOKENS_APART, Questions, alike
+from corral.providers.embedding._local.questions import TOKENS_APART, Questions, alike
 
 
 class Slow:
@@ -24,7 +24,6 @@ class Slow:
         self.traits: Mapping[str, str] = {}
         self.begun, self.go = threading.Event(), threading.Event()
         self.batches: list[int] = []
-        self.in_lane: list[int] = []
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return a token for each letter."""
@@ -43,10 +42,7 @@ class Slow:
             raise ValueError("no such text")
         return np.array([[len(ids), ids[0]] for ids in token_ids], np.float32)
 
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Do as `embed` does, and note it."""
-        self.in_lane.append(len(token_ids))
-        return self.embed(token_ids)
+    embed_in_lane = embed
 
 
 @pytest.fixture
@@ -84,19 +80,6 @@ async def test_those_that_wait_go_together(questions: Questions, model: Slow) ->
     rows = await asyncio.gather(*tasks)
     assert [row.tolist() for row in rows[1:]] == [[1, ord(letter)] for letter in "abcde"]
     assert model.batches == [1, 5]
-
-
-@pytest.mark.parametrize("waiting", [1, FEW, FEW + 1, 3 * FEW])
-async def test_a_crowd_gets_one_thread(questions: Questions, model: Slow, waiting: int) -> None:
-    """Few questions get all threads; many are computed in one, beside those who search.
-
-    If this fails: a question alone takes longer, or a crowd takes the processors from searches.
-    """
-    tasks = await asked(questions, model, *"abcdefghi"[:waiting])
-    model.go.set()
-    await asyncio.gather(*tasks)
-    assert model.batches == [1, waiting]
-    assert model.in_lane == ([waiting] if waiting > FEW else [])
 
 
 async def test_an_error_reaches_all_who_asked(questions: Questions, model: Slow) -> None:
