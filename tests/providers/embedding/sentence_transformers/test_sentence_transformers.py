@@ -67,9 +67,11 @@ async def test_the_embeddings_are_minilms(folder: Path, tmp_path: Path) -> None:
 
 
 async def test_questions_and_documents_run_at_the_same_time(folder: Path, tmp_path: Path) -> None:
-    """The library sets its tokenizer at each call, so that two threads may not share one.
+    """The library sets its tokenizer at each call, so questions and documents have one each.
 
-    If this fails: a question during an ingest ends with "Already borrowed".
+    The stand-in refuses what the real library has not been seen to fail at.
+
+    If this fails: a question during an ingest may change how its documents are cut.
     """
     found = await load(tmp_path, path=folder)
     alone = await found.embed_query(TEXTS[0])
