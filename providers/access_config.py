@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from corral.api.principal import MAX_NAME_LENGTH, Role
-from corral.providers.section import Section
+from corral.providers.config_section import Section
 
 Algorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"

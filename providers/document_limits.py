@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from corral.api.errors import InvalidRequest
-from corral.providers.section import Section
+from corral.providers.config_section import Section
 
 
 class DocumentLimits(Section):

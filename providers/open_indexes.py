@@ -15,7 +15,7 @@ from corral.api.errors import CorralError, NotFound
 from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Keeper
-from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_db_table import VectorDBTable
 from corral.providers.vector_io._shared.intents import NotedIndex
 
 LOOK_EVERY_SECONDS = 1.0
@@ -47,7 +47,7 @@ class OpenIndexes:
     def __init__(
         self,
         notes: Path,
-        registry: VectorDBStore,
+        registry: VectorDBTable,
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
     ) -> None:

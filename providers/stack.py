@@ -21,15 +21,15 @@ from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.configured import ConfiguredProviders
+from corral.providers.copying.rebuild import Rebuilding
+from corral.providers.copying.rebuild_table import RebuildTable
+from corral.providers.copying.rebuild_writes import WriteKeeper
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.ingestion.workers import Workers
-from corral.providers.keeping import Keeping
 from corral.providers.open_indexes import Key, OpenIndexes
-from corral.providers.rebuild_table import RebuildTable
-from corral.providers.rebuilding import Rebuilding
 from corral.providers.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -37,7 +37,7 @@ from corral.providers.registrations import (
     same_registration,
     with_search,
 )
-from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_db_table import VectorDBTable
 from corral.providers.vector_store_table import VectorStoreTable
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
@@ -68,11 +68,11 @@ class Stack(ConfiguredProviders):
     ) -> None:
         super().__init__(config, home)
         self.principal = UNRESTRICTED
-        self._vector_dbs = VectorDBStore(home / "registry.db")
+        self._vector_dbs = VectorDBTable(home / "registry.db")
         self._made: dict[Key, VectorDB] = {}
         self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
         rebuilds = RebuildTable(self._vector_dbs.file)
-        self._open.keeper = Keeping(self, rebuilds, self._open)
+        self._open.keeper = WriteKeeper(self, rebuilds, self._open)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         most = int(config.files.max_mib * 1024 * 1024)
         self.files = FileStore(home, max_bytes=most, clock=clock)

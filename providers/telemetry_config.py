@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from corral.providers.section import Section
+from corral.providers.config_section import Section
 
 
 class TracingSettings(Section):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import click
 
-from corral.providers.copy_steps import WRITTEN_AT_ONCE, batch_size
+from corral.providers.copying.steps import WRITTEN_AT_ONCE, batch_size
 from corral.server.command_line import display
 from corral.server.command_line.client import Client
 from corral.server.command_line.progress import progress

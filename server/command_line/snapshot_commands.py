@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import click
 
-from corral.providers.snapshots import Snapshot
+from corral.providers.copying.snapshot_file import Snapshot
 from corral.server.command_line import display
 from corral.server.command_line.client import Client
 from corral.server.command_line.db_commands import describe

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.chunks import Strict
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copy_steps import WRITTEN_AT_ONCE
+from corral.providers.copying.steps import WRITTEN_AT_ONCE
 from corral.server.access.roles import ADMIN
 from corral.server.corral.copies import After, CopyReply, StepLimit
 from corral.server.errors import ERRORS

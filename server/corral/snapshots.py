@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.chunks import Identifier
 from corral.api.vector_dbs import VectorDB
-from corral.providers.moving import export, restore
+from corral.providers.copying.snapshots import export, restore
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.limits import SNAPSHOTS

@@ -21,8 +21,8 @@ from corral.providers.config import (
     substitute,
 )
 from corral.providers.embedding.openai.config import OpenAIConfig
-from corral.providers.http_service import ServiceConfig
 from corral.providers.inference.chat.config import ChatConfig
+from corral.providers.models.http_service import ServiceConfig
 from corral.providers.registry import check_config
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 

@@ -17,7 +17,7 @@ from corral.api import vector_dbs
 from corral.api.errors import Forbidden, NotFound
 from corral.api.principal import UNRESTRICTED, Principal, Role
 from corral.providers import stack
-from corral.providers import vector_dbs as registry
+from corral.providers import vector_db_table as registry
 from corral.providers.database import Database
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.service import Ingestion
@@ -363,26 +363,26 @@ def _a_route_gets_the_whole_stack(patch: Patch) -> None:
 
 @caught_by(foreign_id_guessed)
 def _an_id_is_found_in_any_tenant(patch: Patch) -> None:
-    async def find(self: registry.VectorDBStore, tenant: str, identifier: str) -> Any:
+    async def find(self: registry.VectorDBTable, tenant: str, identifier: str) -> Any:
         found = [db for db in await self.all() if db.identifier == identifier]
         own = [db for db in found if db.tenant == tenant]
         return next(iter([*own, *found]), None)
 
-    patch.setattr(registry.VectorDBStore, "find", find)
+    patch.setattr(registry.VectorDBTable, "find", find)
 
 
 @caught_by(foreign_id_guessed)
 def _a_missing_id_is_another_error_than_a_foreign_one(patch: Patch) -> None:
-    real = registry.VectorDBStore.get
+    real = registry.VectorDBTable.get
 
-    async def get(self: registry.VectorDBStore, tenant: str, identifier: str) -> Any:
+    async def get(self: registry.VectorDBTable, tenant: str, identifier: str) -> Any:
         if any(db.identifier == identifier != "docs" for db in await self.all()):
             found = await self.find(tenant, identifier)
             if found is None:
                 raise Forbidden(f"{identifier!r} is not yours.")
         return await real(self, tenant, identifier)
 
-    patch.setattr(registry.VectorDBStore, "get", get)
+    patch.setattr(registry.VectorDBTable, "get", get)
 
 
 @caught_by(foreign_deleted)
@@ -407,7 +407,7 @@ def _open_indexes_are_kept_by_id_alone(patch: Patch) -> None:
 
 @caught_by(names_told)
 def _a_list_holds_all_tenants(patch: Patch) -> None:
-    patch.setattr(registry.VectorDBStore, "of", lambda self, _: self.all())
+    patch.setattr(registry.VectorDBTable, "of", lambda self, _: self.all())
 
 
 @caught_by(foreign_file)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from corral.providers.snapshots import Snapshot
+from corral.providers.copying.snapshot_file import Snapshot
 
 from .harness import InProcess, id_path, message_of, run_config
 

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from corral.api.chunks import Strict
 from corral.api.provider import ProviderConfig
-from corral.providers.onnx_models import Digest
+from corral.providers.models.onnx import Digest
 
 
 class LibraryFiles(Strict):

@@ -11,8 +11,8 @@ from huggingface_hub import constants
 
 from corral.api.errors import ConfigError, Unavailable
 from corral.providers.embedding._local.library_config import LibraryFiles
-from corral.providers.hub import CONNECT_SECONDS
-from corral.providers.onnx_models import check_digests
+from corral.providers.models.hub import CONNECT_SECONDS
+from corral.providers.models.onnx import check_digests
 
 Opened = TypeVar("Opened")
 

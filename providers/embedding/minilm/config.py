@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from corral.api.provider import ProviderConfig
 from corral.providers.embedding._local.precision import Precision
-from corral.providers.hub import HUB
+from corral.providers.models.hub import HUB
 
 
 class MiniLMConfig(ProviderConfig):

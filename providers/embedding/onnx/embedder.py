@@ -9,7 +9,7 @@ from corral.providers.embedding._local.batches import LocalModel
 from corral.providers.embedding._local.embedder import LocalProvider, Served
 from corral.providers.embedding.onnx.config import OnnxConfig, OnnxModel
 from corral.providers.embedding.onnx.files import OPTIONAL, dimension_of
-from corral.providers.onnx_models import check_folder, open_folder
+from corral.providers.models.onnx import check_folder, open_folder
 
 
 def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider:

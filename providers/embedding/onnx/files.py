@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corral.api.errors import ConfigError
 from corral.providers.embedding.onnx.config import OnnxModel, Pooling
-from corral.providers.onnx_models import CONFIG, read_json
+from corral.providers.models.onnx import CONFIG, read_json
 
 POOLING = "1_Pooling/config.json"
 PROMPTS = "config_sentence_transformers.json"

@@ -12,8 +12,8 @@ from corral.api.errors import ConfigError
 from corral.providers.embedding._local.session import encodable, padded
 from corral.providers.embedding.onnx.config import OnnxModel
 from corral.providers.embedding.onnx.files import max_tokens_of, pooling_of, prefixes_of
-from corral.providers.hub import digest_of
-from corral.providers.onnx_models import TOKENIZER, graph_file, run, session_of, tokenizer_of
+from corral.providers.models.hub import digest_of
+from corral.providers.models.onnx import TOKENIZER, graph_file, run, session_of, tokenizer_of
 
 SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
 """Names of outputs that are embeddings already."""

@@ -12,7 +12,7 @@ from corral.api.errors import ProviderError
 from corral.api.provider import Health
 from corral.providers.embedding.openai.config import OpenAIConfig, OpenAIModel
 from corral.providers.embedding.openai.decoding import decode_embeddings
-from corral.providers.http_service import HttpService, sendable
+from corral.providers.models.http_service import HttpService, sendable
 
 
 class Client:

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from corral.api.provider import ProviderConfig
-from corral.providers.http_service import ServiceConfig
-from corral.providers.model_names import each_once
+from corral.providers.models.http_service import ServiceConfig
+from corral.providers.models.names import each_once
 
 
 class OpenAIModel(ProviderConfig):

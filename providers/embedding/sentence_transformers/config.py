@@ -11,7 +11,7 @@ from corral.providers.embedding._local.library_config import (
     LibraryModel,
     SavedFiles,
 )
-from corral.providers.model_names import each_once
+from corral.providers.models.names import each_once
 
 
 class SentenceTransformersModel(LibraryModel, SavedFiles):

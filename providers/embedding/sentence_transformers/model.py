@@ -22,7 +22,7 @@ from corral.providers.embedding.sentence_transformers.config import (
     SentenceTransformersConfig,
     SentenceTransformersModel,
 )
-from corral.providers.hub import digest_of
+from corral.providers.models.hub import digest_of
 
 READ_SUFFIXES = (".json", ".safetensors", ".bin")
 """Of files that decide on the embeddings."""

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from corral.providers.http_service import ServiceConfig
-from corral.providers.model_names import ModelName, each_once
+from corral.providers.models.http_service import ServiceConfig
+from corral.providers.models.names import ModelName, each_once
 
 
 class ChatConfig(ServiceConfig):

@@ -8,8 +8,8 @@ from typing import Any
 
 from corral.api.errors import NotFound, ProviderError
 from corral.api.provider import Health, InferenceProvider
-from corral.providers.http_service import HttpService, sendable
 from corral.providers.inference.chat.config import ChatConfig
+from corral.providers.models.http_service import HttpService, sendable
 
 
 def create(provider_id: str, config: ChatConfig, home: Path) -> ChatProvider:

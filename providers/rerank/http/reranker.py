@@ -13,7 +13,7 @@ from corral.api.errors import NotFound, ProviderError
 from corral.api.hits import Hit
 from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
-from corral.providers.http_service import HttpService, sendable
+from corral.providers.models.http_service import HttpService, sendable
 from corral.providers.rerank.http.config import HTTPRerankConfig
 from corral.providers.rerank.http.dialects import decode_scores, mapped, request_body
 from corral.providers.rerank.rescoring import rescored

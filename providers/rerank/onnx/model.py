@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError
 from corral.providers.embedding._local.session import encodable, padded
-from corral.providers.onnx_models import (
+from corral.providers.models.onnx import (
     CONFIG,
     graph_file,
     read_json,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.providers.onnx_models import check_folder, open_folder
+from corral.providers.models.onnx import check_folder, open_folder
 from corral.providers.rerank.cross_encoders import LoadedModel, LocalRerankProvider
 from corral.providers.rerank.onnx.config import CrossEncoder, OnnxRerankConfig
 

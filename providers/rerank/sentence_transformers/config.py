@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from corral.providers.embedding._local.library_config import LibraryConfig, SavedFiles
-from corral.providers.model_names import each_once
+from corral.providers.models.names import each_once
 
 
 class SavedCrossEncoder(SavedFiles):

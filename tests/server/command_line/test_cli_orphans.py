@@ -16,9 +16,9 @@ Corral = Callable[..., Result]
 
 KILLED = """
 import os, signal, sys
-from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_db_table import VectorDBTable
 from corral.server.command_line.cli import main
-VectorDBStore.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+VectorDBTable.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 main(["--home", sys.argv[1], "dbs", "create", "lost"])
 """
 """Registers a vector DB, and is killed when its index is made and its registration is not."""

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from corral.api.errors import ConfigError, Unavailable
-from corral.providers import hub as hub_module
 from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.onnx.config import OnnxConfig
 from corral.providers.embedding.onnx.embedder import create
+from corral.providers.models import hub as hub_module
 
 from ..stand_in_hub import Hub, served
 from .model_folders import ROWS, table_folder

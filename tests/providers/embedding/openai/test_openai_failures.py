@@ -36,7 +36,7 @@ def recorded_pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("corral.providers.http_service.asyncio.sleep", sleep)
+    monkeypatch.setattr("corral.providers.models.http_service.asyncio.sleep", sleep)
     return pauses
 
 

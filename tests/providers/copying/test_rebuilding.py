@@ -18,7 +18,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
-from corral.providers.copy_steps import CopyStep
+from corral.providers.copying.steps import CopyStep
 from corral.providers.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
 from corral.providers.ingestion.storing import store
@@ -522,7 +522,7 @@ async def test_steps_and_switches_are_of_a_rebuild(
         await begin(stack, language="nb")
         with pytest.raises(Conflict, match="rebuilt with another language"):
             await begin(stack, language="de")
-        monkeypatch.setattr("corral.providers.rebuilding.MOST_LEFT", 20)
+        monkeypatch.setattr("corral.providers.copying.rebuild.MOST_LEFT", 20)
         with pytest.raises(Conflict, match="30 chunks are missing"):
             await switch(stack)
         assert (await stack.vector_db("db")).language == "english"

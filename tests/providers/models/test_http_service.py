@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import ProviderError, Unavailable
-from corral.providers.http_service import HttpService, ServiceConfig
+from corral.providers.models.http_service import HttpService, ServiceConfig
 
-from .json_service import KEY, Reply, Service, running_service
+from ..json_service import KEY, Reply, Service, running_service
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_certificates_are_checked_unless_told_otherwise(
         seen.append(options["verify"])
         return made(**options)
 
-    monkeypatch.setattr("corral.providers.http_service.httpx.AsyncClient", client)
+    monkeypatch.setattr("corral.providers.models.http_service.httpx.AsyncClient", client)
     settings = {} if verify else {"verify_tls": False}
     await HttpService("s", configured("https://127.0.0.1:1", **settings)).close()
     assert seen == [verify]

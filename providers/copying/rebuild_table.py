@@ -16,7 +16,7 @@ import apsw
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
 from corral.providers.database import Database
-from corral.providers.vector_dbs import stored_in
+from corral.providers.vector_db_table import stored_in
 
 _ALL = "SELECT tenant, identifier, created_at, changes, closed_until FROM rebuilds"
 _STANDING = """

@@ -19,8 +19,8 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers import snapshots
-from corral.providers.moving import Imported, export, restore
+from corral.providers.copying import snapshot_file as snapshots
+from corral.providers.copying.snapshots import Imported, export, restore
 from corral.providers.stack import Stack
 
 from .test_copying import ODD, PROVIDERS, RECORD, assert_equal, embeddings, opened, stored

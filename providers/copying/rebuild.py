@@ -1,10 +1,10 @@
 """Rebuilding a vector DB: another model, language or field weights, while it is in use.
 
-A second index is built beside the first, step by step as a copy is (`copying.py`), with new
+A second index is built beside the first, step by step as a copy is (`copy.py`), with new
 embeddings where the model changes. It takes the first one's place in one transaction of the
 registry. Queries are answered by the first until then.
 
-No write is lost: `keeping.py` says why.
+No write is lost: `rebuild_writes.py` says why.
 
 A rebuild that was killed is taken up by beginning it again: its steps pass over what is done.
 """
@@ -26,13 +26,13 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest, NotFound, U
 from corral.api.library import Library
 from corral.api.provider import VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copy_checks import id_pages
-from corral.providers.copy_steps import CopyStep, Embed, copy_chunks, copy_step
+from corral.providers.copying.checks import id_pages
+from corral.providers.copying.rebuild_table import Rebuild, RebuildTable
+from corral.providers.copying.steps import CopyStep, Embed, copy_chunks, copy_step
 from corral.providers.ingestion.storing import embeddings_of
 from corral.providers.open_indexes import Key, OpenIndexes
-from corral.providers.rebuild_table import Rebuild, RebuildTable
 from corral.providers.registrations import REBUILD_SETTINGS, with_settings
-from corral.providers.vector_dbs import VectorDBStore
+from corral.providers.vector_db_table import VectorDBTable
 
 MOST_LEFT = 10_000
 """Most chunks that may be missing when the switch is asked for: the steps bring the others."""
@@ -72,7 +72,7 @@ class Rebuilding:
     def __init__(
         self,
         library: Library,
-        registry: VectorDBStore,
+        registry: VectorDBTable,
         table: RebuildTable,
         open_indexes: OpenIndexes,
         provider: Callable[[str], VectorIOProvider],

@@ -21,15 +21,15 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import copy_steps
 from corral.providers.config import RunConfig
-from corral.providers.copy_steps import CopyStep, batch_size
 from corral.providers.copying import (
     CopyReport,
     copy_batch,
     copy_vector_db,
     verify_copy,
 )
+from corral.providers.copying import steps as copy_steps
+from corral.providers.copying.steps import CopyStep, batch_size
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack import Stack
 

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from corral.api.chunks import Strict
 from corral.api.errors import ConfigError
-from corral.providers.hub import HUB, HubFiles, check_digest, hub_folder
+from corral.providers.models.hub import HUB, HubFiles, check_digest, hub_folder
 
 if TYPE_CHECKING:
     import onnxruntime

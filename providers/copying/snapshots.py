@@ -1,4 +1,4 @@
-"""Export and import of vector DBs as snapshots; the file's form is in `snapshots.py`."""
+"""Export and import of vector DBs as snapshots; the file's form is in `snapshot_file.py`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot, snapshot_of
 from corral.providers.expiry import schedule
 from corral.providers.registrations import fingerprints_differ
-from corral.providers.snapshots import Details, Manifest, Snapshot, snapshot_of
 from corral.providers.stack import Stack
 
 

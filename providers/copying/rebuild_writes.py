@@ -22,15 +22,15 @@ from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
-from corral.providers.copy_steps import recorded
+from corral.providers.copying.rebuild_table import Rebuild, RebuildTable
+from corral.providers.copying.steps import recorded
 from corral.providers.ingestion.storing import embeddings_of
 from corral.providers.open_indexes import OpenIndexes
-from corral.providers.rebuild_table import Rebuild, RebuildTable
 
 _LOOK_SECONDS = 0.05
 
 
-class Keeping:
+class WriteKeeper:
     """The keeper of all indexes of one process.
 
     Args:

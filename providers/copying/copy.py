@@ -16,12 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import SearchSettings, VectorDB, VectorDBRegistration
-from corral.providers.copy_checks import CopyChecks, compare
-from corral.providers.copy_steps import (
+from corral.providers.copying.checks import CopyChecks, compare
+from corral.providers.copying.steps import (
     MAX_BATCH,
     WRITTEN_AT_ONCE,
     CopyStep,
@@ -29,7 +30,9 @@ from corral.providers.copy_steps import (
     copy_step,
 )
 from corral.providers.registry import find_spec
-from corral.providers.stack import Stack
+
+if TYPE_CHECKING:
+    from corral.providers.stack import Stack  # which rebuilds, by the steps beside this file
 
 _SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
 

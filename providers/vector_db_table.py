@@ -32,7 +32,7 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 
-class VectorDBStore:
+class VectorDBTable:
     """Registrations in one SQLite file, shared safely by tasks and processes; see `Database`.
 
     Every call reads the file, so a registration made by another process is seen at once.

@@ -1,0 +1,1 @@
+"""What providers of embedding, re-ranking and inference share: model files, sessions, HTTP."""
