@@ -30,7 +30,9 @@ from corral.api.checks import (
 )
 from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import DocumentCount
+from corral.api.errors import Forbidden
 from corral.api.filters import Filter, parse_filter
+from corral.api.forwarding_hooks import ForwardingHooks
 from corral.api.hits import QueryChunksResponse
 from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
@@ -72,8 +74,6 @@ class EmbeddingIndex(LegSearch):
         """Return this index as a principal sees it: the same data, and nothing that is hidden."""
         if principal.reads_all:
             return self
-        from corral.api.scoped_index import ScopedIndex  # noqa: PLC0415 - it is made of this class
-
         return ScopedIndex(self, principal)
 
     async def add_chunks(
@@ -109,8 +109,8 @@ class EmbeddingIndex(LegSearch):
         else:
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
         del embeddings  # where the caller kept none, the engine has the only ones
-        write = Write(latest, matrix, replaced)
-        async with kept(self, write), self._turn(alone=not scope.is_whole):
+        write = Write(self.vector_db, self._principal, latest, matrix, replaced)
+        async with kept(self.keeper, write), self._turn(alone=not scope.is_whole):
             await self._add_in_scope(scope, latest, matrix, replaced)
 
     @asynccontextmanager
@@ -153,7 +153,8 @@ class EmbeddingIndex(LegSearch):
             return 0
         count = 0
         # Alone, or a chunk that is deleted meanwhile would come back.
-        async with kept(self, Write(opened=chunk_ids, acl=given)), self._turn(alone=True):
+        write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
+        async with kept(self.keeper, write), self._turn(alone=True):
             count = await self._set_acl(scope, chunk_ids, given)
         return count  # noqa: RET504 - where the index is gone, the keeper writes, and `kept` goes on
 
@@ -234,7 +235,8 @@ class EmbeddingIndex(LegSearch):
         if not chunk_ids:
             return
         whole = scope.is_whole
-        async with kept(self, Write(deleted=chunk_ids)), self._turn(alone=not whole):
+        write = Write(self.vector_db, self._principal, deleted=chunk_ids)
+        async with kept(self.keeper, write), self._turn(alone=not whole):
             seen = chunk_ids if whole else await self._seen_ids(scope, chunk_ids)
             await self._delete_chunks(seen)
 
@@ -315,3 +317,36 @@ class EmbeddingIndex(LegSearch):
     def reopen(self) -> None:
         """Accept calls again after `close`, for a provider that keeps an index and returns it."""
         self._calls.accept()
+
+
+class ScopedIndex(ForwardingHooks, EmbeddingIndex):
+    """An index as one principal sees it: a view of the shared one that costs nothing to make.
+
+    It shares the calls and writes of that index, which is deleted and closed by its owner only.
+
+    Args:
+        whole: The index itself.
+        principal: Who asks, with a role below admin.
+    """
+
+    def __init__(self, whole: EmbeddingIndex, principal: Principal) -> None:
+        self._whole = whole
+        self.keeper = whole.keeper
+        self.vector_db = whole.vector_db
+        self._calls = whole._calls
+        self._writes = whole._writes
+        self._principal = principal
+
+    def seen_by(self, principal: Principal) -> EmbeddingIndex:
+        """Raise Forbidden: a view is not widened."""
+        raise Forbidden("An index that is seen by one principal is not shown to another.")
+
+    async def delete(self) -> None:
+        """Raise Forbidden: a vector DB with chunks that are hidden is dropped by an admin."""
+        raise Forbidden("Dropping a vector DB needs the role admin.")
+
+    async def close(self) -> None:
+        """Do nothing: others use the index."""
+
+    def reopen(self) -> None:
+        """Do nothing: its owner reopens the index."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound
-
-if TYPE_CHECKING:
-    from corral.api.embedding_index import EmbeddingIndex
+from corral.api.principal import Principal
+from corral.api.vector_dbs import VectorDB
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +21,8 @@ class Write:
     """One call that changes an index.
 
     Attributes:
+        vector_db: The registration of the index that it went to.
+        principal: For whom.
         chunks: To be stored, as engines hold them.
         embeddings: Theirs, shape (len(chunks), dimension).
         replaced: Documents whose other chunks are removed.
@@ -30,6 +31,8 @@ class Write:
         acl: That acl.
     """
 
+    vector_db: VectorDB
+    principal: Principal
     chunks: Sequence[Chunk] = ()
     embeddings: NDArray[np.float32] | None = None
     replaced: frozenset[str] = frozenset()
@@ -47,26 +50,25 @@ class Write:
 class Keeper(Protocol):
     """Whoever opened an index, and knows what becomes of it."""
 
-    async def wrote(self, index: EmbeddingIndex, write: Write, lost: NotFound | None) -> None:
+    async def wrote(self, write: Write, lost: NotFound | None) -> None:
         """Take note of a write before it is acknowledged.
 
         Args:
-            index: Where it went.
-            write: What it did.
+            write: Where it went and what it did.
             lost: Why it did nothing: the index is gone. Raised again unless another index has
                 taken its place; the write goes into that one then.
         """
 
 
 @asynccontextmanager
-async def kept(index: EmbeddingIndex, write: Write) -> AsyncIterator[None]:
-    """Tell the index's keeper of the write in this context, and whether it found the index gone."""
+async def kept(keeper: Keeper | None, write: Write) -> AsyncIterator[None]:
+    """Tell the keeper of the write in this context, and whether it found the index gone."""
     lost = None
     try:
         yield
     except NotFound as error:
-        if index.keeper is None:
+        if keeper is None:
             raise
         lost = error
-    if index.keeper is not None:
-        await index.keeper.wrote(index, write, lost)
+    if keeper is not None:
+        await keeper.wrote(write, lost)

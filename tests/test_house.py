@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import json
 import re
@@ -39,6 +40,33 @@ def test_imports_point_down() -> None:
     for path, name in imports():
         room, imported = path.relative_to(ROOT).parts[0], name.split(".")[1]
         assert FLOORS[imported] <= FLOORS[room], f"{path}: {name}"
+
+
+def test_no_circle_of_imports() -> None:
+    """No module imports itself by way of others; late and TYPE_CHECKING imports count too.
+
+    If this fails: the error names the circle. Move what both modules need into one below them, or
+    name what one needs of the other in a protocol.
+    """
+    graphlib.TopologicalSorter(imported_modules()).prepare()
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """Return by module of ours the modules of ours that it imports, wherever in the file."""
+    files = [path for room in FLOORS for path in sorted((ROOT / room).rglob("*.py"))]
+    dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
+    modules = {f"corral.{name.removesuffix('.__init__')}": path for path, name in dotted.items()}
+    found: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                names |= parts & modules.keys() or {node.module}
+        found[module] = names & modules.keys()
+    return found
 
 
 def test_a_provider_never_imports_a_sibling() -> None:

@@ -113,5 +113,6 @@ class IndexConformance(
     IsolationTests,
     AclTests,
     GuardTests,
+    whole=True,
 ):
     """Every standard test. Subclass it under a name that begins with Test; see the module."""

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,9 +21,6 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import QueryChunksResponse
 from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
-
-if TYPE_CHECKING:
-    from corral.api.testing.suite import Suite
 
 T = TypeVar("T")
 
@@ -180,6 +177,19 @@ class Handle:
         return found
 
 
+class Opener(Protocol):
+    """What `Indexes` asks of a suite; `Suite` says what each method does."""
+
+    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
+        """Return the index of a vector DB; make it where it does not exist yet."""
+
+    def registration(self, vector_db: VectorDB) -> VectorDB:
+        """Return what is registered in place of a test's vector DB."""
+
+    async def close(self) -> None:
+        """Release what `open_index` holds beside the indexes."""
+
+
 class Indexes:
     """The indexes of one test. All live in one event loop and one folder.
 
@@ -189,7 +199,7 @@ class Indexes:
         runner: The event loop.
     """
 
-    def __init__(self, suite: Suite, folder: Path, runner: asyncio.Runner) -> None:
+    def __init__(self, suite: Opener, folder: Path, runner: asyncio.Runner) -> None:
         self._suite, self._folder, self._runner = suite, folder, runner
         self._open: dict[str, Handle] = {}
         self._processes: list[subprocess.Popen[str]] = []

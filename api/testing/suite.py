@@ -51,6 +51,8 @@ class Suite(ABC):
     bm25_tolerance: ClassVar[float] = 1e-6
     recall_floor: ClassVar[float] = 0.95
 
+    whole: ClassVar[type[Suite]]
+    """The class that has every standard test: `IndexConformance`."""
     chosen: ClassVar[dict[str, Any]] = {}
     """By name, what became of each standard test: itself, itself as an xfail, or None."""
 
@@ -86,29 +88,27 @@ class Suite(ABC):
             yield indexes
             indexes.drop_all()
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, whole: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if whole:
+            Suite.whole = cls
         if hasattr(cls, "capabilities"):
             _select(cls)
 
 
 def standard_tests() -> dict[str, Callable[..., None]]:
     """Return every test of the suite by name."""
-    from corral.api.testing import IndexConformance  # noqa: PLC0415 - it is made of this module
-
     return {
         name: test
-        for owner in reversed(IndexConformance.__mro__)
+        for owner in reversed(Suite.whole.__mro__)
         for name, test in vars(owner).items()
         if name.startswith("test_")
     }
 
 
 def applies(name: str, capabilities: Capabilities) -> bool:
-    """Say whether a standard test is one for a provider with these capabilities."""
-    from corral.api.testing import IndexConformance  # noqa: PLC0415 - it is made of this module
-
-    [owner] = [owner for owner in IndexConformance.__mro__ if name in vars(owner)]
+    """Return True if a standard test is one for a provider with these capabilities."""
+    [owner] = [owner for owner in Suite.whole.__mro__ if name in vars(owner)]
     conditions = (vars(owner).get("_needs"), getattr(vars(owner)[name], "_needs", None))
     return all(condition(capabilities) for condition in conditions if condition)
 

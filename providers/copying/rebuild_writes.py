@@ -15,7 +15,6 @@ import time
 
 from numpy.typing import ArrayLike
 
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.library import Library
 from corral.api.principal import UNRESTRICTED
@@ -42,15 +41,15 @@ class WriteKeeper:
     def __init__(self, library: Library, table: RebuildTable, open_indexes: OpenIndexes) -> None:
         self._library, self._table, self._open = library, table, open_indexes
 
-    async def wrote(self, index: EmbeddingIndex, write: Write, lost: NotFound | None) -> None:
+    async def wrote(self, write: Write, lost: NotFound | None) -> None:
         """Note a write to an index that is being rebuilt, or do it again where that is done."""
-        mine = index.vector_db
+        mine = write.vector_db
         while True:
             stored, rebuild = await self._table.standing(mine)
             if stored is not None and stored.created_at != mine.created_at:
                 stored = None  # registered anew, which is no concern of this write
             if stored is not None and stored.built_at != mine.built_at:
-                return await self._do_again(index, write, stored)
+                return await self._do_again(write, stored)
             if lost is not None:
                 raise lost
             if stored is None or rebuild is None:
@@ -58,9 +57,9 @@ class WriteKeeper:
             if await self._table.note(mine, write):
                 return await self._wait_for_switch(mine, rebuild)
 
-    async def _do_again(self, index: EmbeddingIndex, write: Write, stored: VectorDB) -> None:
+    async def _do_again(self, write: Write, stored: VectorDB) -> None:
         """Write to the index that has taken the place of another, for the same principal."""
-        successor = (await self._open.opened(stored)).seen_by(index.principal)
+        successor = (await self._open.opened(stored)).seen_by(write.principal)
         if write.deleted:
             await successor.delete_chunks(write.deleted)
         if write.opened:
@@ -70,7 +69,7 @@ class WriteKeeper:
         shown = Scope(UNRESTRICTED, stored.default_acl).shown
         chunks = [shown(chunk) for chunk in write.chunks]
         embeddings: ArrayLike | None = write.embeddings
-        if index.vector_db.fingerprint != stored.fingerprint:
+        if write.vector_db.fingerprint != stored.fingerprint:
             chunks = [recorded(c, stored).model_copy(update={"embedding": None}) for c in chunks]
             embeddings = await embeddings_of(self._library, stored, chunks)
         await successor.add_chunks(chunks, embeddings, replace_documents=write.replaced)

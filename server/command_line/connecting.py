@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 import httpx
 
 from corral.server.command_line.client import Client
-from corral.server.command_line.options import Target
 from corral.server.command_line.transport import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
@@ -31,38 +30,39 @@ IN_PROCESS_URL = "http://localhost"
 
 
 def run(
-    target: Target,
+    client: AbstractAsyncContextManager[Client],
     command: Callable[Concatenate[Client, P], Awaitable[T]],
     *arguments: P.args,
     **options: P.kwargs,
 ) -> T:
     """Connect, run a command and return what it returns."""
 
-    async def connected() -> T:
-        async with connect(target) as client:
-            return await command(client, *arguments, **options)
+    async def done() -> T:
+        async with client as connected:
+            return await command(connected, *arguments, **options)
 
-    return asyncio.run(connected())
+    return asyncio.run(done())
 
 
 @asynccontextmanager
-async def connect(target: Target) -> AsyncIterator[Client]:
-    """Yield a client of the server at `target.url`, or of the same app in this process.
+async def connect(
+    server: str | None, home: Path | None, config: Path | None, key: str | None, tenant: str
+) -> AsyncIterator[Client]:
+    """Yield a client of a server, or of the same app in this process; `Target` says by what.
 
     Raises:
         CommandError: The URL or the key is malformed, or the data folder cannot be used.
         CorralError: In process: the configuration cannot work.
     """
-    if target.url is None:
+    if server is None:
         from corral.providers.config import data_home, load_config  # noqa: PLC0415 - start-up time
 
-        folder = target.home or data_home()
-        config = load_config(target.config, folder)
-        async with in_process(config, folder, target.tenant) as client:
+        folder = home or data_home()
+        async with in_process(load_config(config, folder), folder, tenant) as client:
             yield client
         return
-    headers = {} if target.key is None else {"authorization": f"Bearer {_checked(target.key)}"}
-    url = _server_url(target.url)
+    headers = {} if key is None else {"authorization": f"Bearer {_checked(key)}"}
+    url = _server_url(server)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=TIMEOUT) as http:
         yield Client(http)
 

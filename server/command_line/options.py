@@ -71,7 +71,8 @@ class Target:
         module, _, name = command.partition(".")
         function = getattr(import_module(f"corral.server.command_line.{module}"), name)
         connecting = import_module("corral.server.command_line.connecting")
-        connecting.run(self, function, *arguments, **options)
+        client = connecting.connect(self.url, self.home, self.config, self.key, self.tenant)
+        connecting.run(client, function, *arguments, **options)
 
 
 def field_weight(given: str) -> tuple[str, float]:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.embedding_index import EmbeddingIndex, ScopedIndex
 from corral.api.filters import Compound, matches
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
-from corral.api.scoped_index import ScopedIndex
 from corral.providers.copying import steps as copy_steps
 from corral.providers.rag import context, searching
 from corral.providers.rag.passages import adjacent

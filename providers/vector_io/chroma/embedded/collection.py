@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 import chromadb
 import numpy as np
@@ -16,8 +16,18 @@ from corral.providers.vector_io.chroma.client import HALF_DROPPED, Collection, U
 from corral.providers.vector_io.chroma.embedded.graph import Graph
 from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
 
-if TYPE_CHECKING:
-    from corral.providers.vector_io.chroma.embedded import EmbeddedChroma
+
+class OpenFolder(Protocol):
+    """What a collection needs of its Chroma; `EmbeddedChroma` says what each means."""
+
+    name: str
+    writes: int
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """Keep the folder open for the time of a call."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Be at work, and count that as a write."""
 
 
 class GraphFailed(ProviderError):
@@ -30,7 +40,7 @@ class EmbeddedCollection(Collection):
     def __init__(
         self,
         collection: chromadb.Collection,
-        chroma: EmbeddedChroma,
+        chroma: OpenFolder,
         graph: Graph,
         batch_rows: int,
         lost: int,

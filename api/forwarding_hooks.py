@@ -1,4 +1,4 @@
-"""An index as one principal sees it: a view of the shared index that costs nothing to make."""
+"""The hooks of one index behind the public methods of another: a view of it does not copy it."""
 
 from __future__ import annotations
 
@@ -9,44 +9,15 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
-from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import Forbidden
 from corral.api.filters import Filter
 from corral.api.hits import Candidate
-from corral.api.principal import Principal
+from corral.api.index_hooks import IndexHooks
 
 
-class ScopedIndex(EmbeddingIndex):
-    """The hooks of another index, behind public methods that apply a principal's scope.
+class ForwardingHooks(IndexHooks):
+    """Hooks that call those of another index, which its owner alone deletes and closes."""
 
-    It shares the calls and writes of that index, which is deleted and closed by its owner only.
-
-    Args:
-        whole: The index itself.
-        principal: Who asks, with a role below admin.
-    """
-
-    def __init__(self, whole: EmbeddingIndex, principal: Principal) -> None:
-        self._whole = whole
-        self.keeper = whole.keeper
-        self.vector_db = whole.vector_db
-        self._calls = whole._calls
-        self._writes = whole._writes
-        self._principal = principal
-
-    def seen_by(self, principal: Principal) -> EmbeddingIndex:
-        """Raise Forbidden: a view is not widened."""
-        raise Forbidden("An index that is seen by one principal is not shown to another.")
-
-    async def delete(self) -> None:
-        """Raise Forbidden: a vector DB with chunks that are hidden is dropped by an admin."""
-        raise Forbidden("Dropping a vector DB needs the role admin.")
-
-    async def close(self) -> None:
-        """Do nothing: others use the index."""
-
-    def reopen(self) -> None:
-        """Do nothing: its owner reopens the index."""
+    _whole: IndexHooks
 
     async def _add(
         self,
@@ -107,4 +78,4 @@ class ScopedIndex(EmbeddingIndex):
         return await self._whole._document_chunk_ids(document_id)
 
     async def _drop(self) -> None:
-        """Drop nothing; see `delete`."""
+        """Drop nothing: others use the index."""
