@@ -329,6 +329,8 @@ class ScopedIndex(ForwardingHooks, EmbeddingIndex):
         principal: Who asks, with a role below admin.
     """
 
+    _whole: EmbeddingIndex
+
     def __init__(self, whole: EmbeddingIndex, principal: Principal) -> None:
         self._whole = whole
         self.keeper = whole.keeper

@@ -46,7 +46,6 @@ MOST_MEMBER_BYTES = 256 << 20
 
 _MANIFEST = "manifest.json"
 _SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
-_READ_BYTES = 1 << 20
 
 
 class Member(BaseModel):
