@@ -12,6 +12,7 @@ from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_conf
 from corral.providers.registry import check_config
 from corral.server.command_line import display
 from corral.server.command_line.client import Client
+from corral.server.command_line.connecting import no_collection
 from corral.server.command_line.transport import JSON, CommandError
 
 NO_BUDGET = 1_000_000
@@ -24,7 +25,8 @@ def serve(
     config: Path | None, home: Path | None, host: str | None, port: int | None, workers: int
 ) -> None:
     """Serve until interrupted; host and port given here win over the configuration's."""
-    from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
+    with no_collection():
+        from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
 
     folder = home or data_home()
     settings = load_config(config, folder)

@@ -78,7 +78,7 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
         CorralError: The configuration cannot work.
     """
     _check_home(home)
-    with _no_collection():
+    with no_collection():
         from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - as below
         from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
@@ -93,7 +93,7 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Look for no garbage: what is imported stays, and looking for it takes 0.15 s of start-up."""
     enabled = gc.isenabled()
     gc.disable()
