@@ -12,9 +12,10 @@ import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from corral.api.principal import check_acl
+from corral.api.wire_numbers import ExactNumbers
 
 MAX_ID_LENGTH = 255
 """Longest id of a vector DB, document or chunk, in characters."""
@@ -42,7 +43,7 @@ def strip_nul(value: Any) -> Any:
     return value
 
 
-class Strict(BaseModel):
+class Strict(ExactNumbers):
     """Base of all wire models: an unknown key is refused and named, never ignored."""
 
     model_config = ConfigDict(extra="forbid")

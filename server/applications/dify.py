@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral.api.chunks import Identifier
+from corral.api.wire_numbers import ExactNumbers
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.applications.forms import DifyError, refusals
@@ -27,7 +28,7 @@ router = APIRouter(
 )
 
 
-class RetrievalSetting(BaseModel):
+class RetrievalSetting(ExactNumbers):
     """How much is wanted."""
 
     model_config = ConfigDict(extra="ignore")
@@ -38,7 +39,7 @@ class RetrievalSetting(BaseModel):
     )
 
 
-class DifyRequest(BaseModel):
+class DifyRequest(ExactNumbers):
     """A question to a vector DB, as Dify asks it."""
 
     # Unknown fields pass: newer versions send more than they document.

@@ -102,6 +102,12 @@ class InsertedChunk(Chunk):
             raise ValueError("chunk_id and stored_chunk_id name the same thing and differ")
         return {**data, "chunk_id": given}
 
+    @model_validator(mode="after")
+    def _document_has_a_name(self) -> InsertedChunk:
+        if self.document_id == "":  # no route could name it: not to list it, not to delete it
+            raise ValueError("metadata.document_id is empty; leave it out, or name the document")
+        return self
+
 
 class OnVectorDB(Strict):
     """A request about one vector DB, which Llama Stack's newer clients call a vector store."""

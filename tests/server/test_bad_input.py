@@ -128,6 +128,37 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(score_threshold=1.5), "params.score_threshold", ["found 1.5"]),
     (QUERY, params(score_threshold="high"), "params.score_threshold", ["number"]),
     (RAG_INSERT, {**documents("x"), "chunk_size_in_tokens": 0}, "chunk_size_in_tokens", ["0"]),
+    # a boolean is no number
+    (INSERT, {**chunk(), "ttl_seconds": True}, "ttl_seconds", ["number", "got true"]),
+    (INSERT, chunk(embedding=[True] * DIMENSION), "chunks[1].embedding[0]", ["number", "true"]),
+    (INSERT, chunk(chunk_metadata={"page": True}), "chunks[1].chunk_metadata.page", ["number"]),
+    (QUERY, params(max_chunks=True), "params.max_chunks", ["number", "got true"]),
+    (QUERY, params(score_threshold=True), "params.score_threshold", ["number", "got true"]),
+    (
+        QUERY,
+        params(ranker={"type": "weighted", "alpha": False}),
+        "params.ranker.alpha",
+        ["got false"],
+    ),
+    (
+        RAG_QUERY,
+        config(max_tokens_in_context=True),
+        "query_config.max_tokens_in_context",
+        ["number", "got true"],
+    ),
+    (
+        RAG_QUERY,
+        config(vector_db_weights={"db": True}),
+        "query_config.vector_db_weights.db",
+        ["number", "got true"],
+    ),
+    (REGISTER, registration(embedding_dimension=True), "embedding_dimension", ["got true"]),
+    (
+        RAG_INSERT,
+        {**documents("x"), "chunk_size_in_tokens": True},
+        "chunk_size_in_tokens",
+        ["number"],
+    ),
     (RAG_QUERY, {"content": "x", "vector_db_ids": []}, "vector_db_ids", ["at least 1 item"]),
     # filters
     (QUERY, params(filters=[]), "params.filters", ["object", "an array"]),
@@ -195,6 +226,8 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (INSERT, chunk(content="\0"), "chunks[1]", ["content is empty"]),
     (INSERT, chunk(chunk_id="x" * 256), "chunks[1].chunk_id", ["255"]),
     (INSERT, chunk(metadata=[]), "chunks[1].metadata", ["an array"]),
+    (INSERT, chunk(metadata={"document_id": ""}), "chunks[1]", ["document_id is empty"]),
+    (INSERT, chunk(chunk_metadata={"document_id": ""}), "chunks[1]", ["1 to 255"]),
     (REGISTER, registration(vector_db_id="x" * 256), "vector_db_id", ["255"]),
     (REGISTER, {}, "vector_db_id", ["vector_db_id is missing"]),
 ]
