@@ -81,7 +81,7 @@ class ChromaServer(Engine):
             headers={name: value.get_secret_value() for name, value in headers},
             limits=httpx.Limits(max_connections=self._config.max_connections),
             # Certificates take 30 ms to load, and plain http has none.
-            verify=self._config.url.startswith("https"),
+            verify=httpx.URL(self._config.url).scheme == "https",
         )
 
     def create(self, name: str, configuration: Mapping[str, Any]) -> Collection:

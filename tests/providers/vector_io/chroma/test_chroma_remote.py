@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -228,6 +229,29 @@ def test_a_server_that_never_answers_is_given_up_in_time() -> None:
             with pytest.raises(ProviderTimeout, match="farm"):
                 server.request("GET", "/x")
             assert 0.4 < time.monotonic() - before < 10
+
+
+@pytest.mark.parametrize(
+    ("url", "checks"), [("http://a", False), ("https://a", True), ("HTTPS://a", True)]
+)
+def test_the_certificate_of_a_server_is_checked(
+    monkeypatch: pytest.MonkeyPatch, url: str, checks: bool
+) -> None:
+    """However the scheme is written; plain http loads no certificates.
+
+    If this fails with HTTPS://: anybody on the way can pass for the server.
+    """
+    seen: list[object] = []
+
+    def client(**options: Any) -> httpx.Client:
+        seen.append(options["verify"])
+        raise httpx.ConnectError("")
+
+    with connected(url, max_retries=0) as server:
+        monkeypatch.setattr(httpx, "Client", client)
+        with pytest.raises(Unavailable):
+            server.request("GET", "/x")
+    assert seen == [checks]
 
 
 def test_headers_are_sent_and_not_shown() -> None:
