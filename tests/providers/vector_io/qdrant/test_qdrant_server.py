@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import httpx
 import pytest
 from pydantic import ValidationError
 
@@ -16,6 +17,7 @@ from corral.api.errors import (
 from corral.api.testing.indexes import chunk, ids
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
+from corral.providers.vector_io.qdrant.server.client import make_client
 
 from ..orphan_checks import check_orphans
 from .helpers import DB, filled, with_provider
@@ -66,6 +68,27 @@ async def test_the_api_key_is_sent_and_never_shown(
     assert "refuses access" in message
     config = QdrantConfig.model_validate({"api_key": "qd-very-secret"})
     assert "secret" not in f"{message} {config!r} {caplog.text}".replace("SecretStr", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "checks"), [("http://a", False), ("https://a", True), ("HTTPS://a", True)]
+)
+async def test_the_certificate_of_a_server_is_checked(
+    monkeypatch: pytest.MonkeyPatch, url: str, checks: bool
+) -> None:
+    """However the scheme is written; plain http loads no certificates.
+
+    If this fails with HTTPS://: anybody on the way can pass for the server.
+    """
+    seen: list[object] = []
+
+    def client(**options: Any) -> httpx.AsyncClient:
+        seen.append(options["verify"])
+        return httpx.AsyncClient(**options)
+
+    monkeypatch.setattr("qdrant_client.http.api_client.AsyncClient", client)
+    await make_client(QdrantConfig(url=url)).close()
+    assert seen == [checks]
 
 
 async def test_answers_are_asked_for_uncompressed(service: Service) -> None:
