@@ -23,8 +23,12 @@ from typing import Any
 
 from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
+from qdrant_client.local import local_collection
 
+from .qdrant_masks import mask
 from .qdrant_rules import CLOUD, Body, Refused, Schema, check
+
+local_collection.calculate_payload_mask = mask  # type: ignore[attr-defined]  # its own import
 
 _ROUTE = re.compile(r"/collections/([^/?]+)(/[^?]*)?")
 
@@ -83,18 +87,17 @@ class Service:
         are kept until the next write.
         """
         check(self.version, self.strict, self.indexes[name], route, body)
-        request = json.dumps([route, name, body])
         with self.lock, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if route in _OWN:
                 return _OWN[route](self, name, body)
-            if request not in self.counted:
-                result = _ROUTES[route](self.store, name, body)
+            if route not in _COUNTING:
                 if route not in _READING:
                     self.counted.clear()
-                if route not in _COUNTING:
-                    return result
-                self.counted[request] = result
+                return _ROUTES[route](self.store, name, body)
+            request = json.dumps([route, name, body])
+            if request not in self.counted:
+                self.counted[request] = _ROUTES[route](self.store, name, body)
             return self.estimated(self.counted[request], route, body)
 
     def estimated(self, result: Any, route: str, body: Body) -> Any:
@@ -245,6 +248,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # or each answer waits for 40 ms
+        wbufsize = -1  # an answer is sent in one piece, and the client wakes once
 
         def respond(self) -> None:
             data = self.rfile.read(int(self.headers.get("content-length") or 0))
