@@ -50,7 +50,8 @@ class Size:
     def __init__(self, counter: Tokenizer, chunk_size: int, window: Window | None) -> None:
         self.room = min(chunk_size, window.size) if window else chunk_size
         self.chunk_size = chunk_size
-        self._count = counter.count
+        self.count = lru_cache(REMEMBERED)(counter.count)
+        """Counts as the counter does; a chunk is counted while it is looked for, and once more."""
         self._window = window
         self._read = window.size if window else chunk_size
 
@@ -91,4 +92,4 @@ class Size:
         return size
 
     def _taken(self, text: str) -> int:
-        return -(-self._count(text) * self.room // self.chunk_size)
+        return -(-self.count(text) * self.room // self.chunk_size)

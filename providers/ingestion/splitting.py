@@ -24,7 +24,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.sections import Sections
-from corral.providers.ingestion.sizes import Size, Window
+from corral.providers.ingestion.sizes import Measure, Size, Window
 from corral.providers.ingestion.tables import FENCE, Table, bars, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
@@ -103,31 +103,30 @@ def pieces_of(
         sections: Of source code, where its classes and functions begin. A chunk is cut between
             them, without overlap; the lines of one are chunks of text where it does not fit.
     """
-    counting = counter or tokenizer()
-    size = Size(counting, chunk_size, window)
+    size = Size(counter or tokenizer(), chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
     if sections:
         spans = _sections(text, sections, size, overlap)
     else:
         spans = _Walk(text, kind, size, overlap).spans()
-    yield from islice(_pieces(text, spans, counting), None if most is None else most + 1)
+    yield from islice(_pieces(text, spans, size.count), None if most is None else most + 1)
 
 
 Cut: TypeAlias = tuple[int, int, str]
 """Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
 
 
-def _pieces(text: str, spans: Iterator[Cut], counting: Tokenizer) -> Iterator[Piece]:
+def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
     """Yield the chunks at these spans, with their tokens; none that is blank or there already."""
     reached = first_token = covered = 0
     for start, end, header in spans:
         part = text[start:end]
         if not part.strip() or end <= covered:  # a window can begin within the overlap
             continue
-        first_token += counting.count(text[reached:start])
+        first_token += count(text[reached:start])
         reached, covered = start, end
         # Not stripped: without its first space a text can cost one token more.
-        tokens, end_token = counting.count(header + part), first_token + counting.count(part)
+        tokens, end_token = count(header + part), first_token + count(part)
         yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
 
 
