@@ -96,11 +96,13 @@ class Embedded:
         chunks: The chunks.
         embeddings: Shape (len(chunks), dimension).
         fresh: Whether some of these were made now, and not found in the cache.
+        is_last: Whether these are known to be the last of their document.
     """
 
     chunks: Sequence[Chunk]
     embeddings: NDArray[np.float32]
     fresh: bool
+    is_last: bool
 
 
 class Pipeline:
@@ -219,7 +221,8 @@ class Pipeline:
                 made = self.cache.made if self.cache else -1
                 texts = [embedded_text(chunk) for chunk in some]
                 rows = await embed(how.embedder, texts, self.cache)
-                yield Embedded(some, rows, self.cache is None or self.cache.made > made)
+                fresh = self.cache is None or self.cache.made > made
+                yield Embedded(some, rows, fresh, coming is None)
         finally:
             if coming:
                 coming.cancel()

@@ -99,7 +99,8 @@ class Work:
         async with aclosing(self._pipeline.embed(chunks, how)) as coming:
             async for some in coming:
                 state.add(some)
-                await self._report(job, state)
+                if not some.is_last:  # `storing` says the same right away
+                    await self._report(job, state)
         unread = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
         notes = [*unread, *await self._pipeline.notes(state.chunks, how)]
         progress = state.progress(self._clock())

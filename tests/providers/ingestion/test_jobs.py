@@ -14,10 +14,12 @@ from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.ingestion import work
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 from corral.providers.ingestion.owners import Owner
+from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack import Stack
 
@@ -83,6 +85,33 @@ async def test_an_unchanged_text_is_embedded_once(tmp_path: Path, embedder: Watc
         texts = (await stored(stack))["d"]
         assert "Another end." in texts[-1]
         assert not any("Part 7" in text for text in texts)
+
+
+async def test_progress_is_noted_while_more_is_to_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job notes its progress between parts of a document; behind the last one it only stores it.
+
+    If this fails: a long document shows no bar that moves, or each short one pays for one more
+    write to the disk.
+    """
+    monkeypatch.setattr(work, "REPORT_EVERY_SECONDS", -1.0)  # with every part
+    noted: list[int] = []
+    report = JobTable.report
+
+    async def watched(
+        table: JobTable, job: Job, owner: str, progress: Progress, **how: bool
+    ) -> None:
+        noted.append(progress.chunks)
+        await report(table, job, owner, progress, **how)
+
+    monkeypatch.setattr(JobTable, "report", watched)
+    async with opened(tmp_path) as stack:
+        [short] = await finished(stack, await stack.ingestion.submit([of_text("s", "Hay.")]))
+        assert (noted, short.progress.chunks) == ([], 1)
+        parts = "\n\n".join(f"Part {n}. " + "grass " * 400 for n in range(CHUNKS_AT_ONCE + 1))
+        [long] = await finished(stack, await stack.ingestion.submit([of_text("l", parts)]))
+        assert noted == list(range(CHUNKS_AT_ONCE, long.progress.chunks, CHUNKS_AT_ONCE)) != []
 
 
 async def test_what_is_stored_needs_no_model(
