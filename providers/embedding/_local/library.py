@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
-from corral.api.errors import NotFound
+from corral.api.errors import ConfigError, NotFound
 from corral.api.provider import EmbeddingProvider, Health
 from corral.providers.embedding._local.embedder import run_in
 from corral.providers.embedding._local.library_config import LibraryModel
@@ -25,7 +25,7 @@ class LoadedModel(TextTokenizer, Protocol):
     """A loaded model. Its methods block; `documents` and `question` may run at the same time.
 
     Attributes:
-        traits: As of `Embedder`.
+        traits: As of `Embedder`, with the name of the `library`.
         max_tokens: Tokens of a text that it reads, marks included.
         marks: Tokens that it puts around a text.
     """
@@ -69,7 +69,8 @@ class LibraryProvider(EmbeddingProvider, Generic[Model]):
 
         Raises:
             NotFound: It is not configured.
-            ConfigError, Unavailable: It cannot be loaded, or not be fetched.
+            ConfigError, Unavailable: It cannot be loaded, or not be fetched, or its embeddings have
+                another dimension.
         """
         if model not in self._models:
             raise NotFound(
@@ -96,6 +97,7 @@ class LibraryProvider(EmbeddingProvider, Generic[Model]):
         # Runs in the one thread for documents: callers at the same time load once.
         if source.model not in self._loaded:
             model = self._load_model(source)
+            _check_dimension(source, model)
             made = LibraryEmbedder(source, model, self._documents, self._questions)
             self._loaded[source.model] = made
         return self._loaded[source.model]
@@ -129,6 +131,17 @@ class LibraryEmbedder(Embedder):
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,)."""
         return await run_in(self._questions, self._model.question, text)
+
+
+def _check_dimension(source: LibraryModel, model: LoadedModel) -> None:
+    found = model.documents(["a text"]).shape[1]
+    if found != source.dimension:
+        raise ConfigError(
+            f"inline::{model.traits['library']}: {source.model!r} gives {found} dimensions, "
+            f"configured are {source.dimension}.",
+            hint="Correct dimension.",
+            field="dimension",
+        )
 
 
 def _info(model: LibraryModel) -> ModelInfo:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from huggingface_hub import constants
 
 from corral.api.errors import ConfigError, Unavailable
-from corral.providers.embedding._local.library_config import LibraryFiles
+from corral.providers.embedding._local.library_config import LibraryConfig, LibraryFiles, SavedFiles
 from corral.providers.models.hub import CONNECT_SECONDS
 from corral.providers.models.onnx import check_digests
 
@@ -59,7 +59,47 @@ def open_with(
         ) from error
 
 
-def check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
+def open_saved(
+    kind: Callable[..., Opened],
+    model: SavedFiles,
+    home: Path,
+    needed: Sequence[str],
+    config: LibraryConfig,
+    **options: Any,
+) -> Opened:
+    """Return a model of sentence-transformers, whose code never comes from a hub. Blocking.
+
+    Args:
+        kind: The library's class.
+        model: Its settings.
+        home: The data folder, where fetched files are kept.
+        needed: Files that a folder must have.
+        config: The provider's.
+        options: Further arguments of `kind`.
+
+    Raises:
+        ConfigError, Unavailable: As `open_with` says, and for a folder without the needed files.
+    """
+    library, name = "sentence-transformers", model.model if model.path is None else str(model.path)
+    cache = home / "models" / library
+
+    def opened(local: bool) -> Opened:
+        return kind(
+            name,
+            device="cpu",
+            revision=model.revision,
+            cache_folder=str(cache),
+            local_files_only=local,
+            trust_remote_code=False,
+            **options,
+        )
+
+    if model.path is not None:
+        _check_saved(model.path, model.model, needed)
+    return open_with(library, model, cache, opened, offline=config.offline)
+
+
+def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
     """Refuse a folder that lacks files which sentence-transformers guesses where they are missing.
 
     Without `modules.json` it chooses a pooling, and without `tokenizer.json`, which may lie in a

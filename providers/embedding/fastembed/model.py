@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from fastembed import TextEmbedding
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from corral.api.errors import ConfigError
 from corral.providers.embedding._local.library_config import LibraryModel
 from corral.providers.embedding._local.library_files import open_with
 from corral.providers.embedding._local.session import encodable
+from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.fastembed.config import FastEmbedConfig
 
 
-class Model:
+class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
@@ -27,8 +27,7 @@ class Model:
         home: The data folder, where fetched files are kept.
 
     Raises:
-        ConfigError: fastembed does not list it or cannot load it, a file is another one, or its
-            embeddings have another dimension.
+        ConfigError: fastembed does not list it or cannot load it, or a file is another one.
         Unavailable: Its files are not here, and the hub cannot be reached.
     """
 
@@ -37,23 +36,7 @@ class Model:
         self._library = _loaded(model, config, home / "models" / "fastembed")
         tokenizer: Any = self._library.model.tokenizer  # type: ignore[attr-defined]
         self.max_tokens: int = tokenizer.truncation["max_length"]
-        self._uncut: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
-        self._uncut.no_padding()
-        self._uncut.no_truncation()
-        self.marks = len(self._uncut.encode("").ids)
-        found = self.documents(["a text"]).shape[1]
-        if found != model.dimension:
-            raise ConfigError(
-                f"inline::fastembed: {model.model!r} gives {found} dimensions, configured are "
-                f"{model.dimension}.",
-                hint="Correct dimension.",
-                field="dimension",
-            )
-
-    def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without marks."""
-        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
-        return [end for _, end in encoding.offsets]
+        super().__init__(tokenizer)
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of documents, shape (n, dimension)."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError
 from corral.providers.embedding._local.session import encodable, padded
+from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.onnx.config import OnnxModel
 from corral.providers.embedding.onnx.files import max_tokens_of, pooling_of, prefixes_of
 from corral.providers.models.hub import digest_of
@@ -19,7 +20,7 @@ SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
 """Names of outputs that are embeddings already."""
 
 
-class Model:
+class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
@@ -35,12 +36,11 @@ class Model:
     def __init__(self, model: OnnxModel, folder: Path, dimension: int, threads: int) -> None:
         self.query, self.passage = prefixes_of(model, folder)
         self.max_tokens = max_tokens_of(model, folder)
-        self._tokenizer, self._uncut = tokenizer_of(folder), tokenizer_of(folder)
+        self._tokenizer = tokenizer_of(folder)
+        super().__init__(self._tokenizer)
         self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self.max_tokens)
-        self._uncut.no_padding()
-        self._uncut.no_truncation()
         self._session = session_of(graph_file(model, folder), threads)
         outputs = [output.name for output in self._session.get_outputs()]
         self._output = next((name for name in SENTENCE if name in outputs), outputs[0])
@@ -67,11 +67,6 @@ class Model:
         encodings = self._tokenizer.encode_batch_fast([encodable(text) for text in texts])
         # Some models put no mark around a text: an empty one has no token then.
         return [encoding.ids or [self._filler] for encoding in encodings]
-
-    def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without marks."""
-        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
-        return [end for _, end in encoding.offsets]
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, dimension), L2 norm 1."""

@@ -16,8 +16,9 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.library_files import check_saved, open_with
+from corral.providers.embedding._local.library_files import open_saved
 from corral.providers.embedding._local.session import encodable
+from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.sentence_transformers.config import (
     SentenceTransformersConfig,
     SentenceTransformersModel,
@@ -31,7 +32,7 @@ UNKNOWN_WINDOW = 512
 """Tokens that a model reads which does not say it."""
 
 
-class Model:
+class Model(WholeTexts):
     """The loaded model. `documents` and `question` may run at the same time, each in one thread.
 
     Args:
@@ -40,8 +41,7 @@ class Model:
         home: The data folder, where fetched files are kept.
 
     Raises:
-        ConfigError: The library cannot load it, a file is another one, or its embeddings have
-            another dimension.
+        ConfigError: The library cannot load it, or a file is another one.
         Unavailable: Its files are not here, and the hub cannot be reached.
     """
 
@@ -49,29 +49,16 @@ class Model:
         self, model: SentenceTransformersModel, config: SentenceTransformersConfig, home: Path
     ) -> None:
         self._threads = config.threads
-        self._library = _loaded(model, config, home / "models" / "sentence-transformers")
+        needed = ("modules.json", "tokenizer.json")
+        self._library = open_saved(SentenceTransformer, model, home, needed, config)
         self._second = _twin(self._library)
         self.max_tokens = self._library.max_seq_length or UNKNOWN_WINDOW
-        self._uncut = _tokenizer(model, self._library)
-        self.marks = len(self._uncut.encode("").ids)
+        super().__init__(_tokenizer(model, self._library))
         self.traits: Mapping[str, str] = {
             "library": "sentence-transformers",
             "weights": model.revision or _digest(Path(str(model.path))),
             "prompts": json.dumps(self._library.prompts, sort_keys=True),
         }
-        found = self.documents(["a text"]).shape[1]
-        if found != model.dimension:
-            raise ConfigError(
-                f"inline::sentence-transformers: {model.model!r} gives {found} dimensions, "
-                f"configured are {model.dimension}.",
-                hint="Correct dimension.",
-                field="dimension",
-            )
-
-    def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without marks."""
-        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
-        return [end for _, end in encoding.offsets]
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of documents, shape (n, dimension)."""
@@ -111,7 +98,6 @@ def _digest(folder: Path) -> str:
 
 
 def _tokenizer(model: SentenceTransformersModel, library: SentenceTransformer) -> Tokenizer:
-    """Return the model's tokenizer, which pads and cuts nothing."""
     found = getattr(library.tokenizer, "backend_tokenizer", None)
     if not isinstance(found, Tokenizer):
         raise ConfigError(
@@ -119,25 +105,4 @@ def _tokenizer(model: SentenceTransformersModel, library: SentenceTransformer) -
             "cannot be counted.",
             field="path",
         )
-    uncut: Tokenizer = Tokenizer.from_str(found.to_str())
-    uncut.no_padding()
-    uncut.no_truncation()
-    return uncut
-
-
-def _loaded(
-    model: SentenceTransformersModel, config: SentenceTransformersConfig, cache: Path
-) -> SentenceTransformer:
-    def opened(local: bool) -> SentenceTransformer:
-        return SentenceTransformer(
-            model.model if model.path is None else str(model.path),
-            device="cpu",
-            revision=model.revision,
-            cache_folder=str(cache),
-            local_files_only=local,
-            trust_remote_code=False,
-        )
-
-    if model.path is not None:
-        check_saved(model.path, model.model, ("modules.json", "tokenizer.json"))
-    return open_with("sentence-transformers", model, cache, opened, offline=config.offline)
+    return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.library_files import check_saved, open_with
+from corral.providers.embedding._local.library_files import open_saved
 from corral.providers.embedding._local.session import encodable
 from corral.providers.rerank.sentence_transformers.config import (
     CrossEncoderConfig,
@@ -35,23 +35,8 @@ class Model:
 
     def __init__(self, model: SavedCrossEncoder, config: CrossEncoderConfig, home: Path) -> None:
         self._threads, self._name = config.threads, model.model
-        cache = home / "models" / "sentence-transformers"
-
-        def opened(local: bool) -> CrossEncoder:
-            return CrossEncoder(
-                model.model if model.path is None else str(model.path),
-                device="cpu",
-                revision=model.revision,
-                cache_folder=str(cache),
-                local_files_only=local,
-                trust_remote_code=False,
-                activation_fn=torch.nn.Identity(),
-            )
-
-        if model.path is not None:
-            check_saved(model.path, model.model, ("config.json", "tokenizer.json"))
-        library = "sentence-transformers"
-        self._library = open_with(library, model, cache, opened, offline=config.offline)
+        needed, plain = ("config.json", "tokenizer.json"), torch.nn.Identity()
+        self._library = open_saved(CrossEncoder, model, home, needed, config, activation_fn=plain)
         self.scores("a question", ["a text"])
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -1,0 +1,30 @@
+"""How the tokenizer of a model counts texts of any length."""
+
+from __future__ import annotations
+
+from tokenizers import Tokenizer
+
+from corral.api.embedder import TextTokenizer
+from corral.providers.embedding._local.session import encodable
+
+
+class WholeTexts(TextTokenizer):
+    """What a model's tokenizer makes of texts when it pads and cuts nothing.
+
+    Args:
+        tokenizer: The model's; copied, since it may be set to pad and cut.
+
+    Attributes:
+        marks: Tokens that it puts around a text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._uncut: Tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._uncut.no_padding()
+        self._uncut.no_truncation()
+        self.marks = len(self._uncut.encode("").ids)
+
+    def token_ends(self, text: str) -> list[int]:
+        """Return where each token of a text ends, all of it read, without marks."""
+        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
+        return [end for _, end in encoding.offsets]
