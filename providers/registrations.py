@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corral.api.embedder import Embedder
+from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.fusion import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.provider import Capabilities
@@ -36,13 +36,7 @@ def resolved(
     provider_id = registration.provider_id or providers.config.providers.vector_io[0].provider_id
     spec = providers.spec(provider_id)
     _, info = providers.model(registration.embedding_model)
-    given = registration.embedding_dimension
-    if given is not None and given != info.dimension:
-        raise InvalidRequest(
-            f"embedding_dimension must be {info.dimension} for {info.model} (got {given}).",
-            hint="Leave embedding_dimension out to take the model's.",
-            field="embedding_dimension",
-        )
+    _check_dimension(registration.embedding_dimension, info)
     providers.check_reranker(registration.rerank)
     resource_id = registration.provider_vector_db_id or registration.vector_db_id
     if resource_id != registration.vector_db_id:
@@ -66,6 +60,15 @@ def resolved(
     )
     check_capabilities(vector_db, spec.capabilities)
     return vector_db
+
+
+def _check_dimension(given: int | None, info: ModelInfo) -> None:
+    if given is not None and given != info.dimension:
+        raise InvalidRequest(
+            f"embedding_dimension must be {info.dimension} for {info.model} (got {given}).",
+            hint="Leave embedding_dimension out to take the model's.",
+            field="embedding_dimension",
+        )
 
 
 def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:

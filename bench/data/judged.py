@@ -236,14 +236,7 @@ def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSe
     if max_documents is None or len(judged.documents) <= max_documents:
         return judged
     rng = np.random.default_rng(seed)
-    needed: set[str] = set()
-    kept = set()
-    for number in rng.permutation(len(judged.queries)):
-        key = list(judged.queries)[number]
-        with_it = needed | judged.qrels[key].keys()
-        if len(with_it) <= max_documents:
-            needed = with_it
-            kept.add(key)
+    kept, needed = _fitting(judged, max_documents, rng)
     if not any(value > 0 for key in kept for value in judged.qrels[key].values()):
         least = min(len(judged.qrels[key]) for key in judged.queries)
         raise InvalidRequest(
@@ -261,6 +254,19 @@ def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSe
         qrels={key: found for key, found in judged.qrels.items() if key in kept},
         cut=len(judged.documents) - len(needed),
     )
+
+
+def _fitting(judged: JudgedSet, most: int, rng: np.random.Generator) -> tuple[set[str], set[str]]:
+    """Return queries in a random order as long as they fit, and the documents judged for them."""
+    kept: set[str] = set()
+    needed: set[str] = set()
+    for number in rng.permutation(len(judged.queries)):
+        key = list(judged.queries)[number]
+        with_it = needed | judged.qrels[key].keys()
+        if len(with_it) <= most:
+            needed = with_it
+            kept.add(key)
+    return kept, needed
 
 
 def known_language(given: str) -> str:
