@@ -39,7 +39,7 @@ class AssemblyOptions(Strict):
     )
     deduplicate: bool = Field(
         default=True,
-        description="Whether chunks whose text is there already, but for white space, go.",
+        description="Leave out chunks that repeat a text, ignoring white space.",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
         default=None,

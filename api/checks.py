@@ -50,7 +50,7 @@ def check_document_ids(document_ids: Collection[str]) -> frozenset[str]:
     """
     if isinstance(document_ids, str):  # it would be taken for a set of letters
         raise InvalidRequest(
-            "replace_documents is one string.",
+            "replace_documents must be a list of ids (got one string).",
             hint="Send a list of document ids.",
             field="replace_documents",
         )
@@ -71,7 +71,7 @@ def check_after(after: object) -> str:
     """
     if not isinstance(after, str) or not is_unicode(after):
         raise InvalidRequest(
-            "after is no valid text.",
+            "after must be valid text.",
             hint='Use the last id of the answer before, or "" to begin.',
             field="after",
         )
@@ -91,8 +91,7 @@ def check_threshold(threshold: object) -> float:
     number = float(cast(float, threshold)) if is_number else math.nan
     if not 0.0 <= number <= 1.0:
         raise InvalidRequest(
-            f"score_threshold is {threshold!r}.",
-            hint="Scores are in [0, 1]; use a number in that range.",
+            f"score_threshold must be a number in [0, 1] (got {threshold!r}).",
             field="score_threshold",
         )
     return number
@@ -106,12 +105,11 @@ def check_query_text(text: object) -> str:
     """
     if not isinstance(text, str):
         raise InvalidRequest(
-            f"The query text is {type(text).__name__}.", hint="Send text.", field="query_string"
+            f"query_string must be a string (got {type(text).__name__}).", field="query_string"
         )
     if len(text) > MAX_QUERY_CHARACTERS:
         raise InvalidRequest(
-            f"The query has {len(text)} characters.",
-            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
+            f"query_string must have <= {MAX_QUERY_CHARACTERS} characters (got {len(text)}).",
             field="query_string",
         )
     clean: str = strip_nul(text)

@@ -106,7 +106,7 @@ def _storable(value: Any, depth: int = 0) -> Any:
         for child in value.values() if isinstance(value, dict) else value:
             _storable(child, depth + 1)
     elif not (value is None or isinstance(value, str | int | float)):
-        raise ValueError(f"{type(value).__name__} is no JSON value")
+        raise ValueError(f"{type(value).__name__} is not a JSON value")
     return value
 
 
@@ -243,7 +243,7 @@ class ChunkMetadata(Strict):
         default=None,
         ge=0,
         le=MAX_TIME,
-        description="When the chunk is deleted, in Unix seconds; null: not by itself.",
+        description="When the chunk is deleted, in Unix seconds; null: never.",
     )
 
 

@@ -88,13 +88,13 @@ def language_name(language: str) -> str:
 def _check_weights(weights: dict[str, float]) -> dict[str, float]:
     for field, weight in weights.items():
         if not 0 < weight <= 100 or not field or len(field) > 255 or "\0" in field:
-            raise ValueError(f"{field!r}: {weight}; a field has a name and a weight in (0, 100]")
+            raise ValueError(f"{field!r} needs a name and a weight in (0, 100] (got {weight})")
     if ACL_KEY in weights:
-        raise ValueError(f"the key {ACL_KEY!r} is reserved and no field")
+        raise ValueError(f"the key {ACL_KEY!r} is reserved; it cannot be a field")
     if "content" not in weights:
         raise ValueError("the field 'content' is missing; give it a weight, usually 1.0")
     if len(weights) > 16:
-        raise ValueError(f"{len(weights)} fields; 16 at most")
+        raise ValueError(f"field_weights must name <= 16 fields (got {len(weights)})")
     return weights
 
 

@@ -42,17 +42,20 @@ class OidcAuth(Section):
     clock_skew_seconds: int = Field(default=60, ge=0, le=300)
     user_claim: str = Field(default="sub", min_length=1)
     groups_claim: str = Field(
-        default="groups", min_length=1, description="A list of names; dots lead into objects."
+        default="groups",
+        min_length=1,
+        description="Claim with a list of group names; dots lead into objects.",
     )
     tenant_claim: str | None = Field(
-        default=None, description="A name; null: every token is of the tenant `tenant`."
+        default=None,
+        description="Claim with the tenant's name; null: every token is of `tenant`.",
     )
     tenant: str = Field(default="", max_length=MAX_NAME_LENGTH)
     roles: dict[str, Role] = Field(
         default_factory=dict, description="Role by group; the highest of a token's groups counts."
     )
     default_role: Role | None = Field(
-        default=Role.READER, description="Of a token without such a group; null: it is refused."
+        default=Role.READER, description="Role of a token without such a group; null refuses it."
     )
 
 
@@ -75,5 +78,5 @@ class AuditSettings(Section):
 
     enabled: bool = True
     folder: str | None = Field(default=None, description="null: `audit` in the data folder.")
-    max_mib: float = Field(default=16, gt=0, description="Of a file; then the next one begins.")
-    max_files: int = Field(default=100, ge=1, description="The oldest beyond it are deleted.")
+    max_mib: float = Field(default=16, gt=0, description="Size at which the next file begins.")
+    max_files: int = Field(default=100, ge=1, description="Files to keep; older ones are deleted.")

@@ -106,13 +106,13 @@ class Limits(Section):
 
     max_body_mib: float = Field(default=64, gt=0, description="Request body.")
     max_snapshot_mib: float = Field(
-        default=16_384, gt=0, description="Snapshot to import; it goes to the disk as it arrives."
+        default=16_384, gt=0, description="Snapshot to import; written to disk as it arrives."
     )
     max_k: int = Field(
         default=1000,
         ge=5,
         le=1000,
-        description="Hits of one query; at least the 5 of a query that names no number.",
+        description="Hits of one query; at least 5, a query's default.",
     )
     max_chunks_per_insert: int = Field(default=10_000, ge=1, description="Chunks of one insert.")
     max_documents_per_insert: int = Field(
@@ -171,7 +171,7 @@ class LibreChatSettings(Section):
         default=None, description="LibreChat's JWT_SECRET: each user finds only their own files."
     )
     api_key: SecretStr | None = Field(
-        default=None, description="Corral's API key that a token of LibreChat stands for."
+        default=None, description="API key of Corral that LibreChat's tokens act with."
     )
 
     @model_validator(mode="after")
@@ -237,7 +237,7 @@ class IngestionSettings(Section):
     cache_mib: float = Field(
         default=512,
         ge=0,
-        description="Disk space for embeddings that need not be made twice; 0 keeps none.",
+        description="Disk space for cached embeddings; 0 caches none.",
     )
 
 

@@ -117,7 +117,7 @@ class KeyStore:
             ProviderError: It cannot be written.
         """
         if not user:
-            raise ValueError("a key is of a user with a name")
+            raise ValueError("a key needs the name of a user")
         self._file.path.parent.mkdir(parents=True, exist_ok=True)
         self._file.path.touch(mode=0o600)
         key_id, now = secrets.token_hex(6), self._clock()

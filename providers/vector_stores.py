@@ -149,7 +149,7 @@ class VectorStores:
 def _place(places: Mapping[str, int], identifier: str, field: str) -> int:
     if identifier not in places:
         raise InvalidRequest(
-            f"There is no vector store {identifier!r} to go on from.",
+            f"There is no vector store {identifier!r} to continue from.",
             hint="Use first_id or last_id of a page.",
             field=field,
         )

@@ -84,7 +84,7 @@ class ErrorBody(BaseModel):
     """The body of every 4xx and 5xx."""
 
     error: Error
-    detail: str = Field(description="The message once more.")
+    detail: str = Field(description="The message again.")
     request_id: str = Field(description="As in the header x-request-id, the logs and the traces.")
 
 

@@ -48,7 +48,7 @@ def read_sets(
     unused = sorted(given.keys() - {"", *names})
     if unused:
         raise InvalidRequest(
-            f"A language is given for {unused[0]!r}, which is no data set of this run.",
+            f"A language is given for {unused[0]!r}, which is not a data set of this run.",
             hint=f"They are: {', '.join(names)}.",
             field="language",
         )

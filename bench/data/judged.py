@@ -120,7 +120,7 @@ def _check_known(
         raise InvalidRequest(
             f"{name}: {len(unknown)} of {len(used)} judgements name an unknown {what} id, the "
             f"first {first!r} ({where}).",
-            hint="Judgements, queries and documents have to be of one set.",
+            hint="Judgements, queries and documents must belong to one set.",
         )
 
 
@@ -187,9 +187,9 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InvalidRequest(f"{where}: no JSON: {error}.") from error
+            raise InvalidRequest(f"{where}: not JSON: {error}.") from error
         if not isinstance(row, dict):
-            raise InvalidRequest(f"{where}: {type(row).__name__} where an object is expected.")
+            raise InvalidRequest(f"{where}: {type(row).__name__}, not an object.")
         yield where, row
 
 
@@ -206,7 +206,7 @@ def text_field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> st
         if isinstance(value, str):
             return value
         if value is not None:
-            raise InvalidRequest(f"{where}: {name} is {type(value).__name__} and no text.")
+            raise InvalidRequest(f"{where}: {name} is {type(value).__name__}, not text.")
     raise InvalidRequest(f"{where}: {' or '.join(map(repr, names))} is missing.")
 
 

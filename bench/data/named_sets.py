@@ -41,7 +41,7 @@ def read_named(name: str, language: str | None = None) -> JudgedSet:
     try:
         return _read(dataset, name, language)
     except (OSError, RuntimeError) as error:  # requests' errors are OSErrors
-        raise Unavailable(f"{PREFIX}{name} cannot be had: {error}") from error
+        raise Unavailable(f"{PREFIX}{name} cannot be loaded: {error}") from error
 
 
 def _read(dataset: Any, name: str, language: str | None) -> JudgedSet:

@@ -66,7 +66,7 @@ def measure_watching(config: RunConfig, home: Path) -> list[Bound]:
             ask(QUESTION.format("counted"))
         runner.run(stack.close())
     if not counter.spans:
-        raise RuntimeError("nobody was told of a span; the figures would say nothing")
+        raise RuntimeError("no span was reported; the figures would mean nothing")
     plain, counted = watches[()].ms(), watches[metrics,].ms()
     figure = f"{counted:.3f} ms against {plain:.3f} ms: {counted / plain:.3f}x"
     each = min(timeit.repeat(_unwatched, number=UNWATCHED, repeat=3)) / UNWATCHED * 1000

@@ -79,7 +79,7 @@ def _relevant(row: Mapping[str, Any], where: str) -> dict[str, int]:
     grades = {str(key): value for key, value in found.items()}
     if not grades or not all(type(grade) is int and grade > 0 for grade in grades.values()):
         raise InvalidRequest(
-            f"{where}: 'relevant' names no chunk or document, or a relevance is no integer above 0."
+            f"{where}: 'relevant' names no chunk or document, or a grade is not an integer >= 1."
         )
     return grades
 

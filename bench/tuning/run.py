@@ -159,7 +159,7 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
     questions = checked(Questions(answered, grades), judged.name)
     [backend] = find_backends([plan.backend], plan.config)
     if backend.entry is None:
-        raise InvalidRequest(f"{plan.backend} is no provider of Corral.", field="backend")
+        raise InvalidRequest(f"{plan.backend} is not a provider of Corral.", field="backend")
     providers = Providers(vector_io=[backend.entry], embedding=plan.config.providers.embedding)
     config = plan.config.model_copy(update={"providers": providers})
     model = plan.model or config.default_embedding_model

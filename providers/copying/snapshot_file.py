@@ -282,12 +282,12 @@ class Snapshot:
             raise _damaged("it holds other members than its manifest says")
         for member in members:
             if self._infos[member.name].file_size != member.bytes:
-                raise _damaged(f"{member.name} has another size than its manifest says")
+                raise _damaged(f"{member.name} does not have the size in its manifest")
         if sum(member.bytes for member in members) > self._size:
             raise _damaged("its members overlap")
         for member in members:
             if hashlib.sha256(self._read(member.name)).hexdigest() != member.sha256:
-                raise _damaged(f"{member.name} has another SHA-256 than its manifest says")
+                raise _damaged(f"{member.name} does not have the SHA-256 in its manifest")
 
     def _read(self, name: str) -> bytes:
         info = self._infos.get(name)
@@ -339,9 +339,9 @@ def _rows(raw: bytes, name: str, shape: tuple[int, object]) -> NDArray[np.float3
     try:
         rows = np.load(io.BytesIO(raw), allow_pickle=False)
     except (ValueError, EOFError, OSError):
-        raise _damaged(f"{name} is no array") from None
+        raise _damaged(f"{name} is not an array") from None
     if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.shape != shape:
-        raise _damaged(f"{name} is no float32 array of shape {shape}")
+        raise _damaged(f"{name} is not a float32 array of shape {shape}")
     return rows
 
 

@@ -104,7 +104,7 @@ async def _fill(
             progress(stored, total)
     if await index.count() != total:
         raise ContractViolation(
-            f"{index.vector_db.provider_id} holds another number of chunks than it was given."
+            f"{index.vector_db.provider_id} does not hold as many chunks as it was given."
         )
 
 

@@ -264,7 +264,7 @@ class FileStore:
         rows = await self._table.read(query, file_id, *self._visible())
         if not rows:
             raise InvalidRequest(
-                f"There is no file {file_id!r} to go on after.",
+                f"There is no file {file_id!r} to continue after.",
                 hint="Use the last id of the page before.",
                 field="after",
             )

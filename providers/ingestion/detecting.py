@@ -93,7 +93,7 @@ def detected(data: bytes, named: str) -> str:
         )
     is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     if b"\0" in data[:_HEAD] and not is_wide and "utf-16" not in named:
-        raise unsupported("The file is no text: it holds zero bytes")
+        raise unsupported("The file is not text: it holds zero bytes")
     return named or _kind_of_text(data[:_HEAD])
 
 

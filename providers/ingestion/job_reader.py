@@ -110,7 +110,7 @@ class JobReader:
         (number,) = (await self._file.read(query, *values, given))[0]
         if number is None:
             raise NotFound(
-                f"There is no job or file {given!r} to go on from.",
+                f"There is no job or file {given!r} to continue from.",
                 hint="Use the first or last id of a page.",
                 field="after",
             )

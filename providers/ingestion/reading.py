@@ -165,7 +165,7 @@ class _Child:
         if took >= self._limits.max_seconds:
             return self._limits.exceeded("seconds to read", "max_seconds")
         return InvalidRequest(
-            "The file cannot be read: its reader broke down.",
+            "The file cannot be read: its reader crashed.",
             hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib.",
             field="content",
         )

@@ -139,7 +139,7 @@ def read_json(path: Path) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ValueError("no object")
     except ValueError as error:
-        raise ConfigError(f"{path} is no JSON object ({error}).") from error
+        raise ConfigError(f"{path} is not a JSON object ({error}).") from error
     return found
 
 
@@ -205,4 +205,4 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(folder / TOKENIZER))
     except Exception as error:
-        raise ConfigError(f"{folder / TOKENIZER} is no tokenizer: {str(error)[:300]}") from error
+        raise ConfigError(f"{folder / TOKENIZER} is not a tokenizer: {str(error)[:300]}") from error

@@ -111,7 +111,7 @@ def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) 
     for name in request.vector_db_weights:
         if name not in names:
             raise InvalidRequest(
-                f"vector_db_weights names {name!r}, which is not asked.",
+                f"vector_db_weights names {name!r}, which is not searched.",
                 hint=f"Weights are for the vector DBs of the request: {names}.",
                 field="query_config.vector_db_weights",
             )

@@ -227,7 +227,7 @@ class RagTool:
 
     def _check_documents(self, documents: Sequence[RAGDocument]) -> None:
         if not documents:
-            raise InvalidRequest("There is no document.", field="documents")
+            raise InvalidRequest("The request has no documents.", field="documents")
         most = self._limits.max_documents_per_insert
         if len(documents) > most:
             raise _too_many("documents", len(documents), most, "max_documents_per_insert")

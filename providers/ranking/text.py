@@ -302,7 +302,7 @@ class Analyzer:
     def __init__(self, language: str) -> None:
         if language not in LANGUAGES.values():
             raise ValueError(
-                f"{language!r} is no language name; see corral.api.vector_dbs.LANGUAGES"
+                f"{language!r} is not a language name; see corral.api.vector_dbs.LANGUAGES"
             )
         self.language = language
         self._terms = _Terms(language)

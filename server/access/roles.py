@@ -99,7 +99,7 @@ def principal_of(scope: Scope) -> Principal:
     """
     principal = scope.get(PRINCIPAL)
     if principal is None:
-        raise Unauthenticated("Nobody in particular asks.", hint="Send an API key.")
+        raise Unauthenticated("This needs an API key.", hint="Send an API key.")
     return cast(Principal, principal)
 
 

@@ -271,7 +271,7 @@ class Client:
     async def _default_model(self) -> str:
         models = await self.models()
         if not models:
-            raise CommandError("There is no embedding model.", hint=await self._why_no_model())
+            raise CommandError("No embedding model is configured.", hint=await self._why_no_model())
         marked = [m for m in models if (m.get("metadata") or {}).get("default")]
         return str((marked or models)[0]["identifier"])
 

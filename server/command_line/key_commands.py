@@ -67,7 +67,7 @@ def show(home: Path | None, *, as_json: bool) -> None:
     elif rows:
         display.show(_table(rows))
     else:
-        click.echo("There is no key. Create one: corral keys create NAME --role admin")
+        click.echo("No keys yet. Create one: corral keys create NAME --role admin")
 
 
 def revoke(home: Path | None, key_id: str) -> None:

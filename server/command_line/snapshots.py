@@ -29,11 +29,11 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--as", "db", metavar="DB", help="Id of the vector DB. [default: as it was]")
+@click.option("--as", "db", metavar="DB", help="Id of the vector DB. [default: the snapshot's]")
 @click.option(
     "--provider",
     "provider_id",
-    help="Provider id. [default: as it was, if configured here, else the first one]",
+    help="Provider id. [default: the snapshot's if configured here, else the first one]",
 )
 @json_option
 @click.pass_obj

@@ -146,7 +146,7 @@ async def submit(request: SubmitRequest, stack: StackOf, limits: LimitsOf) -> Su
     most = limits.max_documents_per_insert
     check_count(request.documents, most, field="documents", setting="max_documents_per_insert")
     if not request.documents and not request.file_ids:
-        raise InvalidRequest("There is no document and no file.", field="documents")
+        raise InvalidRequest("The request has no documents and no files.", field="documents")
     ingestion = stack.ingestion
     prepared = await ingestion.prepare(
         request.vector_db_id,

@@ -38,7 +38,7 @@ class ImportReply(BaseModel):
 
     vector_db: VectorDB
     chunks: int
-    notes: list[str] = Field(description="What the caller has to know.")
+    notes: list[str] = Field(description="What the caller should know.")
 
 
 @router.get(
@@ -78,11 +78,11 @@ async def import_snapshot(
     request: Request,
     stack: StackOf,
     vector_db_id: Annotated[
-        Identifier | None, Query(description="What to call it; absent: as it was called.")
+        Identifier | None, Query(description="Id to import it as; absent: the snapshot's.")
     ] = None,
     provider_id: Annotated[
         str | None,
-        Query(description="Where its chunks go; absent: where they were, else the first provider."),
+        Query(description="Provider for its chunks; absent: the snapshot's, else the first one."),
     ] = None,
 ) -> ImportReply:
     """Register a vector DB and fill it from a snapshot, all or nothing.

@@ -166,7 +166,7 @@ class QueryChunksReply(BaseModel):
     notes: list[str] = Field(
         default_factory=list,
         exclude_if=lambda notes: not notes,
-        description="What the caller has to know, such as that a re-ranker was not reached.",
+        description="What the caller should know, such as that a re-ranker was not reached.",
     )
     confidence: float | None = Field(
         default=None,

@@ -128,7 +128,7 @@ def _text_of(tokens: Sequence[object], field: str) -> str:
     text = decoded([token for token in tokens if isinstance(token, int)])
     if text is None:
         raise InvalidRequest(
-            f"{field} holds a number that is no token of cl100k.",
+            f"{field} holds a number that is not a cl100k token.",
             hint="Send the text itself.",
             field=field,
         )

@@ -157,7 +157,7 @@ class SearchPage(BaseModel):
     notes: list[str] = Field(
         default_factory=list,
         exclude_if=lambda notes: not notes,
-        description="What the caller has to know, such as that a re-ranker was not reached.",
+        description="What the caller should know, such as that a re-ranker was not reached.",
     )
     steps: list[Step] | None = Field(
         default=None,

@@ -65,7 +65,7 @@ TOOLS: tuple[Tool[Any], ...] = (
     Tool(
         "delete",
         "Delete a document",
-        "Delete a document of a vector DB. It cannot be brought back.",
+        "Delete a document of a vector DB. This cannot be undone.",
         writing.DeleteArguments,
         writing.DeleteAnswer,
         writing.delete,

@@ -55,7 +55,7 @@ async def test_a_wrong_limit_is_refused(limit: Any) -> None:
 @pytest.mark.parametrize("after", [None, 1, b"a", "\ud800"])
 async def test_a_wrong_cursor_is_refused(after: Any) -> None:
     """Valid text only: half a character cannot be compared in UTF-8."""
-    with pytest.raises(InvalidRequest, match="no valid text") as raised:
+    with pytest.raises(InvalidRequest, match="must be valid text") as raised:
         await listed(ScriptedIndex(), after)
     assert raised.value.field == "after"
 

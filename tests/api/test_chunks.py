@@ -313,4 +313,4 @@ def test_a_chunk_survives_json() -> None:
 @pytest.mark.parametrize("value", [b"bytes", object(), {1, 2}])
 def test_metadata_is_json(value: object) -> None:
     """What is no JSON value is refused on the way in, not when a provider stores it."""
-    assert "no JSON value" in error_of(content="x", metadata={"key": [value]})
+    assert "not a JSON value" in error_of(content="x", metadata={"key": [value]})

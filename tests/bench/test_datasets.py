@@ -55,8 +55,8 @@ def test_the_only_split_is_taken_and_another_chosen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        ({"corpus": [CORPUS[0], "{"]}, r"corpus\.jsonl:2: no JSON"),
-        ({"corpus": [CORPUS[0], "[]"]}, r"corpus\.jsonl:2: list where an object"),
+        ({"corpus": [CORPUS[0], "{"]}, r"corpus\.jsonl:2: not JSON"),
+        ({"corpus": [CORPUS[0], "[]"]}, r"corpus\.jsonl:2: list, not an object"),
         ({"corpus": [{"_id": "d1"}]}, r"corpus\.jsonl:1: 'text' is missing"),
         ({"corpus": [{"_id": "d1", "text": ["a"]}]}, r"corpus\.jsonl:1: text is list"),
         ({"corpus": [{"_id": "d1", "text": "a", "title": [1]}]}, r"corpus\.jsonl:1: title is list"),
@@ -250,7 +250,7 @@ def test_a_public_set_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         read_sets(["ir_datasets:none"])
     with pytest.raises(InvalidRequest, match="bare has no qrels"):
         read_sets(["ir_datasets:bare"])
-    with pytest.raises(Unavailable, match="off cannot be had: no route"):
+    with pytest.raises(Unavailable, match="off cannot be loaded: no route"):
         read_sets(["ir_datasets:off"])
 
 

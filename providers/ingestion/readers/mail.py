@@ -28,7 +28,7 @@ def _read(data: bytes) -> Readable:
     message = email.message_from_bytes(data, policy=email.policy.default)
     if not _HEADERS & {name.lower() for name in message}:
         raise InvalidRequest(
-            "The file is no mail: it has none of a mail's headers.",
+            "The file is not an email: it has no mail headers.",
             hint="Send it as text/plain to store it as it is.",
             field="content",
         )

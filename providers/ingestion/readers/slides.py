@@ -34,7 +34,7 @@ def read(data: bytes, limits: DocumentLimits) -> Readable:
             unpacked, or has too many slides, paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
-        raise locked("PowerPoint", "Or it is of PowerPoint 2003 or before: save it as .pptx.")
+        raise locked("PowerPoint", "Or it comes from PowerPoint 2003 or earlier: save it as .pptx.")
     return reading("PowerPoint", lambda: _read(data, limits))
 
 

@@ -79,7 +79,7 @@ def read(data: bytes, limits: DocumentLimits) -> Readable:
             unpacked, or has too many paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
-        raise locked("Word", "Or it is of Word 2003 or before: save it as .docx.")
+        raise locked("Word", "Or it comes from Word 2003 or earlier: save it as .docx.")
     return reading("Word", lambda: _read(data, limits))
 
 

@@ -79,7 +79,7 @@ def mapped(config: HTTPRerankConfig, score: float) -> float:
 
 def _finite(score: Any) -> float:
     if isinstance(score, bool) or not isinstance(score, int | float):
-        raise ValueError("a score that is no number")
+        raise ValueError("a score that is not a number")
     try:
         number = float(score)
     except OverflowError:

@@ -25,9 +25,9 @@ MaxAge = Annotated[
     Field(
         ge=0,
         le=3600,
-        description="Most age of the numbers that BM25 needs (chunks, average length, chunks that "
-        "hold a term) where another process writes. 0 counts anew for each query. Writes of this "
-        "process count at once.",
+        description="Maximum age of the numbers that BM25 needs (chunks, average length, chunks "
+        "that hold a term) where another process writes. 0 counts again for each query. "
+        "Writes of this process count at once.",
     ),
 ]
 """The setting `statistics_max_age_seconds`."""

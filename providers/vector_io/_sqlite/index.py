@@ -276,6 +276,6 @@ class ChunkFileIndex(EmbeddingIndex):
                 raise
             raise NotFound(
                 f"The file of vector DB {self.vector_db.identifier!r} is gone.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             ) from None

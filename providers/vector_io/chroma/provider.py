@@ -87,7 +87,7 @@ class ChromaProvider(VectorIOProvider):
         if found is None:
             raise NotFound(
                 f"The collection of vector DB {vector_db.identifier!r} is gone from Chroma.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         return found

@@ -29,7 +29,7 @@ class MemoryProvider(VectorIOProvider):
                 if not create:
                     raise NotFound(
                         f"Vector DB {vector_db.identifier!r} was in memory and is gone.",
-                        hint="To go on with an empty one, register it anew with the same settings; "
+                        hint="For an empty one, register it again with the same settings; "
                         "inline::sqlite keeps its chunks.",
                         field="vector_db_id",
                     )

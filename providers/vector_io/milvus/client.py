@@ -151,7 +151,7 @@ class Connection:
         if code == _COLLECTION_NOT_FOUND:
             return NotFound(
                 f"{self.provider_id}: the vector DB's collection is gone from Milvus.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         if code == _CONNECT_FAILED:

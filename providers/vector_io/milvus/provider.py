@@ -63,7 +63,7 @@ class MilvusProvider(VectorIOProvider):
             if is_new and not create:
                 raise NotFound(
                     f"The collection of vector DB {vector_db.identifier!r} is gone from Milvus.",
-                    hint="Delete the vector DB and register it anew.",
+                    hint="Delete the vector DB and register it again.",
                     field="vector_db_id",
                 )
             if is_new:

@@ -350,7 +350,7 @@ _TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[CorralError], s
         (errors.UndefinedTable,),
         NotFound,
         "the tables of this vector DB are gone from PostgreSQL",
-        "Delete the vector DB and register it anew.",
+        "Delete the vector DB and register it again.",
     ),
     (
         (errors.QueryCanceled, errors.LockNotAvailable, TimeoutError),

@@ -234,7 +234,7 @@ async def require_tables(connection: Connection, tables: Tables, *, create: bool
         if not create:
             raise NotFound(
                 f"The tables of vector DB {tables.vector_db.identifier!r} are gone.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         await _make_tables(connection, tables)

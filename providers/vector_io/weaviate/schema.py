@@ -138,7 +138,7 @@ class Handle:
             raise NotFound(
                 f"{self._connection.provider_id}: the vector DB's collection is gone from"
                 " Weaviate.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         layout = description.removeprefix(_DESCRIPTION)

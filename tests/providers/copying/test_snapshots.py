@@ -260,17 +260,17 @@ DAMAGES: dict[str, tuple[Callable[[io.BytesIO], io.BytesIO], str]] = {
     "more members": (lambda f: edited(f, content={"../evil": b"x"}), "other members"),
     "another text": (
         lambda f: edited(f, content={CHUNKS: b'{"content": "x"}\n'}),
-        "another size",
+        "does not have the size",
     ),
     "same size": (
         lambda f: edited(f, content={ROWS: b"\0" * len(zipfile.ZipFile(f).read(ROWS))}),
-        "another SHA-256",
+        "does not have the SHA-256",
     ),
     "compressed": (lambda f: edited(f, compression=zipfile.ZIP_DEFLATED), "is compressed"),
     "no chunk": (lambda f: with_digests(f, CHUNKS, b"{}\n" * 40), "malformed chunk"),
     "fewer chunks": (
         lambda f: with_digests(f, CHUNKS, b'{"chunk_id": "a", "content": "x"}\n'),
-        r"no float32 array of shape \(1, 64\)",
+        r"not a float32 array of shape \(1, 64\)",
     ),
     "twice": (
         lambda f: with_digests(f, CHUNKS, b'{"chunk_id": "a", "content": "x"}\n' * 40),
@@ -278,9 +278,9 @@ DAMAGES: dict[str, tuple[Callable[[io.BytesIO], io.BytesIO], str]] = {
     ),
     "pickle": (
         lambda f: with_digests(f, ROWS, packed(np.array([{}] * 40), allow_pickle=True)),
-        "is no array",
+        "is not an array",
     ),
-    "doubles": (lambda f: with_digests(f, ROWS, packed(np.ones((40, 64)))), "no float32 array"),
+    "doubles": (lambda f: with_digests(f, ROWS, packed(np.ones((40, 64)))), "not a float32 array"),
     "not finite": (
         lambda f: with_digests(f, ROWS, packed(np.full((40, 64), np.nan, np.float32))),
         "finite",

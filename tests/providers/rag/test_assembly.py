@@ -396,7 +396,7 @@ async def test_weights_decide_between_vector_dbs() -> None:
 async def test_weights_of_others_are_refused() -> None:
     """The error says which vector DBs are asked; nothing is searched."""
     library = library_of("a", "b")
-    with pytest.raises(InvalidRequest, match=r"'c', which is not asked.*\['a', 'b'\]") as caught:
+    with pytest.raises(InvalidRequest, match=r"'c', which is not searched.*\['a', 'b'\]") as caught:
         await ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
     assert caught.value.field == "query_config.vector_db_weights"
     assert library.indexes["a"].queries == []

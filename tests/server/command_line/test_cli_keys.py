@@ -37,7 +37,7 @@ def test_a_key_is_printed_once(corral: Corral) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("keys", "create", ""), "a key is of a user with a name"),
+        (("keys", "create", ""), "a key needs the name of a user"),
         (("keys", "create", "ann", "--tenant", "*"), "a tenant must not be named"),
         (("keys", "create", "ann", "--expires-in-days", "0"), "0"),
         (("keys", "create", "ann", "--role", "root"), "reader"),

@@ -102,7 +102,7 @@ class EdgeCollection(Collection):
         if not (folder / _COMPLETE).exists():
             raise NotFound(
                 f"The folder of vector DB {vector_db.identifier!r} is gone.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         with client.errors(vector_db.provider_id):

@@ -126,7 +126,7 @@ class Server:
         if gone:
             return NotFound(
                 f"{self._provider_id}: the collection of this vector DB is gone.",
-                hint="Delete the vector DB and register it anew.",
+                hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         return ProviderError(
