@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -56,7 +55,7 @@ def texts(count: int, words: int, seed: int) -> list[str]:
     ]
 
 
-def reranked(
+async def reranked(
     rerank: MMRRerank | BM25Rerank,
     query: str,
     hits: Sequence[Hit],
@@ -67,8 +66,8 @@ def reranked(
 ) -> list[Hit]:
     """Return what the re-ranker of this kind makes of the hits."""
     question = None if embedding is None else np.asarray(embedding, np.float32)
-    work = reranker_for(rerank, vector_db(**settings)).rerank(query, hits, k, embedding=question)
-    return asyncio.run(work)
+    reranker = reranker_for(rerank, vector_db(**settings))
+    return await reranker.rerank(query, hits, k, embedding=question)
 
 
 def ids(hits: Sequence[Hit]) -> list[str]:

@@ -16,12 +16,12 @@ from corral.providers.vector_io.memory.keyword import KeywordIndex
 from .candidates import cpu_seconds, hit, ids, reranked, texts, vector_db
 
 
-def test_by_hand() -> None:
+async def test_by_hand() -> None:
     """Two candidates of two terms, one of which holds the word once: idf ln 2, weight 1.
 
     N = 2, n = 1: ln(1 + 1.5 / 1.5) = ln 2; f = 1 at average length: 2.2 / 2.2 = 1.
     """
-    found = reranked(BM25Rerank(), "crow", [hit("a", "heron stork"), hit("b", "crow magpie")])
+    found = await reranked(BM25Rerank(), "crow", [hit("a", "heron stork"), hit("b", "crow magpie")])
     assert ids(found) == ["b", "a"]
     assert found[0].explanation.rerank["bm25"] == pytest.approx(math.log(2), rel=1e-12)
     assert found[0].score == pytest.approx(math.log(2) / (1 + math.log(2)), rel=1e-12)
@@ -77,34 +77,34 @@ def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
         assert list(found.matched_terms[row]) == searched[chunk.chunk_id].terms
 
 
-def test_unmatched_chunks_follow_in_their_order() -> None:
+async def test_unmatched_chunks_follow_in_their_order() -> None:
     """Chunks without a word of the query have score 0 and keep their former order."""
     hits = [hit("z", "stork"), hit("m", "heron"), hit("b", "crow"), hit("a", "egret")]
-    found = reranked(BM25Rerank(), "crow", hits)
+    found = await reranked(BM25Rerank(), "crow", hits)
     assert ids(found) == ["b", "z", "m", "a"]
     assert [each.score for each in found[1:]] == [0, 0, 0]
 
 
-def test_ties_are_ordered_by_chunk_id() -> None:
+async def test_ties_are_ordered_by_chunk_id() -> None:
     """Equal scores above 0 are ordered by chunk_id, whatever the order was."""
     hits = [hit(name, "crow magpie") for name in ("c", "a", "d", "b")]
-    found = reranked(BM25Rerank(), "crow", hits)
+    found = await reranked(BM25Rerank(), "crow", hits)
     assert ids(found) == ["a", "b", "c", "d"]
     assert len({each.score for each in found}) == 1
 
 
-def test_k_best_are_returned_and_nothing_is_mutated() -> None:
+async def test_k_best_are_returned_and_nothing_is_mutated() -> None:
     """At most k hits come back, and the candidates stay as they were."""
     hits = [hit("a", "heron"), hit("b", "crow"), hit("c", "crow crow")]
     before = list(hits)
-    assert ids(reranked(BM25Rerank(), "crow", hits, k=2)) == ["c", "b"]
+    assert ids(await reranked(BM25Rerank(), "crow", hits, k=2)) == ["c", "b"]
     assert hits == before
     assert hits[0].explanation.rerank == {}
 
 
-def test_the_explanation_says_what_the_score_is_made_of() -> None:
+async def test_the_explanation_says_what_the_score_is_made_of() -> None:
     """Legs stay, BM25, the score before and the matched terms are added."""
-    (found,) = reranked(BM25Rerank(), "crows, magpies", [hit("a", "Crows fly", score=0.75)])
+    (found,) = await reranked(BM25Rerank(), "crows, magpies", [hit("a", "Crows fly", score=0.75)])
     explanation = found.explanation
     assert explanation.legs["vector"].score == 0.75
     assert explanation.rerank["type"] == "bm25"
@@ -113,27 +113,27 @@ def test_the_explanation_says_what_the_score_is_made_of() -> None:
 
 
 @pytest.mark.parametrize("query", ["", "the of and", "?!", '" - NEAR( *', "absent"])
-def test_a_query_without_words_leaves_the_order(query: str) -> None:
+async def test_a_query_without_words_leaves_the_order(query: str) -> None:
     """Where nothing matches, all scores are 0 and the order is the former one."""
     hits = [hit("b", "crow"), hit("a", "the"), hit("c", "?")]
-    found = reranked(BM25Rerank(), query, hits)
+    found = await reranked(BM25Rerank(), query, hits)
     assert ids(found) == ["b", "a", "c"]
     assert [each.score for each in found] == [0, 0, 0]
 
 
-def test_no_candidates() -> None:
+async def test_no_candidates() -> None:
     """Nothing gives nothing."""
-    assert reranked(BM25Rerank(), "crow", []) == []
+    assert await reranked(BM25Rerank(), "crow", []) == []
 
 
-def test_field_weights_count() -> None:
+async def test_field_weights_count() -> None:
     """A word in a field of larger weight counts as often as the weight says."""
     hits = [
         hit("a", "crow heron", metadata={"title": "egret"}),
         hit("b", "egret heron", metadata={"title": "crow"}),
     ]
-    assert ids(reranked(BM25Rerank(), "crow", hits)) == ["b", "a"]
-    light = reranked(BM25Rerank(), "crow", hits, field_weights={"content": 1.0, "title": 0.1})
+    assert ids(await reranked(BM25Rerank(), "crow", hits)) == ["b", "a"]
+    light = await reranked(BM25Rerank(), "crow", hits, field_weights={"content": 1.0, "title": 0.1})
     assert ids(light) == ["a", "b"]
 
 

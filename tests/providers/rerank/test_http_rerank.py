@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 from collections.abc import Sequence
@@ -35,17 +34,15 @@ def configured(url: str, dialect: str = "cohere", **settings: Any) -> HTTPRerank
     )
 
 
-def rerank(config: HTTPRerankConfig, hits: Sequence[Hit], k: int = 100, q: str = "?") -> list[Hit]:
+async def rerank(
+    config: HTTPRerankConfig, hits: Sequence[Hit], k: int = 100, q: str = "?"
+) -> list[Hit]:
     """Return what the configured model makes of the hits."""
-
-    async def work() -> list[Hit]:
-        provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
-        try:
-            return await (await provider.reranker("judge")).rerank(q, hits, k)
-        finally:
-            await provider.close()
-
-    return asyncio.run(work())
+    provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
+    try:
+        return await (await provider.reranker("judge")).rerank(q, hits, k)
+    finally:
+        await provider.close()
 
 
 async def health(config: HTTPRerankConfig) -> Health:
@@ -67,9 +64,9 @@ def three() -> list[Hit]:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_orders_by_the_models_score(service: Service, dialect: str) -> None:
+async def test_every_dialect_orders_by_the_models_score(service: Service, dialect: str) -> None:
     """Scores go to the texts of their `index`, in whatever order they are answered."""
-    found = rerank(configured(service.url, dialect), three(), 2)
+    found = await rerank(configured(service.url, dialect), three(), 2)
     assert ids(found) == ["b", "c"]
     assert [each.score for each in found] == [0.75, 0.5]
     assert found[0].explanation.legs["vector"].score == 0.8
@@ -102,83 +99,85 @@ SENT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_requests_are_what_the_services_take(service: Service, dialect: str) -> None:
+async def test_requests_are_what_the_services_take(service: Service, dialect: str) -> None:
     """Each dialect's own fields go to `/rerank`, with the key as bearer token."""
-    rerank(configured(service.url, dialect), [hit("a", "crow 1")], q="which bird?")
+    await rerank(configured(service.url, dialect), [hit("a", "crow 1")], q="which bird?")
     assert service.requests == [SENT[dialect]]
     assert service.paths == ["/v1/rerank"]
     assert service.headers[0]["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize(("dialect", "sizes"), [("tei", [6, 32, 32]), ("cohere", [70])])
-def test_batches_have_the_dialects_size(service: Service, dialect: str, sizes: list[int]) -> None:
+async def test_batches_have_the_dialects_size(
+    service: Service, dialect: str, sizes: list[int]
+) -> None:
     """TEI takes 32 texts at once; scores of all batches are ordered together."""
     hits = [hit(f"{n:02}", f"text {n / 100}") for n in range(70)]
-    found = rerank(configured(service.url, dialect), hits)
+    found = await rerank(configured(service.url, dialect), hits)
     assert ids(found) == [f"{n:02}" for n in reversed(range(70))]
     sent = [len(request.get("texts") or request["documents"]) for request in service.requests]
     assert sorted(sent) == sizes
 
 
-def test_batch_size_is_a_setting(service: Service) -> None:
+async def test_batch_size_is_a_setting(service: Service) -> None:
     """`batch_size` goes before the dialect's default."""
-    rerank(configured(service.url, batch_size=2), three())
+    await rerank(configured(service.url, batch_size=2), three())
     assert sorted(len(request["documents"]) for request in service.requests) == [1, 2]
 
 
-def test_ties_are_ordered_by_chunk_id(service: Service) -> None:
+async def test_ties_are_ordered_by_chunk_id(service: Service) -> None:
     """Equal scores of the model are ordered by chunk_id."""
     hits = [hit(name, "same 0.5") for name in ("c", "a", "b")]
-    assert ids(rerank(configured(service.url), hits)) == ["a", "b", "c"]
+    assert ids(await rerank(configured(service.url), hits)) == ["a", "b", "c"]
 
 
-def test_no_candidates_ask_nothing(service: Service) -> None:
+async def test_no_candidates_ask_nothing(service: Service) -> None:
     """Nothing gives nothing, without a request."""
-    assert rerank(configured(service.url), []) == []
+    assert await rerank(configured(service.url), []) == []
     assert service.requests == []
 
 
-def test_texts_that_services_refuse_are_made_harmless(service: Service) -> None:
+async def test_texts_that_services_refuse_are_made_harmless(service: Service) -> None:
     """A lone surrogate is sent as a question mark."""
     service.always = Reply(body=b'{"results": [{"index": 0, "relevance_score": 1}]}')
-    rerank(configured(service.url), [hit("a", "crow")], q="a\ud800")
+    await rerank(configured(service.url), [hit("a", "crow")], q="a\ud800")
     assert service.requests[0]["query"] == "a?"
 
 
 # --- scores ----------------------------------------------------------------------------------
 
 
-def test_logits_become_scores_and_keep_their_order(service: Service) -> None:
+async def test_logits_become_scores_and_keep_their_order(service: Service) -> None:
     """`score: sigmoid` maps any logit into [0, 1]; those that map to 1 alike keep their order."""
     logits = [0.0, -2.0, 800.0, 50.0, -800.0]
     hits = [hit(f"{n}", f"text {logit}") for n, logit in enumerate(logits)]
-    found = rerank(configured(service.url, score="sigmoid"), hits)
+    found = await rerank(configured(service.url, score="sigmoid"), hits)
     assert ids(found) == ["2", "3", "0", "1", "4"]
     expected = [1, 1, 0.5, 1 / (1 + math.e**2), 0]
     assert [each.score for each in found] == pytest.approx(expected, abs=1e-15)
     assert found[3].explanation.rerank["model_score"] == -2.0
 
 
-def test_tei_is_asked_for_logits_where_they_are_expected(service: Service) -> None:
+async def test_tei_is_asked_for_logits_where_they_are_expected(service: Service) -> None:
     """With `score: sigmoid` TEI must not take the sigmoid too."""
-    rerank(configured(service.url, "tei", score="sigmoid"), three())
+    await rerank(configured(service.url, "tei", score="sigmoid"), three())
     assert service.requests[0]["raw_scores"] is True
 
 
-def test_cosines_become_scores(service: Service) -> None:
+async def test_cosines_become_scores(service: Service) -> None:
     """`score: cosine` maps [-1, 1] to [0, 1], as vector search does."""
     hits = [hit("a", "text -1"), hit("b", "text 1"), hit("c", "text 0")]
-    found = rerank(configured(service.url, score="cosine"), hits)
+    found = await rerank(configured(service.url, score="cosine"), hits)
     assert [each.score for each in found] == [1, 0.5, 0]
 
 
 @pytest.mark.parametrize(
     ("score", "value"), [("as_is", 1.5), ("as_is", -0.01), ("cosine", 1.01), ("cosine", -7)]
 )
-def test_a_score_out_of_range_is_an_error(service: Service, score: str, value: float) -> None:
+async def test_a_score_out_of_range_is_an_error(service: Service, score: str, value: float) -> None:
     """Nothing is clipped: logits taken for scores would make every chunk a 1 or a 0."""
     with pytest.raises(ProviderError, match="outside") as caught:
-        rerank(configured(service.url, score=score), [hit("a", f"text {value}")])
+        await rerank(configured(service.url, score=score), [hit("a", f"text {value}")])
     assert type(caught.value) is ProviderError
     assert "`score`" in caught.value.hint
 
@@ -226,12 +225,16 @@ async def test_health_of_nobody_is_an_error() -> None:
     assert "judges (remote::rerank)" in found.message
 
 
-def test_neither_text_nor_key_leaks(service: Service, caplog: pytest.LogCaptureFixture) -> None:
+async def test_neither_text_nor_key_leaks(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
     """Errors and logs show the status, but never the service's message, the texts or the key."""
     caplog.set_level(logging.DEBUG)
     service.always = Reply(status=400, body=b'{"message": "bad input: my secret text"}')
     with pytest.raises(ProviderError) as caught:
-        rerank(configured(service.url), [hit("a", "my secret text 1")], q="my secret question")
+        await rerank(
+            configured(service.url), [hit("a", "my secret text 1")], q="my secret question"
+        )
     assert "secret" not in str(caught.value)
     corral = [record for record in caplog.records if record.name.startswith("corral")]
     assert not [record for record in corral if "secret" in record.getMessage()]

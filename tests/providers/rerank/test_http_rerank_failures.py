@@ -16,10 +16,10 @@ from .candidates import hit, ids
 from .test_http_rerank import DIALECTS, configured, rerank, three
 
 
-def refused(config: HTTPRerankConfig, kind: type[ProviderError]) -> str:
+async def refused(config: HTTPRerankConfig, kind: type[ProviderError]) -> str:
     """Re-rank two texts, which must fail in that very way, and return the message."""
     with pytest.raises(ProviderError) as caught:
-        rerank(config, three()[:2])
+        await rerank(config, three()[:2])
     assert type(caught.value) is kind
     assert "judges (remote::rerank)" in str(caught.value)
     return str(caught.value)
@@ -34,23 +34,23 @@ def answer(*pairs: tuple[Any, Any]) -> bytes:
 # --- connections and statuses ----------------------------------------------------------------
 
 
-def test_a_broken_connection_is_tried_again(service: Service) -> None:
+async def test_a_broken_connection_is_tried_again(service: Service) -> None:
     """A connection that fails is tried `max_retries` times more."""
     service.replies = [Reply(hang_up=True)]
-    assert ids(rerank(configured(service.url), three())) == ["b", "c", "a"]
+    assert ids(await rerank(configured(service.url), three())) == ["b", "c", "a"]
     assert len(service.requests) == 2
 
 
-def test_attempts_are_counted(service: Service) -> None:
+async def test_attempts_are_counted(service: Service) -> None:
     """After the last attempt the service is unavailable, which is retryable."""
     service.always = Reply(hang_up=True)
-    assert "cannot be reached" in refused(configured(service.url, max_retries=2), Unavailable)
+    assert "cannot be reached" in await refused(configured(service.url, max_retries=2), Unavailable)
     assert len(service.requests) == 3
 
 
-def test_a_dead_service_is_unavailable() -> None:
+async def test_a_dead_service_is_unavailable() -> None:
     """Nothing listening gives Unavailable."""
-    assert "cannot be reached" in refused(configured(closed_port()), Unavailable)
+    assert "cannot be reached" in await refused(configured(closed_port()), Unavailable)
 
 
 @pytest.mark.parametrize(
@@ -69,27 +69,29 @@ def test_a_dead_service_is_unavailable() -> None:
         (307, ProviderError),
     ],
 )
-def test_an_answer_is_not_asked_for_twice(
+async def test_an_answer_is_not_asked_for_twice(
     service: Service, status: int, kind: type[ProviderError]
 ) -> None:
     """Somebody waits: an error of the service is reported at once, overload as Unavailable."""
     service.always = Reply(status=status, headers={"location": f"{service.url}/elsewhere"})
-    assert str(status) in refused(configured(service.url), kind)
+    assert str(status) in await refused(configured(service.url), kind)
     assert len(service.requests) == 1
 
 
-def test_a_slow_service_times_out(service: Service) -> None:
+async def test_a_slow_service_times_out(service: Service) -> None:
     """No answer within `timeout_seconds` gives ProviderTimeout."""
     service.always = Reply(delay_seconds=30)
     began = time.monotonic()
-    assert "0.2 seconds" in refused(configured(service.url, timeout_seconds=0.2), ProviderTimeout)
+    assert "0.2 seconds" in await refused(
+        configured(service.url, timeout_seconds=0.2), ProviderTimeout
+    )
     assert time.monotonic() - began < 10
 
 
-def test_one_batch_that_fails_fails_all(service: Service) -> None:
+async def test_one_batch_that_fails_fails_all(service: Service) -> None:
     """Half of the candidates are never ordered without the others; the error is the batch's own."""
     service.replies = [Reply(status=500)]
-    refused(configured(service.url, batch_size=1), ProviderError)
+    await refused(configured(service.url, batch_size=1), ProviderError)
 
 
 # --- garbage ---------------------------------------------------------------------------------
@@ -133,13 +135,13 @@ def test_one_batch_that_fails_fails_all(service: Service) -> None:
     ],
 )
 @pytest.mark.parametrize("score", ["as_is", "sigmoid"])
-def test_garbage_is_a_provider_error(service: Service, body: bytes, score: str) -> None:
+async def test_garbage_is_a_provider_error(service: Service, body: bytes, score: str) -> None:
     """Whatever is not one finite score for each text is refused.
 
     If this fails: a chunk would get another's score, or an error without a name would escape.
     """
     service.always = Reply(body=body)
-    refused(configured(service.url, score=score), ProviderError)
+    await refused(configured(service.url, score=score), ProviderError)
     assert len(service.requests) == 1
 
 
@@ -153,22 +155,22 @@ def test_garbage_is_a_provider_error(service: Service, body: bytes, score: str) 
         b"[[0, 1], [1, 1]]",
     ],
 )
-def test_garbage_from_tei(service: Service, body: bytes) -> None:
+async def test_garbage_from_tei(service: Service, body: bytes) -> None:
     """TEI's shape is held to the same rules: another dialect's answer is refused."""
     service.always = Reply(body=body)
-    refused(configured(service.url, "tei"), ProviderError)
+    await refused(configured(service.url, "tei"), ProviderError)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_broken_compression_is_a_provider_error(service: Service, dialect: str) -> None:
+async def test_broken_compression_is_a_provider_error(service: Service, dialect: str) -> None:
     """An answer that cannot be decompressed is refused like any garbage."""
     service.always = Reply(body=b"no gzip", headers={"content-encoding": "gzip"})
-    refused(configured(service.url, dialect), ProviderError)
+    await refused(configured(service.url, dialect), ProviderError)
 
 
-def test_messages_quote_nothing_of_an_answer(service: Service) -> None:
+async def test_messages_quote_nothing_of_an_answer(service: Service) -> None:
     """What a service answers is not shown: it may hold the texts."""
     service.always = Reply(body=b'{"results": "my secret text"}')
     with pytest.raises(ProviderError) as caught:
-        rerank(configured(service.url), [hit("a", "my secret text")])
+        await rerank(configured(service.url), [hit("a", "my secret text")])
     assert "secret" not in str(caught.value)

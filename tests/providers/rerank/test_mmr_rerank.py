@@ -43,16 +43,18 @@ def plain_mmr(
 
 @pytest.mark.parametrize("lambda_", [0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_equals_the_plain_formula(lambda_: float, seed: int) -> None:
+async def test_equals_the_plain_formula(lambda_: float, seed: int) -> None:
     """The order is that of the published formula, for any lambda."""
     chance = np.random.default_rng(seed)
     rows = chance.standard_normal((40, 8)).astype(np.float32)
     question = chance.standard_normal(8).astype(np.float32)
-    found = reranked(MMRRerank(lambda_=lambda_), "", with_embeddings(rows), 25, embedding=question)
+    found = await reranked(
+        MMRRerank(lambda_=lambda_), "", with_embeddings(rows), 25, embedding=question
+    )
     assert ids(found) == [f"{row:02}" for row in plain_mmr(question, rows, lambda_, 25)]
 
 
-def test_by_hand() -> None:
+async def test_by_hand() -> None:
     """Two equal chunks and one at a right angle to them, lambda 0.5.
 
     First: relevance 1, redundancy 0: 0.5 * 1 + 0.5 = 1. Then the one at a right angle, relevance
@@ -60,7 +62,7 @@ def test_by_hand() -> None:
     first by its id.
     """
     hits = with_embeddings([[1, 0, 0], [1, 0, 0], [0, 1, 0]], ["a", "c", "b"])
-    found = reranked(MMRRerank(), "", hits, embedding=[2, 0, 0])
+    found = await reranked(MMRRerank(), "", hits, embedding=[2, 0, 0])
     assert ids(found) == ["a", "b", "c"]
     assert [each.score for each in found] == [1.0, 0.5, 0.5]
     assert found[1].explanation.rerank == {
@@ -84,25 +86,25 @@ def near_duplicates() -> tuple[list[Hit], list[float]]:
     return hits + with_embeddings(others, [f"other-{n}" for n in range(6)]), question.tolist()
 
 
-def test_near_duplicates_leave_the_top() -> None:
+async def test_near_duplicates_leave_the_top() -> None:
     """Of nine near-duplicates that fill the top, one stays; relevance alone keeps them all."""
     hits, question = near_duplicates()
-    by_relevance = ids(reranked(MMRRerank(lambda_=1), "", hits, 5, embedding=question))
+    by_relevance = ids(await reranked(MMRRerank(lambda_=1), "", hits, 5, embedding=question))
     assert all(name.startswith("twin") for name in by_relevance)
-    diverse = ids(reranked(MMRRerank(), "", hits, 5, embedding=question))
+    diverse = ids(await reranked(MMRRerank(), "", hits, 5, embedding=question))
     assert [name.split("-")[0] for name in diverse] == ["twin", *["other"] * 4]
 
 
 @pytest.mark.parametrize("relevance", ["embedding", "bm25", "both"])
 @pytest.mark.parametrize("lambda_", [0.0, 0.3, 1.0])
-def test_scores_never_increase_and_stay_in_range(relevance: str, lambda_: float) -> None:
+async def test_scores_never_increase_and_stay_in_range(relevance: str, lambda_: float) -> None:
     """Scores are in [0, 1] and each is at most the one before, to the last bit."""
     chance = np.random.default_rng(9)
     rows = chance.standard_normal((60, 4))
     rows[20:40] = rows[:20]  # duplicates
     rows[59] = 0  # possible where embeddings are not normalized
     rerank = MMRRerank.model_validate({"lambda": lambda_, "relevance": relevance})
-    found = reranked(rerank, "text", with_embeddings(rows), embedding=rows[0])
+    found = await reranked(rerank, "text", with_embeddings(rows), embedding=rows[0])
     scores = [each.score for each in found]
     assert len(set(ids(found))) == 60
     assert all(0 <= score <= 1 for score in scores)
@@ -110,7 +112,7 @@ def test_scores_never_increase_and_stay_in_range(relevance: str, lambda_: float)
 
 
 @pytest.mark.parametrize("dimension", [3, 16, 384, 385])
-def test_ties_are_ordered_by_chunk_id_whatever_the_order_was(dimension: int) -> None:
+async def test_ties_are_ordered_by_chunk_id_whatever_the_order_was(dimension: int) -> None:
     """Equal embeddings have equal scores and are chosen by chunk_id, in whatever order they came.
 
     If this fails: similarity is rounded by a chunk's position, and equal input has two answers.
@@ -123,59 +125,61 @@ def test_ties_are_ordered_by_chunk_id_whatever_the_order_was(dimension: int) -> 
     shuffled = [hits[number] for number in chance.permutation(67)]
     for lambda_ in (1.0, 0.5):
         rerank = MMRRerank(lambda_=lambda_)
-        expected = reranked(rerank, "", hits, embedding=question)
+        expected = await reranked(rerank, "", hits, embedding=question)
         copies = [each for each in expected if int(each.chunk.chunk_id) < 37]
         assert ids(copies) == [f"{number:02}" for number in range(37)]
         assert len({each.explanation.rerank["relevance"] for each in copies}) == 1
-        assert reranked(rerank, "", shuffled, embedding=question) == expected
+        assert await reranked(rerank, "", shuffled, embedding=question) == expected
 
 
-def test_relevance_of_the_text_is_bounded_bm25() -> None:
+async def test_relevance_of_the_text_is_bounded_bm25() -> None:
     """`bm25` needs no embedding of the question; `both` is the mean of the two."""
     hits = [
         hit("a", "crow heron", embedding=[1.0, 0.0, 0.0]),
         hit("b", "egret stork", embedding=[0.0, 1.0, 0.0]),
     ]
-    text = reranked(MMRRerank(relevance="bm25", lambda_=1), "crow", hits)
-    (by_bm25, _) = reranked(BM25Rerank(), "crow", hits)
+    text = await reranked(MMRRerank(relevance="bm25", lambda_=1), "crow", hits)
+    (by_bm25, _) = await reranked(BM25Rerank(), "crow", hits)
     assert ids(text) == ["a", "b"]
     assert text[0].score == pytest.approx(by_bm25.score)
-    both = reranked(MMRRerank(relevance="both", lambda_=1), "crow", hits, embedding=[0, 1, 0])
+    both = await reranked(MMRRerank(relevance="both", lambda_=1), "crow", hits, embedding=[0, 1, 0])
     made_of = {each.chunk.chunk_id: each.explanation.rerank for each in both}
     assert made_of["a"]["relevance"] == pytest.approx((0.5 + by_bm25.score) / 2)
     assert made_of["b"]["relevance"] == pytest.approx((1.0 + 0.0) / 2)
 
 
-def test_k_and_nothing() -> None:
+async def test_k_and_nothing() -> None:
     """At most k come back, all where there are fewer, none of none."""
     hits = with_embeddings(np.eye(3))
-    assert len(reranked(MMRRerank(), "", hits, 2, embedding=[1, 0, 0])) == 2
-    assert len(reranked(MMRRerank(), "", hits, 9, embedding=[1, 0, 0])) == 3
-    assert reranked(MMRRerank(), "", [], 2, embedding=[1, 0, 0]) == []
+    assert len(await reranked(MMRRerank(), "", hits, 2, embedding=[1, 0, 0])) == 2
+    assert len(await reranked(MMRRerank(), "", hits, 9, embedding=[1, 0, 0])) == 3
+    assert await reranked(MMRRerank(), "", [], 2, embedding=[1, 0, 0]) == []
 
 
-def test_the_candidates_stay_as_they_were() -> None:
+async def test_the_candidates_stay_as_they_were() -> None:
     """Neither hits nor embeddings are mutated, and the answer's chunks are the candidates'."""
     hits = with_embeddings(np.eye(3))
     copies = [each.chunk.model_copy(deep=True) for each in hits]
-    found = reranked(MMRRerank(), "", hits, embedding=[1, 0, 0])
+    found = await reranked(MMRRerank(), "", hits, embedding=[1, 0, 0])
     assert [each.chunk for each in hits] == copies
     assert all(each.explanation.rerank == {} for each in hits)
     assert found[0].chunk is hits[0].chunk
 
 
 @pytest.mark.parametrize("question", [None, [1.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-def test_a_question_without_a_fitting_embedding_is_refused(question: list[float] | None) -> None:
+async def test_a_question_without_a_fitting_embedding_is_refused(
+    question: list[float] | None,
+) -> None:
     """Relevance by embedding needs the question's, of the chunks' dimension."""
     with pytest.raises(InvalidEmbedding, match="bm25"):
-        reranked(MMRRerank(), "", with_embeddings(np.eye(3)), embedding=question)
+        await reranked(MMRRerank(), "", with_embeddings(np.eye(3)), embedding=question)
 
 
-def test_a_chunk_without_embedding_is_a_defect_of_the_index() -> None:
+async def test_a_chunk_without_embedding_is_a_defect_of_the_index() -> None:
     """The index was asked for embeddings; one that brings none broke the contract."""
     hits = [*with_embeddings([[1, 0, 0]]), hit("bare")]
     with pytest.raises(ContractViolation, match="bare"):
-        reranked(MMRRerank(), "", hits, embedding=[1, 0, 0])
+        await reranked(MMRRerank(), "", hits, embedding=[1, 0, 0])
 
 
 def test_a_hundred_candidates_are_fast() -> None:
