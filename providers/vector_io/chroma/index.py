@@ -220,13 +220,13 @@ class ChromaIndex(NotedIndex):
             proposals = self._settled(embedding, k, found, limit)
         else:
             proposals = self._scored(embedding, self._compared(found), limit)
-        if len(proposals.candidates) < k and len(proposals.candidates) < self._most(passing):
+        if len(proposals.candidates) < k and not self._is_all(found, passing):
             return self._compare_all(embedding, k, passing)
         return proposals
 
-    def _most(self, passing: Sequence[str] | None) -> int:
-        """Return how many chunks a search could find."""
-        return self._mirror.read(state, "count") if passing is None else len(passing)
+    def _is_all(self, found: Rows, passing: Sequence[str] | None) -> bool:
+        """Return True if a search found every row that there is, or every one that passes."""
+        return len(found.ids) >= (self._collection.count() if passing is None else len(passing))
 
     def _compare_all(
         self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None

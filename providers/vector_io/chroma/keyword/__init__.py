@@ -202,15 +202,17 @@ class Mirror:
 
     def _follow_head(self) -> None:
         with self._connections.reading() as connection:
-            known, age = _head(connection), _age_seconds(connection)
-        if age < FRESH_SECONDS and read_head(self._collection) == known:
+            before, age = _head(connection), _age_seconds(connection)
+        news = read_head(self._collection) if age < FRESH_SECONDS else None
+        if news == before:
             return
         with self._following, self._connections.writing() as connection:
             if _age_seconds(connection) > RETIRED_SECONDS / 2:
                 self._clear(connection)
             known = _head(connection)
-            head = read_news(self._collection, known)
-            if head != known:  # no other thread or process was faster
+            # Where another thread or process was faster, what was read may be older than the file.
+            head = read_news(self._collection, known, news if known == before else None)
+            if head != known:
                 self._catch_up(connection, known, head)
             _reach(connection, head)
 

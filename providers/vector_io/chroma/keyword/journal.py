@@ -92,17 +92,26 @@ def read_head(collection: Collection) -> Head:
     return Head(markers, collection.count() - len(markers))
 
 
-def read_news(collection: Collection, known: Head) -> Head:
+def read_news(collection: Collection, known: Head, head: Head | None = None) -> Head:
     """Return the version of a collection, with its ledgers read unless all are known.
+
+    Args:
+        collection: Where to look.
+        known: The version that the reader knows.
+        head: What `read_head` has just returned, to spare its requests.
 
     Raises:
         UnknownIds: Ledgers were folded while they were read, each time.
     """
-    return repeated(partial(_read_news, collection, known))
+    heads = [head] if head else []
+
+    def attempt() -> Head:
+        return _with_ledgers(collection, known, heads.pop() if heads else read_head(collection))
+
+    return repeated(attempt)
 
 
-def _read_news(collection: Collection, known: Head) -> Head:
-    head = read_head(collection)
+def _with_ledgers(collection: Collection, known: Head, head: Head) -> Head:
     ledgers = [one for one in head.markers if _is_ledger(one)]
     if known.markers.issuperset(ledgers):
         return replace(head, folded=known.folded)

@@ -89,6 +89,32 @@ async def test_two_installations_share_a_server(chroma_server: Server, tmp_path:
     await both[1].close()
 
 
+async def test_a_write_and_a_query_take_few_requests(
+    chroma_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write reads the version once, its rows and their texts; a query that finds few counts.
+
+    If this fails: each is a round trip, which a far server makes dear.
+    """
+    provider = provider_of(chroma_server.url, tmp_path)
+    index = await provider.open_index(registered(), create=True)
+    await index.add_chunks([Chunk(chunk_id="a", content="x")], [[1, 0]])
+    asked: list[str] = []
+    request = ChromaServer.request
+
+    def noted(server: ChromaServer, method: str, path: str, body: Any = None) -> Any:
+        asked.append(path.rsplit("/", 1)[-1])
+        return request(server, method, path, body)
+
+    monkeypatch.setattr(ChromaServer, "request", noted)
+    await index.add_chunks([Chunk(chunk_id="b", content="x")], [[0, 1]])
+    assert asked == ["upsert", "get", "count", "get", "get"]
+    asked.clear()
+    assert len((await index.query([1, 0], mode="vector", k=10)).hits) == 2
+    assert asked == ["query", "count", "get"]
+    await index.delete()
+
+
 def test_it_needs_no_chromadb() -> None:
     """The remote provider talks HTTP by itself; chromadb is not even imported."""
     code = (
