@@ -47,7 +47,7 @@ async def test_a_statement_that_takes_too_long_is_a_timeout(server: Server) -> N
     """A write that waits for another one longer than the timeout: 504, and nothing is stored."""
 
     db = vector_db()
-    async with opened(server, db, statement_timeout_seconds=0.3) as index:
+    async with opened(server, db, statement_timeout_seconds=2) as index:
         name = Tables(db, "corral").name
         with psycopg.connect(server.dsn) as other:
             other.execute(f'UPDATE corral."{name}_state" SET count = count')

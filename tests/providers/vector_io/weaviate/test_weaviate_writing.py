@@ -34,7 +34,7 @@ async def test_health_says_what_vector_search_does_not_find_yet(server: StandIn)
     """A queue that outlasts `timeout_seconds` ends the wait, not the write; health counts it."""
     server.index_seconds = 60
 
-    provider = configured(server, timeout_seconds=0.5)
+    provider = configured(server, timeout_seconds=2)
     one = await provider.open_index(vector_db(), create=True)
     await one.add_chunks(chunks("a", "b"), vectors(2))
     assert await one.count() == 2
