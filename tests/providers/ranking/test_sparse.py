@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -57,7 +56,7 @@ class Engine:
             self._vectors[chunk_id] = dict(zip(*self.chunks[chunk_id].vector(), strict=True))
         return self._vectors[chunk_id]
 
-    def search(self, text: str, k: int) -> list[Candidate]:
+    async def search(self, text: str, k: int) -> list[Candidate]:
         query = SparseQuery(text, analyzer("simple"))
         weights = query.weights([self.holding(key) for key in query.keys], len(self.chunks))
         asked = dict(zip(*query_vector(weights), strict=True))
@@ -83,7 +82,7 @@ class Engine:
             self.fetched += min(limit, len(found))
             return found[:limit]
 
-        return asyncio.run(best_matches(query, weights, self.statistics, k, fetch))
+        return await best_matches(query, weights, self.statistics, k, fetch)
 
     def exact(self, text: str) -> list[tuple[str, float]]:
         """Every chunk with a term, by the definition, best first."""
@@ -194,21 +193,21 @@ def test_query_weights_are_idf_times_repetitions() -> None:
 
 @pytest.mark.parametrize("references", [[150], [170, 171], [0, 60, 150, 300], [-50, 400]])
 @pytest.mark.parametrize("k", [1, 7, 40])
-def test_answers_are_bm25_whatever_the_stored_average(references: list[int], k: int) -> None:
+async def test_answers_are_bm25_whatever_the_stored_average(references: list[int], k: int) -> None:
     """150 chunks stored with right, old and absurd averages: ids, order and scores of the truth.
 
     If this fails: a chunk whose stored weights are too small is not proposed, and missing.
     """
     one = engine(150, references, seed=k)
     for text in ("w0", "w29", "w3 w17 w25", "w1 w1 w28 nothing", " ".join(WORDS)):
-        found, expected = one.search(text, k), one.exact(text)[:k]
+        found, expected = await one.search(text, k), one.exact(text)[:k]
         assert [match.chunk_id for match in found] == [chunk_id for chunk_id, _ in expected]
         assert [match.raw_score for match in found] == pytest.approx(
             [score for _, score in expected]
         )
 
 
-def test_a_few_old_chunks_do_not_make_every_query_slow() -> None:
+async def test_a_few_old_chunks_do_not_make_every_query_slow() -> None:
     """1,000 chunks with today's average, 10 from when it was a fiftieth of it: few are fetched.
 
     If this fails: the bound of the oldest chunk is the bound of all, and all are fetched.
@@ -216,42 +215,42 @@ def test_a_few_old_chunks_do_not_make_every_query_slow() -> None:
     one = engine(1000, [reference_of(30)], seed=1)
     rest = engine(10, [reference_of(0.6)], seed=2).chunks
     one.chunks |= {f"old{number}": old for number, old in enumerate(rest.values())}
-    found, expected = one.search("w7 w20 w29", 10), one.exact("w7 w20 w29")[:10]
+    found, expected = await one.search("w7 w20 w29", 10), one.exact("w7 w20 w29")[:10]
     assert [match.chunk_id for match in found] == [chunk_id for chunk_id, _ in expected]
     assert one.fetched < 300
 
 
-def test_ties_beyond_the_margin_come_in_the_order_of_ids() -> None:
+async def test_ties_beyond_the_margin_come_in_the_order_of_ids() -> None:
     """500 equal texts stored in any order: the first ids by name, scores equal to the last bit."""
     names = [f"c{number:03}" for number in np.random.default_rng(3).permutation(500)]
     one = Engine({name: stored("w1 w2", 35) for name in names} | {"x": stored("w3", 35)})
-    found = one.search("w1 w2", 5)
+    found = await one.search("w1 w2", 5)
     assert [match.chunk_id for match in found] == [f"c{number:03}" for number in range(5)]
     assert len({match.raw_score for match in found}) == 1
     assert found[0].matched_terms == ("w1", "w2")
 
 
-def test_proposals_that_do_not_pass_are_replaced() -> None:
+async def test_proposals_that_do_not_pass_are_replaced() -> None:
     """Nine in ten are hidden: the answer is the best of the rest, k of them."""
     one = engine(400, [150], seed=4)
     one.hidden = {chunk_id for chunk_id in one.chunks if not chunk_id.endswith("7")}
-    found = one.search("w0 w5", 12)
+    found = await one.search("w0 w5", 12)
     assert [match.chunk_id for match in found] == [i for i, _ in one.exact("w0 w5")[:12]]
 
 
-def test_a_chunk_proposed_for_a_shared_dimension_is_dropped() -> None:
+async def test_a_chunk_proposed_for_a_shared_dimension_is_dropped() -> None:
     """It holds another term of the same dimension, and none of the query."""
     key = term_key("w1")
     other = key + DIMENSIONS if key + DIMENSIONS < 2**KEY_BITS else key - DIMENSIONS
     one = Engine(
         {"right": stored("w1 w2"), "wrong": SparseChunk([other], [1.0], 1, reference_of(2))}
     )
-    assert [match.chunk_id for match in one.search("w1", 5)] == ["right"]
+    assert [match.chunk_id for match in await one.search("w1", 5)] == ["right"]
 
 
-def test_nothing_to_find() -> None:
+async def test_nothing_to_find() -> None:
     """An empty index, a query without a word, and unknown words have no matches."""
-    assert Engine({}).search("w1", 5) == []
-    assert Engine({"a": stored("w1")}).search("?!", 5) == []
-    assert Engine({"a": stored("w1")}).search("unheard", 5) == []
-    assert Engine({"a": stored("")}).search("w1", 5) == []
+    assert await Engine({}).search("w1", 5) == []
+    assert await Engine({"a": stored("w1")}).search("?!", 5) == []
+    assert await Engine({"a": stored("w1")}).search("unheard", 5) == []
+    assert await Engine({"a": stored("")}).search("w1", 5) == []
