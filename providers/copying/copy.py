@@ -16,7 +16,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
@@ -30,9 +29,7 @@ from corral.providers.copying.steps import (
     copy_step,
 )
 from corral.providers.registry import find_spec
-
-if TYPE_CHECKING:
-    from corral.providers.stack import Stack  # which rebuilds, by the steps beside this file
+from corral.providers.stack import Stack
 
 _SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
 
