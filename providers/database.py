@@ -16,6 +16,9 @@ from corral.providers.wal import use_wal
 
 BUSY_TIMEOUT_MS = 5_000
 
+_SYNCHRONOUS = {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"}
+"""By whether a write waits for the disk."""
+
 T = TypeVar("T")
 
 
@@ -73,16 +76,18 @@ class Database:
         """
         return await self._reads.run(self._select, query, bindings)
 
-    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
+    async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
         """Call `work` in a transaction and return what it returns; an exception undoes all of it.
 
-        `work` runs in the thread that writes. No other process writes meanwhile.
+        `work` runs in the thread that writes. No other process writes meanwhile. What is not
+        `durable` is seen by everybody and outlives the process, but a loss of power may undo it,
+        until a later write that is durable takes it along.
 
         Raises:
             Unavailable: Another process has the file locked; nothing was written.
             ConfigError, ProviderError: The file cannot be opened or written.
         """
-        return await self._writes.run(self._transaction, work)
+        return await self._writes.run(self._transaction, work, durable)
 
     async def close(self) -> None:
         """Close the file, once the calls at work have ended."""
@@ -118,7 +123,7 @@ class Database:
                 hint="Upgrade Corral.",
             )
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
-        writer.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
+        writer.execute(_SYNCHRONOUS[self._durable])
         with _immediate(writer):  # in which another process may turn out to have been faster
             found = max(_version(writer), 1)
             for statement in (*self._schema, *self._upgrades[found - 1 :]):
@@ -135,9 +140,10 @@ class Database:
             self.generation += 1
         return rows
 
-    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
+    def _transaction(self, work: Callable[[apsw.Connection], T], durable: bool) -> T:
         with self._errors():
             writer = self._opened()[0]
+            writer.execute(_SYNCHRONOUS[self._durable and durable])
             with _immediate(writer):
                 return work(writer)
 

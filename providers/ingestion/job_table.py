@@ -195,7 +195,7 @@ class JobTable(JobReader):
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        await self._own(job, owner, _headway(headway), (progress_json(progress),))
+        await self._note(job, owner, _headway(headway), progress)
 
     async def storing(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
         """Record the same, and that the document is stored next: it can no longer be cancelled.
@@ -203,8 +203,7 @@ class JobTable(JobReader):
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        change = f"storing = 1, {_headway(headway)}"
-        await self._own(job, owner, change, (progress_json(progress),))
+        await self._note(job, owner, f"storing = 1, {_headway(headway)}", progress)
 
     async def complete(
         self,
@@ -244,7 +243,9 @@ class JobTable(JobReader):
             NoLongerOurs: The job was taken away.
         """
         change = "status = 'failed', owner = NULL, storing = 0, error_code = ?, error_message = ?"
-        await self._own(job, owner, change, (code, message))
+        await self._file.write(
+            lambda table: self._update_own(table, job, owner, change, (code, message))
+        )
 
     async def postpone(self, job: Job, owner: str, message: str, until: float) -> None:
         """Queue a job again that may succeed later.
@@ -313,9 +314,16 @@ class JobTable(JobReader):
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _own(self, job: Job, owner: str, change: str, values: Sequence[Any]) -> None:
-        """Change the row of a job if it is still this owner's."""
-        await self._file.write(lambda table: self._update_own(table, job, owner, change, values))
+    async def _note(self, job: Job, owner: str, change: str, progress: Progress) -> None:
+        """Record how far a job is, if it is still this owner's.
+
+        It need not wait for the disk: where the power fails the owner is dead, too, and whoever
+        takes the job over begins anew.
+        """
+        values = (progress_json(progress),)
+        await self._file.write(
+            lambda table: self._update_own(table, job, owner, change, values), durable=False
+        )
 
     def _update_own(
         self, table: apsw.Connection, job: Job, owner: str, change: str, values: Sequence[Any]

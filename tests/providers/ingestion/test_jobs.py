@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
+import apsw
 import pytest
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
@@ -112,6 +114,39 @@ async def test_progress_is_noted_while_more_is_to_come(
         parts = "\n\n".join(f"Part {n}. " + "grass " * 400 for n in range(CHUNKS_AT_ONCE + 1))
         [long] = await finished(stack, await stack.ingestion.submit([of_text("l", parts)]))
         assert noted == list(range(CHUNKS_AT_ONCE, long.progress.chunks, CHUNKS_AT_ONCE)) != []
+
+
+async def test_what_is_acknowledged_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submission and the end of a job are on the disk when they return; notes on the way are not.
+
+    If this fails: a loss of power forgets what was acknowledged, or each document waits for the
+    disk once more to no use.
+    """
+    full, seen = 2, set()  # as SQLite numbers them
+
+    def watch(name: str) -> None:
+        method = getattr(JobTable, name)
+
+        def watched(self: JobTable, table: apsw.Connection, *given: Any, **more: Any) -> Any:
+            change = next((str(each) for each in given if "storing" in str(each)), "")
+            waits = table.pragma("synchronous") == full
+            seen.add((name, "storing = 1" in change, waits))
+            return method(self, table, *given, **more)
+
+        monkeypatch.setattr(JobTable, name, watched)
+
+    for name in ("_insert", "_update_own"):
+        watch(name)
+    async with opened(tmp_path) as stack:
+        asked = [of_text("a", "Hay."), of_text("b", "Grass.")]
+        await finished(stack, await stack.ingestion.submit(asked))
+    assert seen == {
+        ("_insert", False, True),
+        ("_update_own", True, False),
+        ("_update_own", False, True),
+    }
 
 
 async def test_what_is_stored_needs_no_model(
