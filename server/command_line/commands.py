@@ -10,7 +10,7 @@ import yaml
 from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
 from corral.providers.registry import check_config
-from corral.server.command_line import display
+from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
 from corral.server.command_line.connecting import no_collection
 from corral.server.command_line.transport import JSON, CommandError
@@ -82,19 +82,19 @@ def show_reply(
         explain: Whether to print each leg's raw score, its contribution and the matched terms.
         texts: Whether the hits are shown with their first words.
     """
-    hits, told = display.hit_rows(reply), reply.get("metadata") or {}
+    hits, told = answers.hit_rows(reply), reply.get("metadata") or {}
     if hits:
-        parts = [display.context(reply)] if with_context else []
-        parts.append(display.hits_table(hits, texts=texts))
+        parts = [answers.context(reply)] if with_context else []
+        parts.append(answers.hits_table(hits, texts=texts))
         if explain:
-            weights = display.weights_table(hits)
-            parts += [display.why_table(hits), *([weights] if weights else [])]
+            weights = answers.weights_table(hits)
+            parts += [answers.why_table(hits), *([weights] if weights else [])]
     else:
         parts = [display.clean(told.get("note") or _nothing(told))]
     if told.get("confidence") is not None and (hits or told.get("reason")):
         parts.append(f"Confidence: {told['confidence']:.2f}")
     if explain:
-        parts.append(display.steps_table(reply))
+        parts.append(answers.steps_table(reply))
     display.show(*parts)
     for note in told.get("notes") or ():
         display.show(display.clean(f"Note: {note}"))

@@ -172,6 +172,6 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except (CommandError, asyncio.CancelledError):
-        note = "What is done stays: the same command again goes on from there."
+        note = "What is done stays: run the same command again to continue."
         display.console(stderr=True).print(note)
         raise

@@ -18,7 +18,7 @@ from rich.text import Text
 from corral.api.confidence import EVEN_ODDS
 from corral.providers.config import RunConfig, load_config
 from corral.server import DISTRIBUTION
-from corral.server.command_line import display
+from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
 from corral.server.command_line.commands import show_reply
 from corral.server.command_line.connecting import in_process
@@ -111,7 +111,7 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
     show_reply(reply, with_context=True, texts=False)
     first = {mode: await _documents(client, question, mode) for mode in MODES}
     click.echo()
-    display.show("The documents that each search mode puts first:", display.modes_table(first))
+    display.show("The documents that each search mode puts first:", answers.modes_table(first))
 
 
 async def _ask_in_vain(client: Client, question: str) -> None:

@@ -54,12 +54,7 @@ async def ingest(
             exit_code=BAD_INPUT,
         )
     report = Report()
-    limits = await client.limits()
-    options = dataclasses.replace(
-        options,
-        max_characters=limits["document"]["max_characters"],
-        max_body_mib=limits["server"]["max_body_mib"],
-    )
+    options = await _limited(client, options)
     files = within_limits(collect(paths, report, options), report, options)
     said = say_passed_over(report)
     if not files and not report.failed and not sync and not watch:
@@ -80,6 +75,16 @@ async def ingest(
         await follow.run()
     if report.failed:
         raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
+
+
+async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
+    """Return options with the limits of the server, which would refuse what is larger."""
+    limits = await client.limits()
+    return dataclasses.replace(
+        options,
+        max_characters=limits["document"]["max_characters"],
+        max_body_mib=limits["server"]["max_body_mib"],
+    )
 
 
 async def _put_in(
@@ -113,7 +118,8 @@ def _says_what_is_stored(report: Report) -> Iterator[None]:
     except asyncio.CancelledError:
         display.console(stderr=True).print(
             f"Interrupted. Stored: {report.documents} documents, {report.unchanged} unchanged; "
-            "those on their way are stored whole or not at all. The same command again goes on.",
+            "those on their way are stored whole or not at all. Run the same command again to "
+            "continue.",
             soft_wrap=True,
         )
         raise
