@@ -67,7 +67,7 @@ def ingest(
     the server's limits (rag.document_limits and server.limits in run.yaml) fail before anything is
     sent.
 
-    Running the command again goes on after an interruption, replaces changed files and skips
+    Run the command again to continue after an interruption: it replaces changed files and skips
     unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
