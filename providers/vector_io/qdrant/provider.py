@@ -17,6 +17,7 @@ from corral.providers.vector_io._shared.folders import folder_health
 from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.index import QdrantIndex
+from corral.providers.vector_io.qdrant.records import VERSION
 
 if TYPE_CHECKING:
     from corral.providers.vector_io.qdrant.server.client import Server
@@ -100,7 +101,7 @@ class QdrantProvider(VectorIOProvider):
         max_age = self._server.config.statistics_max_age_seconds
         index = QdrantIndex(vector_db, collection, max_age)
         try:
-            await index.reindex()
+            await (collection.upgrade(VERSION) if made else index.reindex())
         except CorralError:
             if made:
                 with suppress(CorralError):

@@ -105,6 +105,21 @@ async def test_answers_are_asked_for_uncompressed(service: Service) -> None:
     assert service.encodings == {"identity"}
 
 
+async def test_a_new_collection_takes_few_requests(service: Service) -> None:
+    """Is it there, make it, its settings, six indexes: nothing in it was stored by another version.
+
+    If this fails: each is a round trip, which a far server makes dear.
+    """
+
+    async def use(provider: QdrantProvider) -> None:
+        await provider.health()  # which has asked for the server's version
+        service.requests.clear()
+        await provider.open_index(DB, create=True)
+        assert service.requests == ["GET /exists", "PUT ", "GET ", *["PUT /index"] * 6]
+
+    await with_provider(service, use)
+
+
 async def test_a_query_takes_few_requests(service: Service) -> None:
     """Vector: one search. Keyword: all counts at once, with whether the server is at rest, then
     one search. Then the chunks.
