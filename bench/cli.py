@@ -159,7 +159,7 @@ def fidelity(target: Target, /, **options: Any) -> None:
 @click.option("--server-count", default=5_000, show_default=True, help="Chunks behind the server.")
 @click.option(
     "--only",
-    type=click.Choice(["index", "server", "options", "scope", "ingest"]),
+    type=click.Choice(["index", "lists", "server", "options", "scope", "ingest"]),
     help="Measure one part only.",
 )
 @click.pass_obj

@@ -24,6 +24,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
 from corral.bench.speed.ingesting import measure_ingest, measure_waiting
+from corral.bench.speed.lists import measure_lists
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
 from corral.bench.speed.scope import measure_scope
@@ -197,7 +198,7 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
     Args:
         count: Chunks in the index.
         server_count: Chunks behind the server.
-        only: `index`, `server`, `options`, `scope` or `ingest`; None for all.
+        only: `index`, `lists`, `server`, `options`, `scope` or `ingest`; None for all.
     """
     console = Console(width=140)
     lines: list[Bound] = []
@@ -208,6 +209,10 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
         found = asyncio.run(measure_index(count))
         show(f"inline::sqlite, {count:,} chunks x 384, k={K}", found, console)
         lines += found
+    if only in (None, "lists"):
+        listed = asyncio.run(measure_lists(count))
+        show(f"inline::faiss, index: ivf, {count:,} chunks x 384, k={K}", listed, console)
+        lines += listed
     if only in (None, "scope"):
         asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
         texts = queries_of_common_and_rare_words(QUERIES + WARM_UP)

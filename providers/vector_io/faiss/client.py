@@ -21,6 +21,9 @@ FEW = 0.1
 meet too few of them, and comparing them is cheap."""
 MIN_PROBES = 16
 """Fewest lists of a query if the operator sets no number."""
+PROBES_PER_ROOT = 3
+"""Lists of a query for each root of their number. Of 12,834 real texts in 329 lists, 54 lists hold
+0.989 of the ten nearest (RFC 0026)."""
 POINTS_PER_LIST = 39
 """Fewest training points of an IVF list; FAISS's own bound."""
 
@@ -98,7 +101,7 @@ class ApproximateIndex(ABC):
     def _compare_all(
         self, queries: NDArray[np.float32], k: int, selector: Any
     ) -> NDArray[np.int64]:
-        """Search exactly; shape (1, k)."""
+        """Compare everything that the index holds; shape (1, k)."""
 
 
 class Hnsw(ApproximateIndex):
@@ -127,16 +130,17 @@ class Hnsw(ApproximateIndex):
 
 
 class Ivf(ApproximateIndex):
-    """Lists around centers found by k-means.
+    """Lists around centers found by k-means, of one byte a number: the row less its center.
 
     Jégou, Douze, Schmid: "Product Quantization for Nearest Neighbor Search", IEEE TPAMI 33(1),
-    2011, section 4, without the quantization.
+    2011, section 4, with a scalar quantizer: 8 bits for each dimension's range.
     """
 
     def _search(
         self, queries: NDArray[np.float32], k: int, selector: Any, share: float
     ) -> NDArray[np.int64]:
-        probes = self._config.ivf_nprobe or max(MIN_PROBES, self.engine.nlist // 4)
+        most = int(PROBES_PER_ROOT * self.engine.nlist**0.5)
+        probes = self._config.ivf_nprobe or max(MIN_PROBES, most)
         return self._probe(queries, k, selector, int(probes / share))
 
     def _compare_all(
@@ -174,7 +178,9 @@ def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: F
     faiss.omp_set_num_threads(config.build_threads)
     kind = _metric(metric)
     dimension = sample.shape[1]
-    engine = faiss.IndexIVFFlat(faiss.IndexFlat(dimension, kind), dimension, lists, kind)
+    centers = faiss.IndexFlat(dimension, kind)
+    bits = faiss.ScalarQuantizer.QT_8bit
+    engine = faiss.IndexIVFScalarQuantizer(centers, dimension, lists, bits, kind)
     engine.train(np.ascontiguousarray(sample))
     return Ivf(engine, config)
 

@@ -15,7 +15,8 @@ class FaissConfig(ChunkFileConfig):
     index: Literal["flat", "hnsw", "ivf"] = Field(
         default="flat",
         description="flat compares every embedding, exactly; hnsw walks a graph; ivf looks into "
-        "the nearest of many lists. The last two are approximate, and faster from 100,000 chunks.",
+        "the nearest of many lists, in a quarter of the memory. The last two are approximate, and "
+        "faster from 100,000 chunks.",
     )
     approximate_from: int = Field(
         default=10_000,
@@ -42,7 +43,7 @@ class FaissConfig(ChunkFileConfig):
         default=None,
         ge=1,
         le=1_000_000,
-        description="Lists of a query; a quarter of them, 16 at least, when absent.",
+        description="Lists of a query; 3 times the root of their number, 16 at least, when absent.",
     )
     build_threads: int = Field(
         default=1,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import shutil
 import threading
+import zlib
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -239,6 +241,33 @@ def test_all_hits_asked_for_are_found(folds: Any, kind: str) -> None:
         for query in vectors(5, 3):
             assert len(fold.ask(query, k).hits) == k
     assert len(fold.ask(query, 50, {"type": "lt", "key": "n", "value": 30}).hits) == 30
+
+
+def test_lists_take_one_byte_a_number(folds: Any) -> None:
+    """An embedding of 128 numbers takes 128 bytes and three numbers, and is found all the same.
+
+    If this fails: the lists hold embeddings, and ten million of them need 15 GiB.
+    """
+    fold = folds(kind="ivf", settings={"embedding_dimension": 128})
+    fold.add(0, 1500)
+    header = 1000
+    centers = 4 * 128 * fold.index.vectors.lists
+    assert fold.cache.stat().st_size < 1.1 * (1500 * (128 + 3 * 8) + centers) + header
+    assert fold.recall() >= 0.95
+
+
+def test_a_query_reads_more_lists_where_there_are_more(folds: Any) -> None:
+    """Three for each root of their number, 16 at least, unless the operator says how many."""
+    fold = folds(kind="ivf", ivf_nlist=100)
+    fold.add(0, 4000)
+    base, _ = fold.index.vectors._parts
+    read: list[int] = []
+    base.index._probe = lambda queries, k, selector, probes: read.append(probes) or np.arange(k)
+    query = vectors(1)[0]
+    base.index.places(query, 10, None)
+    base.index._config = fold.config.model_copy(update={"ivf_nprobe": 7})
+    base.index.places(query, 10, None)
+    assert read == [30, 7]
 
 
 # --- writing and deleting ---------------------------------------------------------------------
@@ -496,6 +525,21 @@ def test_other_settings_build_another_index(folds: Any, change: Any) -> None:
     fold.restart()
     fold.index.vectors.settle()
     assert fold.cache.read_bytes() != before
+    assert fold.recall() >= 0.95
+
+
+def test_lists_of_embeddings_are_built_anew_as_codes(folds: Any) -> None:
+    """A file of a Corral before codes, whose header does not know them, is not used."""
+    fold = folds(kind="ivf")
+    fold.add(0, 1200)
+    header, rest = fold.cache.read_bytes()[: -records.CRC_BYTES].split(b"\n", 1)
+    known = json.loads(header)
+    assert known.pop("codes") == "int8"
+    old = json.dumps(known).encode() + b"\n" + rest
+    fold.cache.write_bytes(old + zlib.crc32(old).to_bytes(records.CRC_BYTES, "little"))
+    fold.restart()
+    fold.index.vectors.settle()
+    assert b'"codes": "int8"' in fold.cache.read_bytes().split(b"\n", 1)[0]
     assert fold.recall() >= 0.95
 
 

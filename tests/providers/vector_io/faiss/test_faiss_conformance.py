@@ -1,7 +1,4 @@
-"""inline::faiss passes the conformance suite, exact and approximate.
-
-IVF differs from HNSW in one class, which test_faiss.py tests; the suite runs once for both.
-"""
+"""inline::faiss passes the conformance suite: exact, in a graph, and in lists of codes."""
 
 from __future__ import annotations
 
@@ -63,3 +60,10 @@ class TestHnsw(TestFlat):
 
     capabilities = SPEC.capabilities
     config = FaissConfig(index="hnsw", approximate_from=1)
+
+
+class TestIvf(TestFlat):
+    """Lists of codes from the first chunk on."""
+
+    capabilities = SPEC.capabilities
+    config = FaissConfig(index="ivf", approximate_from=1)
