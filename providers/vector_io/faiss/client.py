@@ -15,7 +15,7 @@ from corral.providers.vector_io.faiss.config import FaissConfig
 faiss: Any = importlib.import_module("faiss")  # its type stubs (1.15) lack half of what we use
 
 SPARE = 16
-"""Places asked for beyond k, so that a few ties with the last one need no second search."""
+"""Places asked for beyond k: a few tie with the last one, and codes mistake neighbors' order."""
 FEW = 0.1
 """Below this share of usable places all of them are compared: a graph walk, or a few lists, would
 meet too few of them, and comparing them is cheap."""
