@@ -262,7 +262,12 @@ def test_a_query_reads_more_lists_where_there_are_more(folds: Any) -> None:
     fold.add(0, 4000)
     base, _ = fold.index.vectors._parts
     read: list[int] = []
-    base.index._probe = lambda queries, k, selector, probes: read.append(probes) or np.arange(k)
+
+    def probe(queries: object, k: int, selector: object, probes: int) -> NDArray[np.int64]:
+        read.append(probes)
+        return np.arange(k)
+
+    base.index._probe = probe
     query = vectors(1)[0]
     base.index.places(query, 10, None)
     base.index._config = fold.config.model_copy(update={"ivf_nprobe": 7})
