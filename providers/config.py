@@ -248,8 +248,9 @@ class RunConfig(Section):
     providers: Providers = Field(default_factory=Providers)
     default_embedding_model: str = Field(
         default="all-MiniLM-L6-v2",
-        description="Of a vector DB that names none; multilingual-e5-small where `inline::e5` is "
-        "the first provider and no other is named.",
+        description="Of a vector DB that names none. Where none is named here: "
+        "multilingual-e5-small if `inline::e5` is the first provider; the first model that is "
+        "served, if the default is not.",
     )
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()

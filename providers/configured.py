@@ -91,6 +91,20 @@ class ConfiguredProviders:
             for info in provider.models()
         ]
 
+    def default_model(self) -> str:
+        """Return the embedding model of a vector DB that names none.
+
+        Where the file names none either, and no provider serves the one of an installation without
+        a file: the first that one serves. A provider that cannot be built may serve it, though.
+        """
+        model = self.config.default_embedding_model
+        if "default_embedding_model" in self.config.model_fields_set:
+            return model
+        served = [info.model for _, info in self.models()]
+        if model in served or not served or self._buildable(Api.EMBEDDING)[1]:
+            return model
+        return served[0]
+
     async def embedder(self, model: str) -> Embedder:
         """Return the embedder of a model.
 

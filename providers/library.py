@@ -61,7 +61,6 @@ class Corral:
     """
 
     def __init__(self, config: RunConfig, home: Path) -> None:
-        self._default_model = config.default_embedding_model
         self._stack = Stack(config, home)
         self._tool = RagTool(
             self._stack,
@@ -90,7 +89,7 @@ class Corral:
             settings: Other fields of `VectorDBRegistration`, such as `search_mode`, `language`,
                 `provider_id` or `ranker`.
         """
-        fields = {"embedding_model": embedding_model or self._default_model, **settings}
+        fields = {"embedding_model": embedding_model or self._stack.default_model(), **settings}
         return await self._stack.register(
             checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
         )

@@ -281,7 +281,7 @@ async def _registered(stack: Stack) -> None:
     """Register the vector DB of LibreChat's files, if the operator has not."""
     name = _settings(stack).vector_db_id
     if not await stack.registered([name]):
-        model = stack.config.default_embedding_model
+        model = stack.default_model()
         await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
 
 

@@ -221,7 +221,7 @@ async def _reranker(stack: Stack, model: str) -> tuple[Reranker, Embedder | None
     """Return a model's re-ranker, and the embedder where it reads embeddings."""
     kind, _, language = model.partition(":")
     if kind == "mmr" and not language:
-        embedder = await stack.embedder(stack.config.default_embedding_model)
+        embedder = await stack.embedder(stack.default_model())
         return reranker_for(MMRRerank(), _texts_in("english")), embedder
     if kind == "bm25":
         return reranker_for(BM25Rerank(), _texts_in(_language(language))), None

@@ -169,6 +169,7 @@ async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
 
 
 def _models(stack: Stack) -> list[Model]:
+    default = stack.default_model()
     return [
         Model(
             id=info.model,
@@ -179,7 +180,7 @@ def _models(stack: Stack) -> list[Model]:
             metadata={
                 "embedding_dimension": info.dimension,
                 "max_tokens": info.max_tokens,
-                "default": info.model == stack.config.default_embedding_model,
+                "default": info.model == default,
             },
         )
         for provider_id, info in stack.models()

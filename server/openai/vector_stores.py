@@ -105,7 +105,7 @@ async def created(
 
 def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistration:
     """Return the registration that a request for a store means, under a new identifier."""
-    model = request.embedding_model or stack.config.default_embedding_model
+    model = request.embedding_model or stack.default_model()
     given: dict[str, Any] = {
         "provider_id": request.provider_id,
         "provider_vector_db_id": request.provider_vector_db_id,

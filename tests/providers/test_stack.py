@@ -362,3 +362,41 @@ async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
         Stack(CONFIG, tmp_path)
     assert connection.pragma("user_version") == 99
     connection.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "second_works", "expected"),
+    [
+        ({}, True, "hashing"),
+        ({}, False, "all-MiniLM-L6-v2"),
+        ({"default_embedding_model": "all-MiniLM-L6-v2"}, True, "all-MiniLM-L6-v2"),
+    ],
+)
+async def test_the_default_model_is_one_that_is_served(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: dict[str, str],
+    second_works: bool,
+    expected: str,
+) -> None:
+    """Where no model is named, and nobody serves the default, it is the first that one serves.
+
+    Not while a provider cannot be built, which may serve it; and what the file names stays.
+
+    If this fails: with a run.yaml of one's own provider no vector store can be made, or a package
+    that went missing gives new vector DBs another model.
+    """
+
+    def build(api: Api, entry: ProviderEntry, home: Path) -> Any:
+        if entry.provider_id == "second" and not second_works:
+            raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
+        return build_provider(api, entry, home)
+
+    monkeypatch.setattr(configured, "build_provider", build)
+    kinds = {"first": "inline::hashing"}
+    if named or not second_works:
+        kinds["second"] = "inline::minilm"
+    embedding = [ProviderEntry(provider_id=i, provider_type=kind) for i, kind in kinds.items()]
+    stack = Stack(RunConfig(providers=Providers(embedding=embedding), **named), tmp_path)  # type: ignore[arg-type]
+    assert stack.default_model() == expected
+    await stack.close()

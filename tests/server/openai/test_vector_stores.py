@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from openai.types import VectorStore
 
-from ..harness import id_path
+from corral.providers.config import RunConfig
+
+from ..harness import InProcess, id_path
 from .doubles import DAY, Clock, ClockedApp
 
 STORES = "/v1/vector_stores"
@@ -190,3 +193,17 @@ def test_under_the_alias_all_is_there_again(app: ClockedApp) -> None:
     assert [each["attributes"] for each in found["data"]] == [{"topic": "dogs"}]
     app.refused(400, "POST", f"{STORES}/{store['id']}/search", body)
     app.refused(400, "GET", f"{alias}/vs_none")
+
+
+def test_a_store_needs_no_model_where_run_yaml_names_none(tmp_path: Path) -> None:
+    """It takes the first model that is served, the one that `/v1/models` marks as the default.
+
+    If this fails: a server with an embedding provider of its own answers 404 for a model that its
+    operator never named.
+    """
+    own = {"provider_id": "hashing", "provider_type": "inline::hashing"}
+    config = RunConfig.model_validate({"providers": {"embedding": [own]}, "server": {"port": 0}})
+    with InProcess(tmp_path, config) as app:
+        assert app.ok("POST", STORES, {"name": "docs"})["embedding_model"] == "hashing"
+        (model,) = app.ok("GET", "/v1/models")["data"]
+        assert model["metadata"]["default"] is True
