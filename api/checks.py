@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corral.api.chunks import Chunk, is_unicode, strip_nul
 from corral.api.errors import InvalidRequest
+from corral.api.findings import said
 from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker
 from corral.api.scoring import check_embeddings
 from corral.api.vector_dbs import VectorDB
@@ -130,7 +131,7 @@ def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(["ranker", *map(str, first["loc"])])
         raise InvalidRequest(
-            f"Malformed ranker at {path}: {first['msg']}.",
+            f"Malformed ranker at {path}: {said(first)}.",
             hint="Valid types: rrf, weighted, max.",
             field=path,
         ) from None

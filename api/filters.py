@@ -166,7 +166,8 @@ class _Parser:
         _only_keys(data, ("type", "filters"), path)
         parts = data.get("filters")
         if not isinstance(parts, list | tuple) or not parts:
-            raise _bad(f"{path}.filters", f"found {_name(parts)}", "Send a list of filters.")
+            found = "an empty array" if parts in ([], ()) else _name(parts)
+            raise _bad(f"{path}.filters", f"found {found}", "Send a list of filters.")
         return Compound(
             kind,
             tuple(
@@ -180,7 +181,8 @@ class _Parser:
         _only_keys(data, ("type", "key", "value"), path)
         key = data.get("key")
         if not isinstance(key, str) or not strip_nul(key):
-            raise _bad(f"{path}.key", f"found {_name(key)}", "Name a metadata key.")
+            found = "an empty string" if isinstance(key, str) else _name(key)
+            raise _bad(f"{path}.key", f"found {found}", "Name a metadata key.")
         value = data.get("value")
         if kind not in ("in", "nin"):
             checked = _scalar(value, f"{path}.value")

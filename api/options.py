@@ -14,6 +14,7 @@ from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.chunks import Strict
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
+from corral.api.findings import said
 from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
@@ -168,4 +169,4 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> M:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"]))
         refused = refused_filter(first, path)
-        raise refused or InvalidRequest(f"{path}: {first['msg']}.", field=path) from None
+        raise refused or InvalidRequest(f"{path}: {said(first)}.", field=path) from None

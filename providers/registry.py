@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, UnknownProvider
+from corral.api.findings import said
 from corral.api.provider import (
     ENTRY_POINT_GROUP,
     Api,
@@ -99,7 +100,7 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join([entry.provider_id, "config", *map(str, first["loc"])])
-        raise ConfigError(f"providers.{api}: {where}: {first['msg']}.", field=where) from None
+        raise ConfigError(f"providers.{api}: {where}: {said(first)}.", field=where) from None
     return config
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -71,9 +72,24 @@ def from_framework(findings: Sequence[Any]) -> InvalidBody:
     told = []
     for found in findings:
         location = tuple(found["loc"][1:])  # without "query"
-        message = _sentence(location, found["type"], found["msg"], found.get("input"))
+        sent = _as_number(found.get("input"))
+        said = "send it as a file that has a filename" if _is_no_file(found) else found["msg"]
+        message = _sentence(location, found["type"], said, sent)
         told.append(_Finding(location, message, found["type"]))
     return _invalid(told, more=len(told) - 1)
+
+
+def _as_number(sent: Any) -> Any:
+    """Return the number that a text of a query or a form is; anything else as it is."""
+    if isinstance(sent, str) and len(sent) <= _MAX_QUOTED:
+        with suppress(ValueError):
+            return int(sent)
+    return sent
+
+
+def _is_no_file(found: Any) -> bool:
+    """Return True where a form has a text for a file; the framework names its class then."""
+    return found["type"] == "value_error" and "UploadFile" in found["msg"]
 
 
 class _Finding:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
+from corral.api.findings import said
 from corral.api.fusion import Ranker
 
 NAMES = ("rrf", "weighted", "max")
@@ -48,7 +49,7 @@ def parse_fusion(text: str) -> Fusion:
         near = difflib.get_close_matches(given, NAMES, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
         raise InvalidRequest(
-            f"{given!r} is not a fusion: {first['msg']}.",
+            f"{given!r} is not a fusion: {said(first)}.",
             hint=f"{meant}Give {', '.join(NAMES)}, or JSON such as "
             '{"type": "weighted", "alpha": 0.3}.',
             field="fusion",

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
+from corral.api.findings import said
 from corral.bench.report.rows import (
     BuildRow,
     DataSet,
@@ -119,4 +120,4 @@ def read_report(path: Path) -> Report:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{source}: {where}: {first['msg']}.", field=where) from None
+        raise InvalidRequest(f"{source}: {where}: {said(first)}.", field=where) from None

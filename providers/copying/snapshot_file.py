@@ -33,6 +33,7 @@ from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
+from corral.api.findings import said
 from corral.api.vector_dbs import SearchSettings, VectorDB
 
 FORMAT = "corral-snapshot"
@@ -325,7 +326,7 @@ def _parsed(raw: bytes) -> Manifest:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"]))
-        raise _damaged(f"its manifest is malformed ({path}: {first['msg']})") from None
+        raise _damaged(f"its manifest is malformed ({path}: {said(first)})") from None
 
 
 def _chunks(raw: bytes, name: str) -> list[Chunk]:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, InvalidRequest
+from corral.api.findings import said
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot, snapshot_of
 from corral.providers.expiry import schedule
@@ -135,7 +136,7 @@ def _registration(
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(map(str, first["loc"]))
         raise InvalidRequest(
-            f"The snapshot's registration cannot be used: {path}: {first['msg']}.", field="file"
+            f"The snapshot's registration cannot be used: {path}: {said(first)}.", field="file"
         ) from None
 
 

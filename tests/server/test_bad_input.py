@@ -159,6 +159,12 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         "chunk_size_in_tokens",
         ["number"],
     ),
+    (
+        RAG_INSERT,
+        {**documents("x"), "chunk_size_in_tokens": 10, "overlap_in_tokens": 10},
+        "chunk_size_in_tokens",
+        ["overlap_in_tokens is at most half"],
+    ),
     (RAG_QUERY, {"content": "x", "vector_db_ids": []}, "vector_db_ids", ["at least 1 item"]),
     # filters
     (QUERY, params(filters=[]), "params.filters", ["object", "an array"]),
@@ -174,7 +180,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         QUERY,
         params(filters=comparison(type="eq", key="", value=1)),
         "params.filters.filters[1].key",
-        ["metadata key"],
+        ["found an empty string", "metadata key"],
     ),
     (
         QUERY,
@@ -188,7 +194,12 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         "params.filters.filters[1].value",
         ["string, number or boolean"],
     ),
-    (QUERY, params(filters={"type": "and", "filters": []}), "params.filters.filters", ["list"]),
+    (
+        QUERY,
+        params(filters={"type": "and", "filters": []}),
+        "params.filters.filters",
+        ["found an empty array", "list"],
+    ),
     (QUERY, params(filters=deep_filter(20)), None, ["nested more than"]),
     (
         RAG_QUERY,
@@ -253,7 +264,7 @@ def test_bad_input_is_a_400_that_helps(
     assert found is not None
     if param is not None:
         assert found.startswith(param)
-    for internal in ("function-", "Input", "type=", "pydantic", "loc"):
+    for internal in ("function-", "Input", "Value error", "type=", "pydantic", "loc"):
         assert internal not in message
     assert app.contents("fox") == []
     assert len(app.ok("GET", REGISTER)["data"]) == 1

@@ -260,9 +260,9 @@ def test_providers_are_shown_with_capabilities_and_health(corral: Corral) -> Non
 
 
 def test_models_are_listed(corral: Corral) -> None:
-    """Each model with its provider and dimension."""
+    """Each model with its provider and dimension, and which one a new vector DB gets."""
     rows = [line.split() for line in corral("models").stdout.splitlines()]
-    assert rows[2:] == [["hashing", "hashing", "64"]]
+    assert rows[2:] == [["hashing", "hashing", "64", "yes"]]
 
 
 def test_config_show_is_yaml_with_defaults_and_without_secrets(
@@ -321,6 +321,7 @@ def test_a_setting_that_cannot_work_is_named(
         assert refused.exit_code == 2, refused.output
         assert setting in refused.stderr
         assert "Traceback" not in refused.output
+        assert "Value error" not in refused.output
 
 
 @pytest.mark.parametrize("damage", ["no database at all", "half"])

@@ -76,6 +76,20 @@ def test_a_form_without_a_file_is_refused(app: ClockedApp) -> None:
         assert app.send("POST", PATH, **sent).status_code == 400
 
 
+def test_a_refused_form_or_query_says_what_was_sent(app: ClockedApp) -> None:
+    """A text where a file belongs is told so in words; a number of a query is told as the number.
+
+    If this fails: the sender reads of a class of the framework, or that `limit=0` is "a string".
+    """
+    sent: dict[str, Any] = {"data": {"purpose": "assistants", "file": "text"}}
+    sent["files"] = {"more": ("a.txt", b"x")}
+    said = app.send("POST", PATH, **sent).json()["error"]["message"]
+    assert said == "file: send it as a file that has a filename."
+    said = app.refused(400, "GET", f"{PATH}?limit=0")["message"]
+    assert said.endswith("greater than or equal to 1; found 0.")
+    assert app.refused(400, "GET", f"{PATH}?limit=many")["message"].endswith("found a string.")
+
+
 def test_a_large_file_is_refused(tmp_path: Any, clock: Clock) -> None:
     """Beyond `files.max_mib` an upload is a 413, and leaves nothing; the body limit is another's.
 
