@@ -397,6 +397,6 @@ async def test_the_default_model_is_one_that_is_served(
     if named or not second_works:
         kinds["second"] = "inline::minilm"
     embedding = [ProviderEntry(provider_id=i, provider_type=kind) for i, kind in kinds.items()]
-    stack = Stack(RunConfig(providers=Providers(embedding=embedding), **named), tmp_path)  # type: ignore[arg-type]
+    stack = Stack(RunConfig(providers=Providers(embedding=embedding), **named), tmp_path)
     assert stack.default_model() == expected
     await stack.close()

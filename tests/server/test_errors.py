@@ -320,7 +320,8 @@ SENTENCES: list[tuple[Any, str]] = [
     ),
     (
         {"content": "x", "vector_db_ids": ["db"], "query_config": {"max_chunks": True, "mode": 1}},
-        "query_config.mode: input should be 'vector', 'keyword' or 'hybrid'; found 1.",
+        "query_config.mode: input should be 'vector', 'keyword' or 'hybrid'; found 1. "
+        "(1 more in error.detail.errors.)",
     ),
 ]
 
