@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +25,7 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend, prepared
-from corral.bench.report.environment import DISTRIBUTION, begin_report
+from corral.bench.report.environment import DISTRIBUTION, begin_report, version_of
 from corral.bench.report.report import REPORT_NAME, Report, write_report
 from corral.bench.report.rows import Failure, Row
 from corral.bench.system import Collection, System
@@ -239,17 +238,10 @@ def key_of(*parts: object) -> str:
 def backend_key(backend: Backend) -> list[object]:
     """Return what decides a backend's answers: name, address, settings and versions."""
     entry = backend.entry and backend.entry.model_dump(mode="json")
-    versions = {name: _version(name) for name in (DISTRIBUTION, *backend.requires)}
+    versions = {name: version_of(name) for name in (DISTRIBUTION, *backend.requires)}
     return [backend.name, backend.address, entry, versions]
 
 
 def said(error: Exception) -> str:
     """Return what an error says to a reader of the report; foreign ones with their type."""
     return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"
-
-
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:  # its backend will fail to start, and say so
-        return ""
