@@ -15,6 +15,8 @@ from .jobs_stack import HASHING
 
 KILLS = int(os.environ.get("CORRAL_TEST_KILLS", "2"))
 SCRIPT = Path(__file__).parents[2] / "kills.py"
+LONGEST = {"sqlite": "0.3", "chroma": "0.8"}
+"""Seconds that a process lives at most: about what its work takes, or most kills would be late."""
 
 
 def kill(folder: Path, provider: str, *more: str) -> dict[str, object]:
@@ -40,7 +42,7 @@ def test_no_job_is_lost_stuck_or_done_twice(tmp_path: Path, provider: str) -> No
 
     If this fails: a crash of the server loses documents, or leaves two versions of one.
     """
-    told = kill(tmp_path, provider, "--documents", "60")
+    told = kill(tmp_path, provider, "--documents", "60", "--longest", LONGEST[provider])
     assert (told["kills"], told["documents"]) == (KILLS, 60)
 
 
@@ -53,7 +55,8 @@ def test_documents_that_are_replaced_end_as_their_last_version(
     If this fails: a job of an older version is done after a newer one, or a replacement that a kill
     cut off leaves chunks of two versions.
     """
-    told = kill(tmp_path, provider, "--documents", "30", "--replace", "--seed", "5")
+    words = ["--documents", "30", "--replace", "--seed", "5", "--longest", LONGEST[provider]]
+    told = kill(tmp_path, provider, *words)
     assert (told["kills"], told["documents"]) == (KILLS, 30)
 
 
