@@ -121,7 +121,8 @@ def test_its_own_tests_pass(site: Path) -> None:
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
          f"--rootdir={EXAMPLE}", str(EXAMPLE / "test_corral_provider_dict.py")],
         capture_output=True, text=True, timeout=100, check=False,
-        env={**environment(site), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={**environment(site), "PYTHONDONTWRITEBYTECODE": "1",
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert re.search(r"\d{3} passed", done.stdout)
