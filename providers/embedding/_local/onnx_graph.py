@@ -34,9 +34,20 @@ TOKENS = "token_embeddings"
 WEIGHTS = "token_weights"
 MASK = "attention_mask"
 EMBEDDING = "embedding"
+EMBEDDED = "embeddings.LayerNorm"
+GELU = "gelu"
 
 STATE_TOP = 127
 """The largest number of a state that is rounded to 8 bits."""
+
+LIFTED_TOP = 255
+"""The same of a state that was lifted above zero."""
+
+GELU_DEPTH = 0.17
+"""What GELU returns is above minus this: its least is -0.16997."""
+
+ROTATION = "rotation"
+"""Name of the matrix that normalized states are rotated with, where `precision.rotated` made it."""
 
 
 def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
@@ -64,7 +75,7 @@ class BertGraph:
 
     Args:
         weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
-            shape (out, in), or in 8 bits as `precision.rounded` returns it.
+            shape (out, in), or in 8 bits as `precision.rounded` or `rotated` returns it.
         heads: Attention heads.
         epsilon: Of every normalization.
     """
@@ -102,7 +113,8 @@ class BertGraph:
         """Self-attention and feed-forward, each added to its input and normalized."""
         attention = f"{prefix}attention."
         parts = [f"{attention}self.{part}" for part in ("query", "key", "value")]
-        projected = [self._linear(part, hidden, f"{part}.out") for part in parts]
+        turned = self._turned(hidden)
+        projected = [self._linear(part, turned, f"{part}.out") for part in parts]
         biases = [self._weight(f"{part}.bias") for part in parts]
         bias = self._add("Concat", biases, f"{attention}bias", axis=0)
         inputs = [*projected, bias, "token_counts"]
@@ -110,9 +122,10 @@ class BertGraph:
             "MultiHeadAttention", inputs, f"{attention}mixed", num_heads=self._heads
         )
         hidden = self._add_and_normalize(f"{attention}output", mixed, hidden)
-        inner = self._linear(f"{prefix}intermediate.dense", hidden, f"{prefix}inner")
+        turned = self._turned(hidden)
+        inner = self._linear(f"{prefix}intermediate.dense", turned, f"{prefix}inner")
         inner_bias = self._weight(f"{prefix}intermediate.dense.bias")
-        inner = self._fused("BiasGelu", [inner, inner_bias], f"{prefix}gelu")
+        inner = self._fused("BiasGelu", [inner, inner_bias], f"{prefix}{GELU}")
         return self._add_and_normalize(f"{prefix}output", inner, hidden)
 
     def mean_pooling(self, hidden: str) -> None:
@@ -173,16 +186,40 @@ class BertGraph:
         name = f"{prefix}.weight"
         if self._weights[name].dtype != np.int8:
             return self._fused("FusedMatMul", [hidden, self._weight(name)], output, transB=1)
-        numbers, largest = self._in_8_bits(hidden)
+        lifted = ROTATION in self._weights and hidden.endswith(GELU)
+        in_8_bits = self._lifted_in_8_bits if lifted else self._in_8_bits
+        numbers, largest, zero = in_8_bits(hidden)
         matrix = [self._weight(name), "one", self._weight(f"{name}.scales")]
-        self._fused("MatMulIntegerToFloat", [numbers, *matrix, "zero_state"], f"{output}.unit")
+        self._fused("MatMulIntegerToFloat", [numbers, *matrix, zero], f"{output}.unit")
         return self._add("Mul", [f"{output}.unit", largest], output)
 
-    def _in_8_bits(self, hidden: str) -> tuple[str, str]:
+    def _turned(self, hidden: str) -> str:
+        """Rotate normalized states in blocks, where the matrices that read them are rotated: their
+        few large columns spread over the others, and all keep more of their digits.
+        """
+        if ROTATION not in self._weights:
+            return hidden
+        self._add("Reshape", [hidden, "in_blocks"], f"{hidden}.blocks")
+        self._add("MatMul", [f"{hidden}.blocks", self._weight(ROTATION)], f"{hidden}.rotated")
+        return self._add("Reshape", [f"{hidden}.rotated", "in_rows"], f"{hidden}.turned")
+
+    def _lifted_in_8_bits(self, hidden: str) -> tuple[str, str, str]:
+        """Round what GELU returned as `_in_8_bits` does, from its least to the row's largest."""
+        names = numbers, largest, _ = f"{hidden}.numbers", f"{hidden}.largest", "zero_lifted"
+        self._rounded.add(hidden)
+        self._add("ReduceMax", [hidden], f"{hidden}.top", axes=[-1], keepdims=1)
+        self._add("Add", [f"{hidden}.top", "gelu_depth"], largest)
+        self._add("Div", ["lifted_top", largest], f"{hidden}.factor")
+        self._add("Add", [hidden, "gelu_depth"], f"{hidden}.lifted")
+        self._add("Mul", [f"{hidden}.lifted", f"{hidden}.factor"], f"{hidden}.scaled")
+        self._add("QuantizeLinear", [f"{hidden}.scaled", "one", "zero_lifted"], numbers)
+        return names
+
+    def _in_8_bits(self, hidden: str) -> tuple[str, str, str]:
         """Round states to 8 bits, each row by its own largest: a text's numbers do not depend on
         the others of its batch. A row of zeros stays one, whatever 0 / 0 is rounded to.
         """
-        names = numbers, largest = f"{hidden}.numbers", f"{hidden}.largest"
+        names = numbers, largest, _ = f"{hidden}.numbers", f"{hidden}.largest", "zero_state"
         if hidden not in self._rounded:
             self._rounded.add(hidden)
             self._add("Abs", [hidden], f"{hidden}.abs")
@@ -203,10 +240,20 @@ class BertGraph:
                 # Numbers from 0 to 255, and 128 is zero: the kind that is fast everywhere.
                 helper.make_tensor("zero_state", TensorProto.UINT8, [], [128]),
             ]
+        if ROTATION in self._used:
+            block, row = len(self._weights[ROTATION]), len(self._weights[f"{EMBEDDED}.weight"])
+            every += [
+                helper.make_tensor("in_blocks", TensorProto.INT64, [3], [0, -1, block]),
+                helper.make_tensor("in_rows", TensorProto.INT64, [3], [0, -1, row]),
+                helper.make_tensor("gelu_depth", TensorProto.FLOAT, [], [GELU_DEPTH]),
+                helper.make_tensor("lifted_top", TensorProto.FLOAT, [], [float(LIFTED_TOP)]),
+                helper.make_tensor("zero_lifted", TensorProto.UINT8, [], [0]),
+            ]
         return every
 
     def _weight(self, name: str) -> str:
-        self._used.append(name)
+        if name not in self._used:
+            self._used.append(name)
         return name
 
     def _add(self, op: str, inputs: Iterable[str], output: str, **attributes: Any) -> str:

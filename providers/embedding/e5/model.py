@@ -22,7 +22,7 @@ from corral.providers.embedding._local.onnx_graph import (
     WEIGHTS,
     BertGraph,
 )
-from corral.providers.embedding._local.precision import Precision, at_precision
+from corral.providers.embedding._local.precision import Precision, at_precision, rounded
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.e5.center import SHARE, common_vector, without_common_part
 from corral.providers.embedding.e5.token_weights import COMMON, token_weights
@@ -85,7 +85,7 @@ class Model:
         self._characters = file.characters
         self._resized = frozenset(chr(c) for c, into in file.characters.items() if len(into) != 1)
         self._tokenizer = tokenizer_of(file)
-        weights = at_precision(precision, file.weights)
+        weights = at_precision(precision, file.weights, rounded)
         digest = f"{SHA256} {precision}"
         graph = onnx_graph.cached_graph(home, "e5", digest, lambda: build_graph(weights))
         self._session = Session(graph, weights, threads)

