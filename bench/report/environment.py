@@ -47,7 +47,7 @@ def package_versions(more: Iterable[str] = ()) -> dict[str, str]:
     return {name: version for name in ordered if (version := version_of(name))}
 
 
-@cache  # reading some fifty files takes 0.1 s, for each report
+@cache  # reading some fifty files takes 25 ms, for each report
 def version_of(distribution: str) -> str:
     """Return the version of a distribution, empty if it is not installed."""
     try:
