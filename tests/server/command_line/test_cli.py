@@ -306,6 +306,7 @@ def test_a_broken_configuration_is_the_inputs_fault(invoke: Corral, tmp_path: Pa
         ("server: {limits: {max_k: 3}}", "server.limits.max_k"),
         ("rag: {allowed_url_hosts: ['https://docs.example.org/']}", "rag.allowed_url_hosts"),
         ("default_embedding_model: no-such-model", "default_embedding_model"),
+        ("server: {allowed_hosts: ['http://x']}", "server.allowed_hosts"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(
