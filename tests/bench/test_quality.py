@@ -266,7 +266,7 @@ async def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
         ({"k": 1001}, r"--k must be 1 to 1000 \(got 1001\)"),
         ({"max_seconds": 0.001}, "--max-seconds 0.001 is too small for one measurement"),
         ({"languages": {"": "klingon"}, "data": ["set"]}, "unknown language 'klingon'"),
-        ({"languages": {"sett": "german"}}, "given for 'sett', which is no data set"),
+        ({"languages": {"sett": "german"}}, "given for 'sett', which is not a data set"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(
