@@ -278,13 +278,14 @@ async def test_what_another_process_deletes_is_closed_here(tmp_path: Path, provi
     """
 
     async with opened(tmp_path, provider) as here, opened(tmp_path, provider) as there:
-        indexes = []
-        for number in range(6):
-            indexes.append(await filled(here, f"db{number}"))
-            await there.unregister(f"db{number}")
+        indexes = [await filled(here, "db0")]
         held = Held(indexes[0], "_query_keyword")
         query = asyncio.create_task(indexes[0].query(None, "zebra", mode="keyword"))
-        await held.reached.wait()
+        await held.reached.wait()  # before the deletion, which `here` may see at any time
+        await there.unregister("db0")
+        for number in range(1, 6):
+            indexes.append(await filled(here, f"db{number}"))
+            await there.unregister(f"db{number}")
         assert await here.vector_dbs() == []
         await until(lambda: not here._open._indexes)
         for index in indexes:
