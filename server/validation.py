@@ -167,13 +167,22 @@ def _sent_location(found: Any, data: Any) -> Iterator[str | int]:
     """Yield the parts of a finding's location that are in the body.
 
     Pydantic's tags and class names are not; a missing field is not either, but it is the point.
+    A setting of a vector store may have been sent in its metadata.
     """
     for number, part in enumerate(found["loc"], start=1):
+        in_metadata = number == 1 and found["type"] != "missing" and not _holds(data, part)
+        if in_metadata and _holds(_metadata(data), part):
+            data = data["metadata"]
+            yield "metadata"
         if _holds(data, part):
             data = data[part]
             yield part
         elif found["type"] == "missing" and number == len(found["loc"]):
             yield part
+
+
+def _metadata(data: Any) -> Any:
+    return data.get("metadata") if isinstance(data, dict) else None
 
 
 def _holds(data: Any, part: str | int) -> bool:

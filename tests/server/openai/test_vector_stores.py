@@ -125,6 +125,8 @@ def test_settings_may_stand_in_the_metadata(app: ClockedApp) -> None:
     assert store["metadata"] == {"search_mode": "vector", "team": "x"}
     both = {"search_mode": "hybrid", "metadata": {"search_mode": "vector"}}
     assert "differ" in app.refused(400, "POST", STORES, both)["message"]
+    wrong = app.refused(400, "POST", STORES, {"metadata": {"search_mode": "bogus"}})
+    assert wrong["param"] == "metadata.search_mode"
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
