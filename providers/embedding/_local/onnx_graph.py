@@ -47,7 +47,7 @@ GELU_DEPTH = 0.17
 """What GELU returns is above minus this: its least is -0.16997."""
 
 ROTATION = "rotation"
-"""Name of the matrix that normalized states are rotated with, where `precision.rotated` made it."""
+"""Name of the matrix that normalized states are rotated with, where the matrices are in 8 bits."""
 
 
 def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
@@ -75,7 +75,7 @@ class BertGraph:
 
     Args:
         weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
-            shape (out, in), or in 8 bits as `precision.rounded` or `rotated` returns it.
+            shape (out, in), or in 8 bits as `precision.rotated` returns it.
         heads: Attention heads.
         epsilon: Of every normalization.
     """
@@ -186,8 +186,7 @@ class BertGraph:
         name = f"{prefix}.weight"
         if self._weights[name].dtype != np.int8:
             return self._fused("FusedMatMul", [hidden, self._weight(name)], output, transB=1)
-        lifted = ROTATION in self._weights and hidden.endswith(GELU)
-        in_8_bits = self._lifted_in_8_bits if lifted else self._in_8_bits
+        in_8_bits = self._lifted_in_8_bits if hidden.endswith(GELU) else self._in_8_bits
         numbers, largest, zero = in_8_bits(hidden)
         matrix = [self._weight(name), "one", self._weight(f"{name}.scales")]
         self._fused("MatMulIntegerToFloat", [numbers, *matrix, zero], f"{output}.unit")

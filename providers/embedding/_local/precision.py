@@ -1,15 +1,14 @@
 """In how many bits a model's matrices are multiplied; in 8 it takes half the time.
 
-    weights = at_precision("int8", weights, rotated)
+    weights = at_precision("int8", weights)
 
 Each output of a matrix has a scale of its own ("per channel"): Krishnamoorthi 2018, section 3.1.
-The states are rounded when the graph runs, by `BertGraph`. `rotated` loses about a quarter of what
-`rounded` does, in the same time; a model whose vector DBs were embedded with `rounded` keeps it.
+The states are rounded when the graph runs, by `BertGraph`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -25,48 +24,36 @@ from corral.providers.embedding._local.onnx_graph import (
 Precision = Literal["int8", "float32"]
 Weights = Mapping[str, NDArray[Any]]
 
-TOP = 63
-"""The largest number of a matrix. Processors without VNNI add two products in 16 bits, which a
-number above 64 would overflow; so all processors give the same."""
-
-
 PAIR_TOP = 128
-"""The largest sum of two neighbors in a row of a rotated matrix, for the same reason: 255 * 128
-fits in 16 bits. Large numbers seldom stand side by side, so the steps are finer."""
+"""The largest sum of two neighbors in a row of a matrix. Processors without VNNI add two products
+in 16 bits, where 255 * 128 fits; so all processors give the same. Large numbers seldom stand side
+by side: a bound of 64 for each would cost a bit."""
 
 BLOCK = 32
-"""States that are rotated together; every dimension of a rotated model is a multiple of it."""
+"""States that are rotated together; the dimension of every model is a multiple of it."""
 
 NORMALIZED = ("query.weight", "key.weight", "value.weight", "intermediate.dense.weight")
 """Matrices that read normalized states, a few columns of which are many times the others."""
 
 
-def at_precision(
-    precision: Precision, weights: Weights, rounding: Callable[[Weights], Weights]
-) -> Weights:
-    """Return the weights as a graph of that precision takes them; `rounding` makes 8 bits."""
-    return rounding(weights) if precision == "int8" else weights
+def at_precision(precision: Precision, weights: Weights) -> Weights:
+    """Return the weights as a graph of that precision takes them."""
+    return rotated(weights) if precision == "int8" else weights
 
 
-def rounded(weights: Weights) -> dict[str, NDArray[Any]]:
+def trait(precision: Precision) -> str:
+    """Return what a fingerprint says of a precision.
+
+    Not "int8": vector DBs of that name were embedded before states were rotated, and differ.
+    """
+    return "int8, rotated" if precision == "int8" else precision
+
+
+def rotated(weights: Weights) -> dict[str, NDArray[Any]]:
     """Return the weights with the layers' matrices in 8 bits, the others as they are.
 
     A matrix becomes `<name>`, int8 of shape (in, out), and `<name>.scales`, float32 of shape
     (out,), that includes the 1 / `STATE_TOP` of the rounded states.
-    """
-    found: dict[str, NDArray[Any]] = {}
-    for name, weight in weights.items():
-        if not _is_matrix(name, weight):
-            found[name] = weight
-            continue
-        scales = _floored(np.abs(weight).max(axis=1)) / TOP
-        found[name] = _numbers(weight, scales)
-        found[f"{name}.scales"] = (scales / STATE_TOP).astype(np.float32)
-    return found
-
-
-def rotated(weights: Weights) -> dict[str, NDArray[Any]]:
-    """Return what `rounded` does, of finer steps, for states that spread over all of theirs.
 
     The matrices of normalized states are rotated as the graph rotates these states, in blocks,
     with the matrix `ROTATION`: Ashkboos et al. 2024 (QuaRot), section 3. What GELU returns is never

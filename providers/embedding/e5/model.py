@@ -22,7 +22,7 @@ from corral.providers.embedding._local.onnx_graph import (
     WEIGHTS,
     BertGraph,
 )
-from corral.providers.embedding._local.precision import Precision, at_precision, rounded
+from corral.providers.embedding._local.precision import Precision, at_precision, trait
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.e5.center import SHARE, common_vector, without_common_part
 from corral.providers.embedding.e5.token_weights import COMMON, token_weights
@@ -66,9 +66,7 @@ class Model:
     def __init__(
         self, path: Path, home: Path, threads: int, precision: Precision, *, centered: bool
     ) -> None:
-        # Vector DBs that were registered before there was a choice know no precision, no center.
-        if precision != "int8":
-            self.traits = {**self.traits, "precision": precision}
+        self.traits = {**self.traits, "precision": trait(precision)}
         file = read_model(path)
         self._token_weights = np.ones(len(file.pieces), np.float32)
         self._common: NDArray[np.float32] | None = None
@@ -85,7 +83,7 @@ class Model:
         self._characters = file.characters
         self._resized = frozenset(chr(c) for c, into in file.characters.items() if len(into) != 1)
         self._tokenizer = tokenizer_of(file)
-        weights = at_precision(precision, file.weights, rounded)
+        weights = at_precision(precision, file.weights)
         digest = f"{SHA256} {precision}"
         graph = onnx_graph.cached_graph(home, "e5", digest, lambda: build_graph(weights))
         self._session = Session(graph, weights, threads)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
-from corral.providers.embedding._local.precision import Precision, at_precision, rotated
+from corral.providers.embedding._local.precision import Precision, at_precision, trait
 from corral.providers.embedding._local.session import Session, encodable, padded
 from corral.providers.embedding.minilm.onnx_graph import cached_graph
 from corral.providers.embedding.minilm.weights import (
@@ -46,15 +46,14 @@ class Model:
     def __init__(self, folder: Path, home: Path, threads: int, precision: Precision) -> None:
         # Vector DBs that were registered before there was a choice know no precision.
         if precision != "float32":
-            # Not "int8": those were embedded with `rounded`, whose embeddings differ.
-            self.traits = {**self.traits, "precision": f"{precision}, rotated"}
+            self.traits = {**self.traits, "precision": trait(precision)}
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
         self._tokenizer.no_padding()  # the file itself pads and cuts to 128
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._uncut = Tokenizer.from_buffer(read_tokenizer(folder))
         self._uncut.no_padding()
         self._uncut.no_truncation()
-        weights = at_precision(precision, read_weights(folder), rotated)
+        weights = at_precision(precision, read_weights(folder))
         self._session = Session(cached_graph(home, precision, weights), weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from corral.providers.embedding._local.embedder import LocalEmbedder
-from corral.providers.embedding._local.precision import (
-    BLOCK,
-    PAIR_TOP,
-    TOP,
-    rotated,
-    rotation,
-    rounded,
-)
+from corral.providers.embedding._local.precision import BLOCK, PAIR_TOP, rotated, rotation
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create
 
@@ -44,20 +37,20 @@ async def test_8_bits_change_little_and_no_neighbor_matters(
 
 
 def test_a_matrix_has_a_scale_for_each_output() -> None:
-    """By hand: the largest of a row becomes 63, a row of zeros stays zeros, biases stay.
+    """By hand: the largest pair of a row becomes 127, a row of zeros stays zeros, biases stay.
 
     If this fails: outputs with small weights lose all their digits, or 0 / 0 becomes a number.
     """
-    name = "encoder.layer.0.output.dense"
+    name = "encoder.layer.0.attention.output.dense"
     matrix = np.array([[0.5, -2.0], [0.001, 0.00025], [0.0, 0.0]], np.float32)
     given = {f"{name}.weight": matrix, f"{name}.bias": np.ones(3, np.float32)}
-    found = rounded(given)
+    found = rotated(given)
     numbers = found[f"{name}.weight"]
     assert numbers.dtype == np.int8
-    np.testing.assert_array_equal(numbers.T, [[16, -TOP], [TOP, 16], [0, 0]])
+    np.testing.assert_array_equal(numbers.T, [[25, -102], [102, 25], [0, 0]])
     scales = found[f"{name}.weight.scales"]
-    np.testing.assert_allclose(numbers.T * scales[:, None] * 127, matrix, atol=0.02)
-    assert scales[:2] == pytest.approx([2 / 63 / 127, 0.001 / 63 / 127])
+    np.testing.assert_allclose(numbers.T * scales[:, None] * 127, matrix, atol=0.01)
+    assert scales[:2] == pytest.approx([2.5 / 127 / 127, 0.00125 / 127 / 127])
     assert found[f"{name}.bias"] is given[f"{name}.bias"]
 
 
@@ -75,7 +68,7 @@ def test_a_rotated_matrix_fits_16_bits_in_pairs_and_changes_no_product() -> None
     numbers = np.abs(found[name].T.astype(int))
     pairs = numbers[:, 0::2] + numbers[:, 1::2]
     assert pairs.max() <= PAIR_TOP
-    assert numbers.max() > TOP, "the steps are no finer than those of `rounded`"
+    assert numbers.max() > PAIR_TOP / 2, "each number has a bound of its own: a bit less"
     turned = (states.reshape(5, -1, BLOCK) @ rotation()).reshape(states.shape)
     product = turned @ found[name] * found[f"{name}.scales"] * 127
     assert np.abs(product - states @ matrix.T).max() < 0.01 * np.abs(states @ matrix.T).max()
