@@ -63,6 +63,10 @@ class Statement(NamedTuple):
 KEPT_PLANS = "SET LOCAL plan_cache_mode = force_generic_plan"
 """For a transaction all of whose statements are kept, and whose best plans suit any values."""
 
+BY_INDEX = "SET LOCAL enable_sort = off"
+"""For a transaction that searches the HNSW index. PostgreSQL counts no time for reading long
+embeddings, so it may think that to compare and sort all rows takes less."""
+
 
 class NoConnection(Exception):
     """None was to be had in time: all are in use, or the server does not answer."""

@@ -10,16 +10,16 @@ named a role for it.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.api.scope import scope_of_call
-from corral.providers.vector_io.pgvector.client import KEPT_PLANS, Connection
+from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
 """Most values of `in` that are looked up one by one in the index; more are compared row by row."""
@@ -107,7 +107,7 @@ def _stored(value: Scalar) -> Scalar:
 
 @asynccontextmanager
 async def one_state(
-    connection: Connection, role: str | None, *, kept_plans: bool
+    connection: Connection, role: str | None, settings: Iterable[LiteralString]
 ) -> AsyncIterator[None]:
     """Read one state of the data, as `in_scope`, in however many statements.
 
@@ -116,13 +116,13 @@ async def one_state(
     Args:
         connection: Idle.
         role: As in `in_scope`.
-        kept_plans: Whether `KEPT_PLANS` holds.
+        settings: Statements that set what holds for this transaction.
     """
     try:
         async with connection.pipeline():
             await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-            if kept_plans:
-                await connection.execute(KEPT_PLANS)
+            for setting in settings:
+                await connection.execute(setting)
             await _take_scope(connection, role)
             yield
             await connection.execute("COMMIT")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import AsyncCursor, sql
 
 from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Connection, Row, Statement
+from corral.providers.vector_io.pgvector.client import (
+    BY_INDEX,
+    KEPT_PLANS,
+    Connection,
+    Row,
+    Statement,
+)
 from corral.providers.vector_io.pgvector.keyword import KeywordSearch
 from corral.providers.vector_io.pgvector.records import TEXTS, Tables, chunk_of
 from corral.providers.vector_io.pgvector.search.vectors import VectorSearch
@@ -57,8 +63,8 @@ class Legs:
         """
         near: AsyncCursor[Row] | None = None
         words: AsyncCursor[Row] | Sequence[Row] = ()
-        kept = (vector is None or vector.kept) and (search is None or search.kept)
-        async with conditions.one_state(connection, self.role, kept_plans=kept):
+        settings = _settings(vector, search)
+        async with conditions.one_state(connection, self.role, settings):
             if search is not None:
                 await search.begin(connection, parameters)
             if vector is not None:
@@ -126,6 +132,14 @@ class Legs:
 
     def _candidate(self, score: float, row: Sequence[Any], terms: tuple[str, ...]) -> Candidate:
         return Candidate(row[0], score, chunk_of((*row, None)) if self.whole else None, terms)
+
+
+def _settings(vector: Statement | None, search: KeywordSearch | None) -> Iterator[LiteralString]:
+    """Yield the settings of the transaction that runs these statements."""
+    if (vector is None or vector.kept) and (search is None or search.kept):
+        yield KEPT_PLANS
+    if vector is not None and vector.kept:
+        yield BY_INDEX
 
 
 def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
