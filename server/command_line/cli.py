@@ -19,7 +19,7 @@ from corral.server.command_line.group import Corral
 from corral.server.command_line.ingesting import ingest
 from corral.server.command_line.jobs import jobs
 from corral.server.command_line.keys import keys
-from corral.server.command_line.options import EXISTING, Target, batch_option, json_option
+from corral.server.command_line.options import EXISTING, OUTPUT, Target, batch_option, json_option
 from corral.server.command_line.querying import query
 from corral.server.command_line.snapshots import export_db, import_db
 
@@ -197,7 +197,7 @@ def providers(target: Target, as_json: bool) -> None:
 @click.argument("provider_type")
 @click.option("--provider-id", help="Required if several providers of the type are configured.")
 @click.option(
-    "--json", "json_file", type=EXISTING, metavar="FILE", help="Also write the matrix to this file."
+    "--json", "json_file", type=OUTPUT, metavar="FILE", help="Also write the matrix to this file."
 )
 @click.pass_obj
 def conformance(

@@ -131,8 +131,6 @@ def conformance(
     folder = home or data_home()
     if importlib.util.find_spec("pytest") is None:
         raise MissingDependency("corral conformance", "pytest", "pip install 'corral-rag[testing]'")
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise CommandError(f"Folder {json_file.parent} does not exist.", exit_code=BAD_INPUT)
     subject = choose(config, folder, provider_type, provider_id)
     with tempfile.TemporaryDirectory(prefix="corral-conformance-") as work:
         # A provider that nobody configured leaves nothing in the data folder.

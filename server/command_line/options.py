@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,6 +13,25 @@ from typing import Any
 import click
 
 EXISTING = click.Path(path_type=Path)
+
+
+class _Output(click.Path):
+    """A file to write, in a folder that is there."""
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Any:
+        """Return the path."""
+        file = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not file.absolute().parent.is_dir():
+            self.fail(f"folder {file.parent} does not exist.", param, ctx)
+        return file
+
+
+OUTPUT = _Output(dir_okay=False, path_type=Path)
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 MODES = click.Choice(["vector", "keyword", "hybrid"])

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import click
 
-from corral.server.command_line.options import Target, json_option
-
-FILE = click.Path(path_type=Path, dir_okay=False)
+from corral.server.command_line.options import OUTPUT, Target, json_option
 
 
 @click.command("export")
 @click.argument("db")
-@click.argument("file", type=FILE)
+@click.argument("file", type=OUTPUT)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @json_option
 @click.pass_obj
@@ -22,6 +20,8 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
 
     Any Corral imports it, to any provider. The file is checked before it gets its name.
     """
+    if file.exists() and not file.is_file():  # it would be replaced, even a device
+        raise click.UsageError(f"{file} is not a regular file.")
     if file.exists() and not force:
         raise click.UsageError(f"{file} exists; pass --force to overwrite it.")
     target.run("snapshot_commands.export_db", db, file, as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,3 +89,18 @@ def test_what_cannot_be_moved(filled: Corral, tmp_path: Path) -> None:
         "farm.corral",
         "text",
     ]
+
+
+def test_only_a_regular_file_is_overwritten(corral: Corral, tmp_path: Path) -> None:
+    """A snapshot takes the place of no pipe or device, even with --force, and makes no folder.
+
+    If this fails: `export DB /dev/null --force` run by root takes /dev/null away from everybody.
+    """
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    refused = corral("export", "farm", pipe, "--force")
+    assert (refused.exit_code, pipe.is_fifo()) == (2, True), refused.output
+    assert "is not a regular file." in refused.stderr
+    refused = corral("export", "farm", tmp_path / "absent" / "farm.corral")
+    assert refused.exit_code == 2
+    assert f"folder {tmp_path / 'absent'} does not exist." in refused.stderr
