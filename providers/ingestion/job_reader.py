@@ -61,10 +61,10 @@ class JobReader:
         """Return jobs in the order of submission, and whether more follow; see `Ingestion.page`."""
         where, values = scope.where()
         follows, precedes = ("<", ">") if order == "desc" else (">", "<")
-        for given, sign in ((after, follows), (before, precedes)):
+        for field, given, sign in (("after", after, follows), ("before", before, precedes)):
             if given is not None:
                 where += f" AND number {sign} ?"
-                values.append(await self._number(given, scope))
+                values.append(await self._number(given, scope, field))
         # What stands right before a job is found by walking away from it.
         away = before is not None and after is None
         direction = "DESC" if (order == "desc") != away else "ASC"
@@ -100,7 +100,7 @@ class JobReader:
         query = "SELECT DISTINCT owner FROM jobs WHERE status = 'running'"
         return {str(owner) for (owner,) in await self._file.read(query)}
 
-    async def _number(self, given: str, scope: Scope) -> int:
+    async def _number(self, given: str, scope: Scope, field: str) -> int:
         """Return the number of a job, or of the newest of a file."""
         column = "file_id" if given.startswith("file-") else "job_id"
         where, values = Scope(
@@ -112,7 +112,7 @@ class JobReader:
             raise NotFound(
                 f"There is no job or file {given!r} to continue from.",
                 hint="Use the first or last id of a page.",
-                field="after",
+                field=field,
             )
         return int(str(number))
 

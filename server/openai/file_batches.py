@@ -17,7 +17,7 @@ from corral.server.openai.objects import (
     FileStatus,
     VectorStoreFileObject,
 )
-from corral.server.openai.paging import CursorOf, Page, ends
+from corral.server.openai.paging import CursorOf, Page, continued, ends
 from corral.server.openai.requests import CreateFileBatch
 from corral.server.openai.routes import POLL_HEADER, POLL_MILLISECONDS, OpenAIRoute, StoresOf
 from corral.server.openai.store_files import StatusFilter
@@ -83,9 +83,10 @@ async def list_files(
     """Return the files of a batch, a page at a time."""
     store = await stores.usable(vector_store_id)
     await _first(stack, vector_store_id, batch_id)
-    jobs, has_more = await stack.ingestion.page(
-        batch_id=batch_id, status=statuses_of(status), **cursor.model_dump()
-    )
+    with continued():
+        jobs, has_more = await stack.ingestion.page(
+            batch_id=batch_id, status=statuses_of(status), **cursor.model_dump()
+        )
     data = [shown(job, store.registered) for job in jobs]
     return Page[VectorStoreFileObject](data=data, has_more=has_more, **ends(data))
 

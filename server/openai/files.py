@@ -14,7 +14,15 @@ from corral.providers.files.store import StoredFile
 from corral.providers.stack import Stack
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import DeletedFile, FileObject
-from corral.server.openai.paging import MAX_FILES, After, FileLimit, Ordered, Page, ends
+from corral.server.openai.paging import (
+    MAX_FILES,
+    After,
+    FileLimit,
+    Ordered,
+    Page,
+    continued,
+    ends,
+)
 from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import FormRoute, StackOf
 
@@ -70,7 +78,8 @@ async def list_all(
 ) -> Page[FileObject]:
     """Return files in the order of their upload, a page at a time."""
     if after is not None:
-        await own_file(stack, after, field="after")
+        with continued():
+            await own_file(stack, after, field="after")
     found, has_more = await stack.files.page(
         purpose=purpose, after=after, limit=limit, order=order, tenant=stack.principal.tenant
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Generic, Literal, Protocol, TypeVar
 
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
+
+from corral.api.errors import InvalidRequest, NotFound
 
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
@@ -68,6 +71,18 @@ async def _cursor(
 
 
 CursorOf = Annotated[Cursor, Depends(_cursor)]
+
+
+@contextmanager
+def continued() -> Iterator[None]:
+    """Refuse an unknown `after` or `before` as bad input: the list that was asked for is there."""
+    try:
+        yield
+    except NotFound as error:
+        if error.field not in {"after", "before"}:
+            raise
+        hint = "Use first_id or last_id of a page."
+        raise InvalidRequest(error.message, hint=hint, field=error.field) from None
 
 
 def ends(data: Sequence[Named]) -> dict[str, str | None]:

@@ -27,7 +27,7 @@ from corral.server.openai.objects import (
     TextContent,
     VectorStoreFileObject,
 )
-from corral.server.openai.paging import Cursor, CursorOf, Page, ends
+from corral.server.openai.paging import Cursor, CursorOf, Page, continued, ends
 from corral.server.openai.requests import AttachFile, UpdateAttributes
 from corral.server.openai.routes import POLL_HEADER, POLL_MILLISECONDS, OpenAIRoute, StoresOf
 from corral.server.routing import PathId, StackOf
@@ -129,13 +129,14 @@ async def listed(
 ) -> Page[VectorStoreFileObject]:
     """Return a page of the files of a store."""
     store = await stores.usable(vector_store_id)
-    jobs, has_more = await stack.ingestion.page(
-        vector_db_id=vector_store_id,
-        status=statuses_of(status),
-        newest_only=True,
-        files_only=True,
-        **cursor.model_dump(),
-    )
+    with continued():
+        jobs, has_more = await stack.ingestion.page(
+            vector_db_id=vector_store_id,
+            status=statuses_of(status),
+            newest_only=True,
+            files_only=True,
+            **cursor.model_dump(),
+        )
     data = [shown(job, store.registered) for job in jobs]
     return Page[VectorStoreFileObject](data=data, has_more=has_more, **ends(data))
 

@@ -144,6 +144,20 @@ def test_files_of_a_store_come_in_pages(app: ClockedApp, store: str) -> None:
     assert [each["id"] for each in up["data"]] == ids[:2]
 
 
+def test_an_unknown_place_in_a_list_is_bad_input(app: ClockedApp, store: str) -> None:
+    """Every list answers 400 to an `after` or `before` that it does not hold, and names it.
+
+    If this fails: 404 tells a client that the store is gone, where only its cursor is stale.
+    """
+    file = app.upload(b"fox")["id"]
+    batch = app.ok("POST", f"{store}/file_batches", {"file_ids": [file]})["id"]
+    app.read(store, file)
+    lists = (f"{store}/files", f"{store}/file_batches/{batch}/files", STORES, "/v1/files")
+    for path, end in [(path, end) for path in lists for end in ("after", "before")]:
+        if (path, end) != ("/v1/files", "before"):  # which OpenAI's list of files does not take
+            assert app.refused(400, "GET", f"{path}?{end}=file-0")["param"] == end, path
+
+
 def test_a_store_is_made_with_its_files(app: ClockedApp) -> None:
     """`file_ids` of a new store are attached to it; an unknown one leaves no store."""
     ids = [app.upload(b"fox %d" % number)["id"] for number in range(3)]
