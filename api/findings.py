@@ -5,7 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_WORDS = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "enum": "must be {expected}",
+    "extra_forbidden": "not a known key",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "greater_than": "must be > {gt}",
+    "greater_than_equal": "must be >= {ge}",
+    "int_from_float": "must be an integer",
+    "int_parsing": "must be an integer",
+    "int_type": "must be an integer",
+    "less_than": "must be < {lt}",
+    "less_than_equal": "must be <= {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "missing": "missing",
+    "model_type": "must be a mapping",
+    "string_type": "must be a string",
+}
+"""What to say of pydantic's kinds of findings that people meet; others keep its words."""
+
 
 def said(finding: Mapping[str, Any]) -> str:
     """Return what one of `ValidationError.errors()` says, without pydantic's name for its kind."""
+    if words := _WORDS.get(finding["type"]):
+        return words.format_map(finding.get("ctx") or {})
     return str(finding["msg"]).removeprefix("Value error, ")

@@ -9,10 +9,11 @@ import yaml
 
 from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
+from corral.providers.configured import ConfiguredProviders
 from corral.providers.registry import check_config
 from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
-from corral.server.command_line.connecting import no_collection
+from corral.server.command_line.connecting import check_home, no_collection
 from corral.server.command_line.transport import JSON, CommandError
 
 NO_BUDGET = 1_000_000
@@ -29,6 +30,7 @@ def serve(
         from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
 
     folder = home or data_home()
+    check_home(folder)
     settings = load_config(config, folder)
     given = {"host": host, "port": port}
     settings.server = settings.server.model_copy(
@@ -134,17 +136,21 @@ def show_config(config: Path | None, home: Path | None, *, as_json: bool) -> Non
     source = config or folder / CONFIG_NAME
     settings = load_config(config, folder)
     if as_json:
-        display.show_json(_effective(settings))
+        display.show_json(_effective(settings, folder))
         return
+    shown = yaml.safe_dump(_effective(settings, folder), sort_keys=False, allow_unicode=True)
     found = str(source) if source.exists() else f"defaults ({source} does not exist)"
-    click.echo(f"# configuration: {found}\n# data folder: {folder}")
-    click.echo(yaml.safe_dump(_effective(settings), sort_keys=False, allow_unicode=True), nl=False)
+    click.echo(f"# configuration: {found}\n# data folder: {folder}\n{shown}", nl=False)
 
 
-def _effective(settings: RunConfig) -> JSON:
-    """Return the configuration with each provider's own defaults, its secrets masked."""
+def _effective(settings: RunConfig, folder: Path) -> JSON:
+    """Return the configuration as it is in force, its secrets masked.
+
+    Each provider has its own defaults, and the default model is one that is served.
+    """
+    configured = ConfiguredProviders(settings, folder)
     dumped = settings.model_dump(mode="json")
     for api in Api:
         for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
             shown["config"] = check_config(api, entry).model_dump(mode="json")
-    return dumped
+    return {**dumped, "default_embedding_model": configured.default_model()}

@@ -77,12 +77,15 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
         CommandError: The data folder cannot be made or written.
         CorralError: The configuration cannot work.
     """
-    _check_home(home)
+    check_home(home)
     with no_collection():
         from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - as below
         from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
-        operator = replace(UNRESTRICTED, tenant=tenant)
+        try:
+            operator = replace(UNRESTRICTED, tenant=tenant)
+        except ValueError as error:
+            raise CommandError(f"--tenant: {error}.", exit_code=BAD_INPUT) from None
         app = create_app(config, home, operator=operator)
     transport = httpx.ASGITransport(app=app)
     async with (
@@ -128,7 +131,12 @@ def _checked(key: str) -> str:
     return key
 
 
-def _check_home(home: Path) -> None:
+def check_home(home: Path) -> None:
+    """Make the data folder.
+
+    Raises:
+        CommandError: It cannot be made or written.
+    """
     hint = "Choose another with --home or CORRAL_HOME."
     try:
         home.mkdir(parents=True, exist_ok=True)

@@ -107,7 +107,7 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _flat(values):
-        add_row(table, name, _time(value) if name == "created_at" else _setting(value))
+        add_row(table, name, time(value) if name == "created_at" else _setting(value))
     return table
 
 
@@ -190,7 +190,8 @@ def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _time(unix_seconds: float) -> str:
+def time(unix_seconds: float) -> str:
+    """Return a time in UTC, in ISO 8601."""
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="seconds")
 
 

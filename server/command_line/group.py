@@ -58,7 +58,8 @@ class Corral(click.Group):
         except BrokenPipeError:  # whoever read has seen enough; click ends without a word
             raise
         except OSError as error:
-            raise _Failure(str(error), "", 1) from error
+            place = f"{error.filename}: " if error.filename else ""
+            raise _Failure(f"{place}{error.strerror or error}.", "", 1) from error
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from corral.providers.access_config import RateLimits
 from corral.providers.config import data_home
 from corral.providers.keys import ApiKey, KeyStore
 from corral.server.command_line import display
+from corral.server.command_line.connecting import check_home
 from corral.server.command_line.transport import JSON
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ def create(
         )
 
     try:
-        key, secret = _with_store(home, made)
+        key, secret = _with_store(home, made, writing=True)
     except ValueError as error:
         raise InvalidRequest(f"Cannot create the key: {error}.") from None
     if as_json:
@@ -76,9 +76,14 @@ def revoke(home: Path | None, key_id: str) -> None:
     click.echo(f"Key {key.key_id} of {display.clean(key.principal.user)} is revoked.")
 
 
-def _with_store(home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]]) -> T:
+def _with_store(
+    home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]], *, writing: bool = False
+) -> T:
     async def run() -> T:
-        store = KeyStore(home or data_home())
+        folder = home or data_home()
+        if writing:
+            check_home(folder)
+        store = KeyStore(folder)
         try:
             return await work(store)
         finally:
@@ -104,7 +109,9 @@ def _row(key: ApiKey) -> JSON:
 
 
 def _table(rows: Sequence[JSON]) -> RenderableType:
-    table = display.new_table("key", "user", "tenant", "groups", "role", "state", "expires", "used")
+    table = display.new_table(
+        "key", "user", "tenant", "groups", "role", "state", "expires", "last used"
+    )
     for row in rows:
         names = (row["key_id"], row["user"], row["tenant"], ", ".join(row["groups"]))
         times = (row["expires"] or "never", row["last_used"] or "never")
@@ -113,7 +120,5 @@ def _table(rows: Sequence[JSON]) -> RenderableType:
 
 
 def _time(seconds: float | None) -> str | None:
-    """Return a time in UTC, to the minute."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    """Return a time in UTC, in ISO 8601."""
+    return None if seconds is None else display.time(seconds)

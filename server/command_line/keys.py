@@ -24,7 +24,7 @@ def keys() -> None:
     "--role", type=ROLES, default="reader", show_default=True, help="What the key may do."
 )
 @click.option(
-    "--expires-in-days", "days", type=click.FloatRange(min=0, min_open=True),
+    "--expires-in-days", "days", type=click.FloatRange(min=0, max=36_500, min_open=True),
     help="Days until it expires. [default: never]",
 )  # fmt: skip
 @click.option("--requests-per-minute", type=click.IntRange(1), help="[default: server.rate_limits]")

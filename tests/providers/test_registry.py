@@ -68,7 +68,7 @@ def test_an_unknown_type_is_answered_with_the_nearest() -> None:
 
 def test_a_bad_setting_is_named_with_its_place() -> None:
     """An unknown key of a provider's config is an error that names provider and key."""
-    with pytest.raises(ConfigError, match=r"mine\.config\.foldr: Extra inputs"):
+    with pytest.raises(ConfigError, match=r"mine\.config\.foldr: not a known key"):
         check_config(Api.VECTOR_IO, entry("inline::sqlite", foldr="x"))
 
 

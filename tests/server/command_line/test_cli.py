@@ -288,6 +288,74 @@ def test_config_show_is_yaml_with_defaults_and_without_secrets(
     assert effective["providers"]["embedding"][0]["config"]["api_key"] == "**********"
 
 
+def test_config_show_tells_the_default_model_in_force(invoke: Corral, tmp_path: Path) -> None:
+    """Where run.yaml names no default, or one that nobody serves, `config show` says what happens.
+
+    If this fails: an operator reads one model and gets another.
+    """
+    entry = "{provider_id: hashing, provider_type: 'inline::hashing', config: {dimension: 64}}"
+    text = f"providers: {{embedding: [{entry}]}}\n"
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    shown = invoke("--home", tmp_path, "config", "show", "--json")
+    assert json.loads(shown.stdout)["default_embedding_model"] == "hashing"
+    (tmp_path / "run.yaml").write_text(f"{text}default_embedding_model: nope", encoding="utf-8")
+    refused = invoke("--home", tmp_path, "config", "show")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "default_embedding_model is 'nope', which no embedding provider" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("- a\n", "the top level: must be a mapping."),
+        ("server: {port: ten}", "server.port: must be an integer."),
+        ("server: {port: 99999}", "server.port: must be <= 65535."),
+        ("server: {log_format: xml}", "server.log_format: must be 'text' or 'json'."),
+        ("providers: {vector_io: x}", "providers.vector_io: must be a list."),
+    ],
+)
+def test_a_wrong_setting_is_told_in_plain_words(
+    invoke: Corral, tmp_path: Path, text: str, told: str
+) -> None:
+    """What is wrong in run.yaml is said of the file, not of the classes that read it."""
+    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
+    refused = invoke("--home", tmp_path, "config", "show")
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith(f"run.yaml: {told}\n")
+
+
+@pytest.mark.parametrize("words", [["dbs", "list"], ["serve"], ["keys", "create", "ann"]])
+def test_every_command_tells_a_folder_that_cannot_be(
+    invoke: Corral, tmp_path: Path, words: list[str]
+) -> None:
+    """A data folder below a file: the same message and exit code from all commands.
+
+    If this fails: one of them shows an operating system's error, or blames something else.
+    """
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    refused = invoke("--home", tmp_path / "file" / "home", *words)
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"Error: Cannot make the data folder {tmp_path / 'file' / 'home'}: Not a directory.\n"
+        "Hint: Choose another with --home or CORRAL_HOME.\n"
+    )
+
+
+def test_a_full_disk_is_told_without_a_number() -> None:
+    """Where the output cannot be written, the system's words say why, without its code."""
+    code = "from corral.server.command_line.cli import main; main(['config', 'show'])"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: No space left on device.\n"
+
+
 def test_a_broken_configuration_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
     """A wrong key in run.yaml is named, with exit code 2, by every command that reads it."""
     (tmp_path / "run.yaml").write_text("servr: {}", encoding="utf-8")

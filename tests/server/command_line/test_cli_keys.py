@@ -41,6 +41,8 @@ def test_a_key_is_printed_once(corral: Corral) -> None:
         (("keys", "create", "ann", "--tenant", "*"), "a tenant must not be named"),
         (("keys", "create", "ann", "--expires-in-days", "0"), "0"),
         (("keys", "create", "ann", "--role", "root"), "reader"),
+        (("--tenant", "*", "models"), "--tenant: a tenant must not be named '*'"),
+        (("keys", "create", "ann", "--expires-in-days", "36501"), "36501.0 is not in the range"),
         (("keys", "revoke", "nothing"), "There is no key 'nothing'."),
         (("--url", "http://127.0.0.1:1", "keys", "list"), "it takes no --url"),
         (("--url", "http://127.0.0.1:1", "--tenant", "acme", "models"), "the key says whose it is"),
