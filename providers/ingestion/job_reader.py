@@ -85,10 +85,12 @@ class JobReader:
         query = f"SELECT ifnull(sum(usage_bytes), 0) FROM jobs WHERE {where}"  # noqa: S608
         return int(str((await self._file.read(query, *values))[0][0]))
 
-    async def document(self, job: Job) -> RAGDocument | None:
-        """Return the document that was handed in with a job; None for a file's."""
-        rows = await self._file.read("SELECT document FROM documents WHERE job = ?", job.number)
-        return RAGDocument.model_validate_json(str(rows[0][0])) if rows else None
+    async def documents(self, jobs: Sequence[Job]) -> dict[int, RAGDocument]:
+        """Return the documents that were handed in with jobs, by job number, as far as kept."""
+        marks = ", ".join("?" * len(jobs))
+        query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
+        rows = await self._file.read(query, *(job.number for job in jobs))
+        return {number: RAGDocument.model_validate_json(str(text)) for number, text in rows}
 
     async def vector_dbs(self) -> list[tuple[str, str, float]]:
         """Return tenant, identifier and time of every vector DB that a job names."""

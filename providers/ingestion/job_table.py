@@ -16,6 +16,7 @@ import apsw
 
 from corral.api.errors import Conflict
 from corral.api.principal import Principal
+from corral.providers.ingestion.job_queue import next_of, together
 from corral.providers.ingestion.job_reader import JobReader
 from corral.providers.ingestion.job_rows import (
     CHANGED,
@@ -41,6 +42,7 @@ from corral.providers.ingestion.jobs import (
     ErrorCode,
     Job,
     Progress,
+    Step,
 )
 
 MAX_ATTEMPTS = 5
@@ -187,52 +189,65 @@ class JobTable(JobReader):
         """
         if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
             return None
-        return await self._file.write(lambda table: self._take(table, owner))
+
+        def take(table: apsw.Connection) -> Job | None:
+            found = next_of(table, self._clock())
+            return None if found is None else self._take(table, owner, found.number)
+
+        return await self._file.write(take)
 
     async def report(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
         """Record progress; `headway` forgets the attempts that brought none.
 
-        Raises:
-            NoLongerOurs: The job was taken away.
-        """
-        await self._note(job, owner, _headway(headway), progress)
-
-    async def storing(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
-        """Record the same, and that the document is stored next: it can no longer be cancelled.
+        It need not wait for the disk: where the power fails the owner is dead, too, and whoever
+        takes the job over begins anew.
 
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        await self._note(job, owner, f"storing = 1, {_headway(headway)}", progress)
+        change, values = _headway(headway), (progress_json(progress),)
+        await self._file.write(
+            lambda table: self._update_own(table, job, owner, change, values), durable=False
+        )
+
+    async def storing(self, owner: str, steps: Sequence[Step]) -> None:
+        """Record progress, and that the documents are stored next: they can no longer be cancelled.
+
+        Raises:
+            NoLongerOurs: One of the jobs was taken away; nothing was recorded.
+        """
+
+        def note(table: apsw.Connection) -> None:
+            for step in steps:
+                change = f"storing = 1, {_headway(step.headway)}"
+                self._update_own(table, step.job, owner, change, (progress_json(step.progress),))
+
+        await self._file.write(note, durable=False)  # as `report` need not
 
     async def complete(
-        self,
-        job: Job,
-        owner: str,
-        progress: Progress,
-        usage_bytes: int,
-        notes: Sequence[str],
-        *,
-        claim_next: bool = False,
-    ) -> Job | None:
-        """Record that the document is stored, and let go of its text.
+        self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
+    ) -> list[Job]:
+        """Record that documents are stored, and let go of their texts.
 
         Returns:
-            With `claim_next`, what `claim` would; both are one write. Else None.
+            With `claim_next`, the jobs to do next, as `together` finds them; all is one write.
+            Else none.
 
         Raises:
-            NoLongerOurs: The job was taken away; no other one was claimed.
+            NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
         """
         change = (
             "status = 'completed', owner = NULL, storing = 0, error_code = NULL,"
             " error_message = NULL, progress = ?, usage_bytes = ?, notes = ?"
         )
-        values = (progress_json(progress), usage_bytes, json.dumps(list(notes)))
 
-        def end(table: apsw.Connection) -> Job | None:
-            self._update_own(table, job, owner, change, values)
-            table.execute("DELETE FROM documents WHERE job = ?", (job.number,))
-            return self._take(table, owner) if claim_next else None
+        def end(table: apsw.Connection) -> list[Job]:
+            for step in steps:
+                notes = json.dumps(list(step.notes))
+                values = (progress_json(step.progress), step.usage_bytes, notes)
+                self._update_own(table, step.job, owner, change, values)
+                table.execute("DELETE FROM documents WHERE job = ?", (step.job.number,))
+            return self._take_some(table, owner) if claim_next else []
 
         return await self._file.write(end)
 
@@ -314,40 +329,26 @@ class JobTable(JobReader):
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _note(self, job: Job, owner: str, change: str, progress: Progress) -> None:
-        """Record how far a job is, if it is still this owner's.
-
-        It need not wait for the disk: where the power fails the owner is dead, too, and whoever
-        takes the job over begins anew.
-        """
-        values = (progress_json(progress),)
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, change, values), durable=False
-        )
-
     def _update_own(
         self, table: apsw.Connection, job: Job, owner: str, change: str, values: Sequence[Any]
     ) -> None:
         if not self._update(table, change, values, OURS, (job.number, owner)):
             raise NoLongerOurs
 
-    def _take(self, table: apsw.Connection, owner: str) -> Job | None:
-        """Make the next job this owner's; see `claim`."""
-        now = self._clock()
-        found = table.execute(
-            "SELECT number FROM jobs WHERE status = 'queued' AND not_before <= ?"
-            " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
-            " AND other.tenant = jobs.tenant AND other.vector_db_id = jobs.vector_db_id"
-            " AND other.document_id = jobs.document_id) ORDER BY attempts, number LIMIT 1",
-            (now,),
-        ).fetchone()
-        if found is None:
-            return None
-        progress = json.dumps({"started_at": now})
+    def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
+        """Make the next jobs this owner's: small texts for one place together, or else one job."""
+        taken: list[Job] = []
+        for number in together(table, self._clock()):
+            taken.append(self._take(table, owner, number))
+        return taken
+
+    def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
+        """Make a queued job this owner's."""
+        progress = json.dumps({"started_at": self._clock()})
         change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
-        self._update(table, change, (owner, progress), "number = ?", found)
+        self._update(table, change, (owner, progress), "number = ?", (number,))
         query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
-        return job_of(cast(Rows, table.execute(query, found).fetchall())[0])
+        return job_of(cast(Rows, table.execute(query, (number,)).fetchall())[0])
 
     def _requeue(
         self,

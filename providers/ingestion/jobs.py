@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -145,3 +145,22 @@ class Job:
     updated_at: float
     version: int
     principal: Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A job whose document is stored next, or is stored.
+
+    Attributes:
+        job: The job.
+        progress: How far it is.
+        headway: Whether embeddings were made that nobody had; it forgets the attempts without.
+        usage_bytes: Texts and embeddings of the document.
+        notes: As of `Job`.
+    """
+
+    job: Job
+    progress: Progress
+    headway: bool = False
+    usage_bytes: int = 0
+    notes: Sequence[str] = ()

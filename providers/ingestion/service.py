@@ -20,7 +20,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.documents import delete_document
 from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
+from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus, Step
 from corral.providers.ingestion.pipeline import Pipeline, Sizes
 from corral.providers.ingestion.relabeling import relabel
 from corral.providers.ingestion.work import Shelves
@@ -361,9 +361,8 @@ class Ingestion:
             except BaseException:  # the job runs again, with its new attributes
                 await self._table.postpone(job, self._workers.owner, "", time.time())
                 raise
-            await self._table.complete(
-                job, self._workers.owner, job.progress, job.usage_bytes, job.notes
-            )
+            done = Step(job, job.progress, usage_bytes=job.usage_bytes, notes=job.notes)
+            await self._table.complete(self._workers.owner, [done])
         return await self.newest(vector_db_id, file_id)
 
     async def _settled(self, scope: Scope) -> None:

@@ -1,17 +1,19 @@
-"""One job, from its claim to its end: read, split, embed, store, each step noted in the table."""
+"""Jobs, from their claim to their end: read, split, embed, store, each step noted in the table."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from itertools import chain, groupby
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
@@ -20,10 +22,10 @@ from corral.api.principal import Principal
 from corral.api.rag import URL, RAGDocument
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
-from corral.providers.ingestion.jobs import ErrorCode, Job, Progress
+from corral.providers.ingestion.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.packed import PackedChunks
 from corral.providers.ingestion.parsing import ParsedDocument
-from corral.providers.ingestion.pipeline import Embedded, Pipeline
+from corral.providers.ingestion.pipeline import Pipeline, Splitting
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
@@ -67,19 +69,33 @@ class Work:
         self._owner = owner
         self._clock = clock
 
-    async def do(self, job: Job, shelves: Shelves) -> Job | None:
-        """Do a job that this owner has claimed; whatever happens is in the table afterwards.
+    async def do(self, jobs: Sequence[Job], shelves: Shelves) -> list[Job]:
+        """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
+
+        Several are embedded and stored in one go. Where that fails for any of them, each is done
+        alone: no document harms another.
 
         Args:
-            job: The job.
-            shelves: Where vector DBs, models and files are, as the job's tenant sees them.
+            jobs: One job, or some that `job_queue.together` has put together.
+            shelves: Where vector DBs, models and files are, as their principal sees them.
 
         Returns:
-            The next job, claimed in the step that noted the end of this one; None where this one
-            was not stored, or none waits.
+            The next jobs, claimed in the step that noted the end of these; none where these were
+            not stored in one go, or none waits.
         """
+        if len(jobs) == 1:
+            return await self._alone(jobs[0], shelves, claim_next=True)
         try:
-            return await self._do(job, shelves)
+            return await self._do(jobs, shelves, claim_next=True)
+        except Exception as error:  # noqa: BLE001 - whatever it was, each document meets it alone
+            log.info("%d jobs are done one by one: %s", len(jobs), type(error).__name__)
+        for job in jobs:
+            await self._alone(job, shelves, claim_next=False)
+        return []
+
+    async def _alone(self, job: Job, shelves: Shelves, *, claim_next: bool) -> list[Job]:
+        try:
+            return await self._do([job], shelves, claim_next=claim_next)
         except NoLongerOurs:
             pass
         except CorralError as error:
@@ -88,44 +104,67 @@ class Work:
             log.error("A job failed: %s", type(error).__name__)
             log.debug("the same, with its message", exc_info=error)
             await self._end(job, "server_error", "The server failed on this document.")
-        return None
+        return []
 
-    async def _do(self, job: Job, shelves: Shelves) -> Job | None:
-        index = await _index(job, shelves)
-        document, parsed = await self._read(job, shelves)
-        how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(job))
-        state = _Embedding(job.progress.started_at or self._clock(), parsed)
-        chunks = self._pipeline.chunks(document, parsed, how)
-        async with aclosing(self._pipeline.embed(chunks, how)) as coming:
-            async for some in coming:
-                state.add(some)
-                if not some.is_last:  # `storing` says the same right away
-                    await self._report(job, state)
-        unread = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
-        notes = [*unread, *await self._pipeline.notes(state.chunks, how)]
-        progress = state.progress(self._clock())
-        await self._table.storing(job, self._owner, progress, headway=state.headway())
-        storing = asyncio.ensure_future(self._store(job, index, state, notes))
+    async def _do(self, jobs: Sequence[Job], shelves: Shelves, *, claim_next: bool) -> list[Job]:
+        index = await _index(jobs[0], shelves)
+        texts = await self._texts(jobs, shelves)
+        how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(jobs[0]))
+        now = self._clock()
+        states = [
+            _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
+        ]
+        await self._embed(states, [self._pipeline.chunks(*text, how) for text in texts], how)
+        for state in states:
+            state.notes += await self._pipeline.notes(state.chunks, how)
+        steps = [state.step(self._clock()) for state in states]
+        await self._table.storing(self._owner, steps)
+        storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
         try:
             return await asyncio.shield(storing)
         except asyncio.CancelledError:
             await asyncio.wait({storing}, timeout=STORE_SECONDS)
             raise
 
-    async def _store(
-        self, job: Job, index: EmbeddingIndex, state: _Embedding, notes: Sequence[str]
-    ) -> Job | None:
-        chunks, dimension = state.chunks, index.vector_db.embedding_dimension
-        size = state.content_bytes + len(chunks) * dimension * FLOAT_BYTES
-        # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
-        await index.add_chunks(chunks, state.matrix(dimension), replace_documents=[job.document_id])
-        progress = state.progress(self._clock())
-        return await self._table.complete(job, self._owner, progress, size, notes, claim_next=True)
+    async def _embed(
+        self, states: Sequence[_Embedding], chunks: Sequence[Iterator[Chunk]], how: Splitting
+    ) -> None:
+        """Embed the chunks of documents, and share them out as they come."""
+        of = {state.job.document_id: state for state in states}
+        coming = self._pipeline.embed(chain.from_iterable(chunks), how)
+        async with aclosing(coming):
+            async for some in coming:
+                at = 0
+                for document_id, own in groupby(some.chunks, lambda chunk: chunk.document_id):
+                    state, part = of[str(document_id)], list(own)
+                    state.add(part, some.embeddings[at : at + len(part)], fresh=some.fresh)
+                    at += len(part)
+                    if not some.is_last:  # `storing` says the same right away
+                        await self._report(state)
 
-    async def _read(self, job: Job, shelves: Shelves) -> tuple[RAGDocument, ParsedDocument]:
-        """Return a job's document and its text."""
+    async def _store(
+        self, index: EmbeddingIndex, states: Sequence[_Embedding], *, claim_next: bool
+    ) -> list[Job]:
+        dimension = index.vector_db.embedding_dimension
+        chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
+        names = [state.job.document_id for state in states]
+        # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
+        await index.add_chunks(chunks, matrix(states, dimension), replace_documents=names)
+        row = dimension * FLOAT_BYTES
+        steps = [state.step(self._clock(), row) for state in states]
+        return await self._table.complete(self._owner, steps, claim_next=claim_next)
+
+    async def _texts(
+        self, jobs: Sequence[Job], shelves: Shelves
+    ) -> list[tuple[RAGDocument, ParsedDocument]]:
+        """Return the documents of jobs and their texts."""
+        kept = await self._table.documents([job for job in jobs if job.file_id is None])
+        return [await self._read(job, kept.get(job.number), shelves) for job in jobs]
+
+    async def _read(
+        self, job: Job, document: RAGDocument | None, shelves: Shelves
+    ) -> tuple[RAGDocument, ParsedDocument]:
         if job.file_id is None:
-            document = await self._table.document(job)
             if document is None:
                 raise NotFound("The document is no longer kept.", hint="Submit it again.")
             document = document.model_copy(update={"metadata": job.attributes})
@@ -134,12 +173,12 @@ class Work:
         path = shelves.files.path(file)
         return file_document(job, file.sha256), await self._pipeline.read_file(path, job.filename)
 
-    async def _report(self, job: Job, state: _Embedding) -> None:
+    async def _report(self, state: _Embedding) -> None:
         now = self._clock()
         if now - state.reported >= REPORT_EVERY_SECONDS:
             state.reported = now
-            progress = state.progress(now)
-            await self._table.report(job, self._owner, progress, headway=state.headway())
+            step = state.step(now)
+            await self._table.report(step.job, self._owner, step.progress, headway=step.headway)
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: what may pass is tried again, the rest is final."""
@@ -162,48 +201,46 @@ class Work:
 
 
 class _Embedding:
-    """The chunks of a document and their embeddings, as they come.
+    """The chunks of a job's document and their embeddings, as they come.
 
     Args:
-        started: When the job began, in Unix seconds.
+        job: The job.
         parsed: The document.
+        now: Unix seconds.
     """
 
-    def __init__(self, started: float, parsed: ParsedDocument) -> None:
+    def __init__(self, job: Job, parsed: ParsedDocument, now: float) -> None:
+        self.job = job
         self.chunks = PackedChunks()
-        self.content_bytes = 0
-        self.reported = started
+        self.notes = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
+        self._started = job.progress.started_at or now
+        self.reported = self._started
+        self._content_bytes = self._end = 0
         self._fresh = False
-        self._end = 0
         self._rows: list[NDArray[np.float32]] = []
-        self._started = started
         self._parsed = parsed
 
-    def add(self, some: Embedded) -> None:
-        """Take some more."""
-        self.chunks.extend(some.chunks)
-        record = some.chunks[-1].chunk_metadata
+    def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32], *, fresh: bool) -> None:
+        """Take some more, with their embeddings; `fresh` if some of these were made now."""
+        self.chunks.extend(chunks)
+        record = chunks[-1].chunk_metadata
         self._end = (record and record.char_end) or 0
-        self.content_bytes += sum(len(chunk.content.encode()) for chunk in some.chunks)
-        self._rows.append(some.embeddings)
-        self._fresh = self._fresh or some.fresh
+        self._content_bytes += sum(len(chunk.content.encode()) for chunk in chunks)
+        self._rows.append(rows)
+        self._fresh = self._fresh or fresh
 
-    def headway(self) -> bool:
-        """Return True if embeddings were made that nobody had, since this was asked last."""
+    def step(self, now: float, row_bytes: int = 0) -> Step:
+        """Return how far it is, and if embeddings were made since this was asked last."""
         fresh, self._fresh = self._fresh, False
-        return fresh
+        usage = self._content_bytes + len(self.chunks) * row_bytes
+        return Step(self.job, self._progress(now), fresh, usage, self.notes)
 
-    def matrix(self, dimension: int) -> NDArray[np.float32]:
-        """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""
-        result = np.empty((len(self.chunks), dimension), np.float32)
-        end = len(result)
+    def pop_rows(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the embeddings from the last to the first, and let go of them."""
         while self._rows:
-            rows = self._rows.pop()
-            result[end - len(rows) : end] = rows
-            end -= len(rows)
-        return result
+            yield self._rows.pop()
 
-    def progress(self, now: float) -> Progress:
+    def _progress(self, now: float) -> Progress:
         """Return how far it is."""
         end = self._end
         return Progress(
@@ -216,6 +253,17 @@ class _Embedding:
             started_at=self._started,
             seconds=max(0.0, now - self._started),
         )
+
+
+def matrix(states: Sequence[_Embedding], dimension: int) -> NDArray[np.float32]:
+    """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""
+    result = np.empty((sum(len(state.chunks) for state in states), dimension), np.float32)
+    end = len(result)
+    for state in reversed(states):
+        for rows in state.pop_rows():
+            result[end - len(rows) : end] = rows
+            end -= len(rows)
+    return result
 
 
 def file_document(job: Job, sha256: str) -> RAGDocument:

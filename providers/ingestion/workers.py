@@ -1,4 +1,4 @@
-"""The workers of one process: each takes the next job from the table, and does it."""
+"""The workers of one process: each takes the next jobs from the table, and does them."""
 
 from __future__ import annotations
 
@@ -90,17 +90,18 @@ class Workers:
         await self.table.close()
 
     async def _work(self, work: Work) -> None:
-        job: Job | None = None
+        jobs: list[Job] = []
         while True:
             try:
-                if job is None:
+                if not jobs:
                     self._news.clear()
-                    job = await self.table.claim(self._owner.name)
-                if job is not None:
-                    job = await work.do(job, self._shelves.for_principal(job.principal))
+                    first = await self.table.claim(self._owner.name)
+                    jobs = [first] if first else []
+                if jobs:
+                    jobs = await work.do(jobs, self._shelves.for_principal(jobs[0].principal))
                     continue
             except CorralError as error:
-                job = None
+                jobs = []
                 log.warning("The table of jobs: %s", error)
             with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):

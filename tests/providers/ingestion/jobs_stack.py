@@ -47,6 +47,8 @@ async def opened(home: Path, **sections: Any) -> AsyncIterator[Stack]:
 class Watched:
     """Counts the texts that the hashing embedder gets; can hold them up, or refuse them.
 
+    `poison` is a word that it breaks on.
+
     Put in its place with `monkeypatch.setattr(HashingEmbedder, "embed_documents", ...)`.
     """
 
@@ -55,7 +57,13 @@ class Watched:
         self.gate = asyncio.Event()
         self.gate.set()
         self.refusals = 0
+        self.poison: str | None = None
         self._embed = HashingEmbedder.embed_documents
+
+    def pass_one(self) -> None:
+        """Let the call that waits at the gate through, and no other."""
+        self.gate.set()
+        self.gate.clear()
 
     async def __call__(
         self, embedder: HashingEmbedder, texts: Sequence[str]
@@ -65,6 +73,8 @@ class Watched:
         if self.refusals:
             self.refusals -= 1
             raise Unavailable("The model is away.")
+        if self.poison and any(self.poison in text for text in texts):
+            raise ValueError(self.poison)
         self.texts += texts
         return await self._embed(embedder, texts)
 

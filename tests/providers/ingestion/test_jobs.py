@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, patch
 
 import apsw
 import pytest
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
-from corral.api.rag import RAGDocument
-from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
+from corral.api.rag import URL, RAGDocument
+from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import work
+from corral.providers.ingestion.job_queue import TOGETHER_BYTES
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress, Step
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
@@ -206,7 +208,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
 
     old = await submit("old")
     assert await table.claim("owner") is not None
-    await table.storing(old, "owner", Progress(chunks=3), headway=True)
+    await table.storing("owner", [Step(old, Progress(chunks=3), headway=True)])
     assert (await table.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
     assert await table.claim("other") is None  # while the old one is being stored
@@ -220,14 +222,14 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     claimed = await table.claim("other")
     assert claimed is not None
     assert claimed.job_id == new.job_id
-    await table.complete(new, "other", claimed.progress, 1, [])
+    await table.complete("other", [Step(new, claimed.progress)])
     assert await table.claim("other") is None
     assert (await table.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
     await table.close()
 
 
-async def test_the_next_job_is_claimed_with_the_end_of_one(tmp_path: Path) -> None:
-    """Who has stored a document gets the next job in the same write; who lost its job gets none.
+async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> None:
+    """Who has stored a document gets the next jobs in the same write; who lost its job gets none.
 
     If this fails: each document waits for the disk once more, or a job is claimed by somebody who
     does not know of it, and stands still until that process ends.
@@ -239,15 +241,147 @@ async def test_the_next_job_is_claimed_with_the_end_of_one(tmp_path: Path) -> No
     jobs = await table.add(news, None, same_origin=False)
     first = await table.claim("owner")
     assert first is not None
-    following = await table.complete(first, "owner", Progress(), 1, [], claim_next=True)
-    assert following is not None
-    assert (following.job_id, following.status) == (jobs[1].job_id, JobStatus.RUNNING)
-    assert await table.take_over("owner") == 1
-    with pytest.raises(NoLongerOurs):
-        await table.complete(following, "owner", Progress(), 1, [], claim_next=True)
+    following = await table.complete("owner", [Step(first, Progress())], claim_next=True)
+    assert [job.job_id for job in following] == [job.job_id for job in jobs[1:]]
+    assert {job.status for job in following} == {JobStatus.RUNNING}
+    assert await table.take_over("owner") == 2
+    for each in following:
+        with pytest.raises(NoLongerOurs):
+            await table.complete("owner", [Step(each, Progress())], claim_next=True)
     counts = await table.counts(Scope())
     assert counts == {JobStatus.COMPLETED: 1, JobStatus.QUEUED: 2}
     await table.close()
+
+
+async def test_what_is_done_together(tmp_path: Path) -> None:
+    """Short texts for one vector DB by one principal, in one size, are; all others are alone.
+
+    If this fails: a document is stored with the rights, the sizes or in the vector DB of another,
+    waits behind a long one or a slow address, or fails with one that ends its process.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        db = await stack.vector_db("db")
+    table = JobTable(tmp_path, lambda: 1e9)
+    one, other = (Principal("", user, role=Role.ADMIN) for user in ("one", "other"))
+    elsewhere = db.model_copy(update={"identifier": "elsewhere"})
+    sizes = ChunkingConfig(chunk_size_in_tokens=9, overlap_in_tokens=0)
+    address = RAGDocument(document_id="k", content=URL(uri="https://example.org/a.md"))
+    half = "x" * (TOGETHER_BYTES // 2 - 200)
+    news = [
+        *(Submission(of_text(name, half), db, "", one) for name in "abc"),
+        *(Submission(of_text(name, "Hay."), db, "", other) for name in "de"),
+        *(Submission(of_text(name, "Hay."), elsewhere, "", other) for name in "fg"),
+        Submission(replace(of_text("h", "Hay."), chunking=sizes), elsewhere, "", other),
+        Submission(JobRequest("db", file_id="file-i"), elsewhere, "", other),
+        Submission(of_text("j", half * 4), elsewhere, "", other),
+        Submission(JobRequest("db", document=address), elsewhere, "", other),
+        *(Submission(of_text(name, "Hay."), elsewhere, "", other) for name in "lm"),
+    ]
+    await table.add(news, None, same_origin=False)
+    assert [await table.claim("dead"), await table.claim("dead")] != [None, None]  # a and b
+    assert await table.take_over("dead") == 2
+    done, now = [], [await table.claim("owner")]
+    while now:
+        jobs = [job for job in now if job]
+        done.append("".join(job.document_id[-1] for job in jobs))
+        steps = [Step(job, job.progress) for job in jobs]
+        now = [*await table.complete("owner", steps, claim_next=True)]
+    assert done == ["c", "de", "fg", "h", "i", "j", "k", "lm", "a", "b"]
+    news = [Submission(of_text(name, half), db, "", one) for name in "nopq"]
+    await table.add(news, None, same_origin=False)
+    first = await table.claim("owner")
+    assert first is not None
+    following = await table.complete("owner", [Step(first, Progress())], claim_next=True)
+    assert [job.document_id for job in following] == ["o", "p"]
+    await table.close()
+
+
+async def test_short_texts_are_embedded_and_stored_together(
+    tmp_path: Path, embedder: Watched
+) -> None:
+    """Each still has chunks, a progress and a size of its own, whatever it came with.
+
+    If this fails: a folder of short documents goes in at a part of the model's speed, or what is
+    told of one document is that of several.
+    """
+    embedder.gate.clear()
+    async with opened(tmp_path, ingestion={"workers": 1}) as stack:
+        index = await stack.index("db")
+        calls = AsyncMock(wraps=index.add_chunks)
+        texts = {
+            "a": "Hay.",
+            "b": "# Grass\n\nGreen.",
+            "c": "Straw.",
+            "d": "Corn. " * 299 + "Corn.",
+            "e": "Oats.",
+        }
+        with patch.object(type(index), "add_chunks", calls):
+            asked = [of_text(name, text) for name, text in texts.items()]
+            jobs = await stack.ingestion.submit(asked)
+            await until_running(stack, jobs[0])
+            embedder.gate.set()
+            ended = await finished(stack, jobs)
+        assert [sorted(call.kwargs["replace_documents"]) for call in calls.await_args_list] == [
+            ["a"],
+            ["b", "c", "d", "e"],
+        ]
+        found = await stored(stack)
+        assert {name: len(found.get(name, [])) for name in texts} == {
+            job.document_id: job.progress.chunks for job in ended
+        }
+        assert found["b"] == ["# Grass\n\nGreen."]
+        model = await stack.embedder_of(index.vector_db)
+        for name in "ace":
+            nearest = await index.query(
+                await model.embed_query(texts[name]), k=1, mode=SearchMode.VECTOR
+            )
+            assert nearest.hits[0].chunk.document_id == name
+            assert nearest.hits[0].score == pytest.approx(1)
+        assert [job.progress.characters_total for job in ended] == [*map(len, texts.values())]
+        sizes = [
+            len("".join(found.get(name, []))) + len(found.get(name, [])) * 64 for name in texts
+        ]
+        assert [job.usage_bytes for job in ended] == sizes
+
+
+async def test_a_job_that_is_cancelled_leaves_the_others(tmp_path: Path, embedder: Watched) -> None:
+    """What is embedded together with a job that was cancelled meanwhile is stored without it.
+
+    If this fails: a cancelled document is stored, or takes others with it.
+    """
+    embedder.gate.clear()
+    async with opened(tmp_path, ingestion={"workers": 1}) as stack:
+        jobs = await stack.ingestion.submit([of_text(name, f"{name}.") for name in "abcd"])
+        await until_running(stack, jobs[0])
+        embedder.pass_one()
+        await until_running(stack, jobs[2])
+        assert await stack.ingestion.cancel(job_id=jobs[2].job_id) == 1
+        embedder.gate.set()
+        ended = await finished(stack, jobs)
+        assert [job.status for job in ended] == [
+            JobStatus.COMPLETED,
+            JobStatus.COMPLETED,
+            JobStatus.CANCELLED,
+            JobStatus.COMPLETED,
+        ]
+        assert sorted(await stored(stack)) == ["a", "b", "d"]
+
+
+async def test_a_text_that_fails_harms_no_other(tmp_path: Path, embedder: Watched) -> None:
+    """Those that are embedded together with one that cannot be stored are; its job says why not.
+
+    If this fails: one bad document fails all that were sent with it, or is lost without a word.
+    """
+    embedder.poison = "poison"
+    async with opened(tmp_path, ingestion={"workers": 1}) as stack:
+        texts = ["Hay.", "Grass.", "A poison.", "Corn.", "Oats."]
+        jobs = await stack.ingestion.submit([of_text(text, text) for text in texts])
+        ended = await finished(stack, jobs)
+        failed = [job for job in ended if job.status is not JobStatus.COMPLETED]
+        assert [(job.document_id, job.error_code) for job in failed] == [
+            ("A poison.", "server_error")
+        ]
+        assert sorted(await stored(stack)) == ["Corn.", "Grass.", "Hay.", "Oats."]
 
 
 async def test_the_same_again_is_the_same_job(tmp_path: Path, embedder: Watched) -> None:

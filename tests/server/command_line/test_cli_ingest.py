@@ -19,6 +19,7 @@ import pytest
 from click.testing import Result
 
 from corral.api.embedding_index import EmbeddingIndex
+from corral.providers.ingestion import work
 from corral.server.command_line.client import Client
 from corral.server.command_line.files import BINARY_TYPES, Report, collect, read_document
 
@@ -288,7 +289,7 @@ def test_an_interruption_says_what_is_stored(
     calls = iter(range(1000))
 
     async def held(self: EmbeddingIndex, *given: Any, **more: Any) -> None:
-        if next(calls) >= 50:  # or all are stored before a busy machine asks what changed
+        if next(calls) >= 4:  # or all are stored before a busy machine asks what changed
             await asyncio.sleep(60)
         await add(self, *given, **more)
 
@@ -302,6 +303,7 @@ def test_an_interruption_says_what_is_stored(
     with monkeypatch.context() as patched:
         patched.setattr(Client, "changed_jobs", interrupted)
         patched.setattr(EmbeddingIndex, "add_chunks", held)
+        patched.setattr(work, "STORE_SECONDS", 0.1)  # nobody waits for what is held
         done = corral("ingest", "farm", folder, "--create")
     assert done.exit_code != 0
     assert "Interrupted. Stored: " in done.stderr
