@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
@@ -52,6 +53,8 @@ def main(
     """One fence around every vector database: vector, keyword and hybrid retrieval."""
     if url is not None and (home is not None or config is not None):
         raise click.UsageError("--url cannot be combined with --home or --config.")
+    if url is None and ctx.get_parameter_source("key") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--key is for --url; in this process no key is needed.")
     if url is not None and tenant:
         raise click.UsageError("--url cannot be combined with --tenant: the key says whose it is.")
     for stream in (sys.stdout, sys.stderr):
@@ -119,7 +122,11 @@ def mcp(target: Target, print_config: str | None) -> None:
 )
 @click.option("--ask", "questions", multiple=True, help="Question to ask; repeatable.")
 @click.option(
-    "--max-tokens", type=int, default=700, show_default=True, help="Context budget in tokens."
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=700,
+    show_default=True,
+    help="Context budget in tokens.",
 )
 @click.pass_obj
 def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_tokens: int) -> None:
@@ -177,7 +184,9 @@ def reembed(
     inserts go on all the while. Run the same command to resume an interrupted one.
     """
     if abandon:
-        target.run("rebuild_commands.abandon", db)
+        if model is not None or batch is not None:
+            raise click.UsageError("--abandon cannot be combined with --model or --batch.")
+        target.run("rebuild_commands.abandon", db, as_json=as_json)
     else:
         target.run("rebuild_commands.reembed", db, model, batch=batch, as_json=as_json)
 

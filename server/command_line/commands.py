@@ -117,8 +117,7 @@ async def show_providers(client: Client, *, as_json: bool) -> None:
     types, configured = reply.get("types") or [], reply.get("data") or []
     display.show(display.types_table(types), display.providers_table(configured))
     for plugin in reply.get("broken") or []:
-        line = f"Broken plugin {plugin.get('name')}: {plugin.get('reason')}"
-        display.console(stderr=True).print(display.clean(line), soft_wrap=True)
+        display.note(f"Broken plugin {plugin.get('name')}: {plugin.get('reason')}")
 
 
 async def list_models(client: Client, *, as_json: bool) -> None:

@@ -126,9 +126,9 @@ def _show_orphans(found: JSON) -> None:
         click.echo(SHARED, err=True)
     for one in failures:
         line = f"{one['provider_id']} did not answer: {one['message']}"
-        display.console(stderr=True).print(display.clean(line), soft_wrap=True)
+        display.note(line)
     if failures and not orphans:
-        raise CommandError(f"{len(failures)} providers did not answer.")
+        raise CommandError(f"{display.counted(len(failures), 'provider')} did not answer.")
 
 
 async def copy(
@@ -172,6 +172,5 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except (CommandError, asyncio.CancelledError):
-        note = "What is done stays: run the same command again to continue."
-        display.console(stderr=True).print(note)
+        display.note("What is done stays: run the same command again to continue.")
         raise

@@ -62,6 +62,8 @@ def run_demo(
             hint="Add: --ask 'QUESTION'",
             exit_code=BAD_INPUT,
         )
+    if not all(map(str.strip, questions)):
+        raise CommandError("--ask must not be empty.", exit_code=BAD_INPUT)
     with tempfile.TemporaryDirectory(prefix="corral-demo-") as folder:
         report = Report()
         files = collect([path], report) if path else _project_files(Path(folder, "project"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -114,7 +114,6 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
 def documents_table(documents: Sequence[JSON]) -> RenderableType:
     """Return the table of documents."""
     table = new_table("document", "chunks>")
-    table.columns[0].overflow = "fold"
     for document in documents:
         add_row(table, document.get("document_id", ""), _count(document.get("chunk_count")))
     return table
@@ -165,12 +164,34 @@ def types_table(types: Sequence[JSON]) -> RenderableType:
     return table
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things: "1 chunk", "2,000 chunks"."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit, of in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= of:
+            return f"{number / of:,.1f} {unit}"
+    return counted(number, "byte")
+
+
+def note(text: str) -> None:
+    """Print to stderr what a person should know beside the answer."""
+    console(stderr=True).print(clean(text), soft_wrap=True)
+
+
 def new_table(*headers: str) -> Table:
-    """Return an empty table; a header that ends with `>` heads a column of numbers."""
+    """Return an empty table; a header that ends with `>` heads a column of numbers.
+
+    What is too wide goes on in the next line: an id that is cut cannot be copied.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
         right = header.endswith(">")
-        table.add_column(header.rstrip(">"), justify="right" if right else "left", no_wrap=right)
+        side: JustifyMethod = "right" if right else "left"
+        table.add_column(header.rstrip(">"), justify=side, no_wrap=right, overflow="fold")
     return table
 
 
@@ -182,6 +203,8 @@ def add_row(table: Table, *cells: object) -> None:
 def _setting(value: object) -> object:
     if value is None or value == "":
         return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
     return str(value).lower() if isinstance(value, bool) else value
 
 

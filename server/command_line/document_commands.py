@@ -62,7 +62,8 @@ async def delete_documents(
         gone = await client.delete_document(db, document_id)
         deleted.append(gone)
         if not as_json:
-            said = f"{document_id} is deleted ({gone['chunk_count']} chunks)."
+            chunks = display.counted(gone["chunk_count"], "chunk")
+            said = f"{document_id} is deleted ({chunks})."
             display.show(display.clean(said))
     if as_json:
         display.show_json(deleted)
@@ -76,6 +77,7 @@ async def change_acl(
     if as_json:
         display.show_json(changed)
         return
-    who = "as the vector DB says" if acl is None else ", ".join(changed["acl"]) or "admins only"
-    said = f"{document_id} is open to: {who} ({changed['chunk_count']} chunks)."
+    who = "whom default_acl names" if acl is None else ", ".join(changed["acl"]) or "admins only"
+    chunks = display.counted(changed["chunk_count"], "chunk")
+    said = f"{document_id} is open to {who} ({chunks})."
     display.show(display.clean(said))

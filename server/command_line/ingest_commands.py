@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -105,9 +106,9 @@ async def _put_in(
 
 def summary(report: Report) -> str:
     """Return what an ingest stored and how long it took."""
-    size = f"{report.size / 1024:,.0f} KiB"
-    rest = f"; {report.unchanged} unchanged" if report.unchanged else ""
-    return f"{report.documents} documents ({size}) in {report.seconds:.1f} s{rest}"
+    stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
+    rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
+    return f"{stored} in {report.seconds:.1f} s{rest}"
 
 
 @contextmanager
@@ -116,11 +117,10 @@ def _says_what_is_stored(report: Report) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        display.console(stderr=True).print(
-            f"Interrupted. Stored: {report.documents} documents, {report.unchanged} unchanged; "
-            "those on their way are stored whole or not at all. Run the same command again to "
-            "continue.",
-            soft_wrap=True,
+        stored = display.counted(report.documents, "document")
+        display.note(
+            f"Interrupted. Stored: {stored}, {report.unchanged:,} unchanged; those on their way "
+            "are stored whole or not at all. Run the same command again to continue."
         )
         raise
 
@@ -135,17 +135,15 @@ def say_passed_over(report: Report, said: tuple[int, int] = (0, 0)) -> tuple[int
     Returns:
         `said` of the next time.
     """
-    screen = display.console(stderr=True)
     by_reason: defaultdict[str, list[str]] = defaultdict(list)
     for name, reason in report.skipped[said[0] :]:
         by_reason[reason].append(name)
     for reason, names in sorted(by_reason.items()):
-        line = f"Skipped ({reason}): {_some(sorted(names))}"
-        screen.print(display.clean(line), soft_wrap=True)
+        display.note(f"Skipped ({reason}): {_some(sorted(names))}")
     for name, reason in report.failed[said[1] :]:
-        screen.print(display.clean(f"Failed: {name}: {reason}"), soft_wrap=True)
+        display.note(f"Failed: {name}: {reason}")
     for note in dict.fromkeys(report.notes):
-        screen.print(display.clean(f"Note: {note}"), soft_wrap=True)
+        display.note(f"Note: {note}")
     return len(report.skipped), len(report.failed)
 
 
@@ -162,10 +160,9 @@ async def _delete_gone(client: Client, db: str, paths: Sequence[Path], *, ask: b
     gone = [each async for each in _gone(client, db, [path for path in paths if path.is_dir()])]
     if not gone:
         return []
-    display.console(stderr=True).print(
-        display.clean(f"Gone from the folder: {_some(gone)}"), soft_wrap=True
-    )
-    if ask and not await asyncio.to_thread(click.confirm, f"Delete {len(gone)} documents?"):
+    display.note(f"Gone from the folder: {_some(gone)}")
+    question = f"Delete {display.counted(len(gone), 'document')}?"
+    if ask and not await asyncio.to_thread(click.confirm, question):
         return []
     for document_id in gone:
         await client.delete_document(db, document_id)
@@ -214,13 +211,14 @@ class _Watch:
         self._seen: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Wait for changes and put them in."""
+        """Wait for changes and put them in; Ctrl-C between two rounds is the regular end."""
         from watchfiles import awatch  # noqa: PLC0415 - start-up time
 
-        display.console(stderr=True).print("Watching; Ctrl-C ends it.")
+        display.note("Watching; Ctrl-C ends it.")
         waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
+        changes = awatch(*self._paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
         first = True  # for what has changed before the watch began
-        async for noticed in awatch(*self._paths, debounce=QUIET_MILLISECONDS, step=200, **waiting):  # type: ignore[arg-type]
+        while (noticed := await _next(changes)) is not None:
             if noticed or first:
                 await self._round()
             first = False
@@ -238,7 +236,8 @@ class _Watch:
         if self._sync:
             deleted = await _delete_gone(self._client, db, self._paths, ask=self._ask)
             if deleted:
-                display.show(display.clean(f"{db}: deleted {len(deleted)} documents"))
+                told = display.counted(len(deleted), "document")
+                display.show(display.clean(f"{db}: deleted {told}"))
 
     def changed(self, files: Sequence[SourceFile]) -> list[SourceFile]:
         """Return the files that are new or changed since the last call."""
@@ -248,3 +247,14 @@ class _Watch:
             now[file.document_id] = (stat.st_mtime_ns, stat.st_size)
         before, self._seen = self._seen, now
         return [f for f in files if before.get(f.document_id) != now[f.document_id]]
+
+
+async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
+    """Return the next changes; None where Ctrl-C comes first."""
+    try:
+        return await anext(changes)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return None

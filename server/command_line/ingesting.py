@@ -72,11 +72,16 @@ def ingest(
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
+    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
     from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
     from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
 
     if chosen["sync"] and not yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")
     selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
+    try:
+        check_acl(acl)
+    except ValueError as error:
+        raise click.UsageError(f"--acl: {error}.") from None
     options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
     target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)

@@ -20,7 +20,7 @@ async def list_jobs(
         display.show_json(found)
         return
     if not found:
-        display.show("No jobs.")
+        display.show("There are no jobs.")
         return
     table = display.new_table("document", "status", "progress", "message")
     for job in found:
@@ -32,18 +32,19 @@ async def list_jobs(
 async def retry(client: Client, db: str, *, as_json: bool) -> None:
     """Queue failed jobs again and say how they end."""
     await client.vector_db(db)
-    tried = {job["job_id"] for job in await client.jobs(db, "failed", 1000)}
-    tried |= {job["job_id"] for job in await client.jobs(db, "cancelled", 1000)}
+    ended = [*await client.jobs(db, "failed", 1000), *await client.jobs(db, "cancelled", 1000)]
+    before = {job["job_id"]: job["version"] for job in ended}
     count = await client.change_jobs(db, "retry")
     if not as_json:
-        display.show(f"{db}: {count} jobs are tried again")
+        display.show(display.clean(f"{db}: retrying {display.counted(count, 'job')}"))
     while count and await _unfinished(client, db):  # noqa: ASYNC110 - in a table
         await asyncio.sleep(LOOK_EVERY_SECONDS)
-    failed = [job for job in await client.jobs(db, "failed", 1000) if job["job_id"] in tried]
+    ended = await client.jobs(db, "failed", 1000)
+    failed = [job for job in ended if before.get(job["job_id"], job["version"]) != job["version"]]
     if as_json:
         display.show_json({"retried": count, "failed": failed})
     for job in [] if as_json else failed:
-        display.show(display.clean(f"Failed: {job['document_id']}: {job['error_message']}"))
+        display.note(f"Failed: {job['document_id']}: {job['error_message']}")
     if failed:
         raise CommandError(f"Documents that failed: {len(failed)}.")
 
@@ -55,7 +56,7 @@ async def cancel(client: Client, db: str, *, as_json: bool) -> None:
     if as_json:
         display.show_json({"cancelled": count})
         return
-    display.show(f"{db}: {count} jobs cancelled")
+    display.show(display.clean(f"{db}: cancelled {display.counted(count, 'job')}"))
 
 
 async def _unfinished(client: Client, db: str) -> bool:
@@ -65,5 +66,5 @@ async def _unfinished(client: Client, db: str) -> bool:
 def _progress(job: JSON) -> str:
     progress = job["progress"]
     if job["status"] != "running":
-        return f"{progress['embedded']} chunks"
-    return f"{progress['embedded']} chunks, {progress['rate']:.0f}/s"
+        return display.counted(progress["embedded"], "chunk")
+    return f"{display.counted(progress['embedded'], 'chunk')}, {progress['rate']:.0f}/s"

@@ -112,10 +112,9 @@ def number_or_auto(given: str) -> int | str:
     """Return the number, or `auto`; the server checks the range."""
     if given == "auto":
         return given
-    try:
+    if given.isdecimal() and int(given) > 0:
         return int(given)
-    except ValueError:
-        raise click.UsageError(f"--k must be a number or auto (got {given!r}).") from None
+    raise click.UsageError(f"--k must be a number from 1 or auto (got {given!r}).")
 
 
 def encoding_of(given: str | None) -> str | None:

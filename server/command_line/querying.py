@@ -11,6 +11,7 @@ from corral.server.command_line.options import MODES, Target, named_option, numb
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 CUTOFFS = click.Choice(["none", "gap"])
 SYNTAXES = click.Choice(["plain", "web"])
+SHARE = click.FloatRange(0, 1)
 
 
 @click.command()
@@ -41,11 +42,11 @@ SYNTAXES = click.Choice(["plain", "web"])
     metavar="NAME=VALUE",
     help="Any other query_config field, such as order=edges or expand=1; repeatable.",
 )
-@click.option("--max-tokens", type=int, help="Assemble a context within this many tokens.")
 @click.option(
-    "--threshold", type=float, default=0.0, show_default=True, help="Minimum score (0-1)."
+    "--max-tokens", type=click.IntRange(1), help="Assemble a context within this many tokens."
 )
-@click.option("--min-confidence", type=float, help="Minimum confidence (0-1). [default: DB's own]")
+@click.option("--threshold", type=SHARE, default=0.0, show_default=True, help="Minimum score.")
+@click.option("--min-confidence", type=SHARE, help="Minimum confidence. [default: DB's own]")
 @click.option("--explain", is_flag=True, help="Explain why each hit is there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
 @click.pass_obj

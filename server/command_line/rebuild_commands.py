@@ -49,9 +49,10 @@ async def change(
     elif not begun["needed"]:
         click.echo(f"Nothing to do. {describe(report['vector_db'])}")
     else:
-        click.echo(f"{seen:,} chunks in {report['seconds']:.1f} s. {describe(report['vector_db'])}")
+        took = f"{display.counted(seen, 'chunk')} in {report['seconds']:.1f} s"
+        click.echo(f"{took}. {describe(report['vector_db'])}")
         if note:
-            display.console(stderr=True).print(display.clean(f"Note: {note}"), soft_wrap=True)
+            display.note(f"Note: {note}")
 
 
 async def _build(client: Client, db: str, batch: int | None, work: str) -> tuple[int, int]:
@@ -68,7 +69,10 @@ async def _build(client: Client, db: str, batch: int | None, work: str) -> tuple
             step = await client.step_rebuild(db, step["last_id"], limit)
 
 
-async def abandon(client: Client, db: str) -> None:
+async def abandon(client: Client, db: str, *, as_json: bool) -> None:
     """Give a rebuild up."""
     await client.abandon_rebuild(db)
+    if as_json:
+        display.show_json(await client.vector_db(db))
+        return
     display.show(display.clean(f"{db}: the rebuild is given up, the old index serves on."))

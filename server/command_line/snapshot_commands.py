@@ -18,8 +18,6 @@ from corral.server.command_line.client import Client
 from corral.server.command_line.db_commands import describe
 from corral.server.command_line.progress import progress
 
-_MIB = 1 << 20
-
 
 async def export_db(client: Client, db: str, file: Path, *, as_json: bool) -> None:
     """Write a snapshot, check it, and give it its name."""
@@ -51,14 +49,14 @@ async def export_db(client: Client, db: str, file: Path, *, as_json: bool) -> No
         return
     display.show(
         display.clean(
-            f"{file}: {report['chunks']:,} chunks, {size / _MIB:,.1f} MiB, "
+            f"{file}: {display.counted(manifest.manifest.chunks, 'chunk')}, {display.size(size)}, "
             f"{report['seconds']:.1f} s"
         )
     )
     if manifest.manifest.changed_meanwhile:
-        _note(
-            "Chunks were added or removed meanwhile: documents that were replaced may be in the "
-            "file in part. Export again when nothing is written."
+        display.note(
+            "Note: chunks were added or removed meanwhile: documents that were replaced may be in "
+            "the file in part. Export again when nothing is written."
         )
 
 
@@ -75,13 +73,10 @@ async def import_db(
         display.show_json(reply)
         return
     seconds = time.monotonic() - started
-    click.echo(f"{reply['chunks']:,} chunks in {seconds:.1f} s. {describe(reply['vector_db'])}")
+    took = f"{display.counted(reply['chunks'], 'chunk')} in {seconds:.1f} s"
+    click.echo(f"{took}. {describe(reply['vector_db'])}")
     for note in reply["notes"]:
-        _note(note)
-
-
-def _note(text: str) -> None:
-    display.console(stderr=True).print(display.clean(f"Note: {text}"), soft_wrap=True)
+        display.note(f"Note: {note}")
 
 
 @contextmanager

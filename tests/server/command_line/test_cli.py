@@ -218,11 +218,12 @@ def test_modes_and_threshold_reach_the_server(filled: Corral) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--k", "0"], "max_chunks"),
+        (["--k", "0"], "--k must be a number from 1 or auto (got '0')."),
         (["--k", "100000"], "max_chunks"),
-        (["--threshold", "7"], "score_threshold"),
+        (["--threshold", "7"], "'--threshold': 7.0 is not in the range 0<=x<=1."),
         (["--threshold", "nan"], "score_threshold"),
-        (["--max-tokens", "0"], "max_tokens_in_context"),
+        (["--max-tokens", "0"], "'--max-tokens': 0 is not in the range x>=1."),
+        (["--min-confidence", "2"], "'--min-confidence': 2.0 is not in the range 0<=x<=1."),
         (["--mode", "psychic"], "psychic"),
         (["--k", "many"], "many"),
     ],
@@ -233,6 +234,25 @@ def test_bad_options_are_refused(filled: Corral, arguments: list[str], said: str
     assert refused.exit_code == 2
     assert said in refused.stderr
     assert "Traceback" not in refused.output
+    assert refused.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--key", "k", "models"], "--key is for --url"),
+        (["reembed", "farm", "--abandon", "--model", "hashing"], "--abandon cannot be combined"),
+        (["demo", "--max-tokens", "0"], "0 is not in the range x>=1."),
+        (["demo", "--ask", " "], "--ask must not be empty."),
+    ],
+)
+def test_what_means_nothing_is_refused_first(
+    corral: Corral, invoke: Corral, words: list[str], told: str
+) -> None:
+    """Options that would be ignored, or fail after a minute's work, are refused at once."""
+    refused = invoke(*words) if "demo" in words else corral(*words)
+    assert refused.exit_code == 2
+    assert told in refused.stderr
     assert refused.stdout == ""
 
 

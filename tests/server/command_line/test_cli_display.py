@@ -93,6 +93,29 @@ def test_tables_keep_within_the_width(width: int) -> None:
         assert max(cell_len(line) for line in shown(renderable, width).splitlines()) <= width
 
 
+def test_a_name_is_never_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """What does not fit into a row of 100 columns goes on in the next: a name can be copied.
+
+    If this fails: a model or a provider type ends in an ellipsis, in a pipe too.
+    """
+    table = display.new_table("vector DB", "chunks>", "model")
+    display.add_row(table, "X" * 60, 1, "Y" * 60)
+    display.show(table)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert (shown.count("X"), shown.count("Y")) == (60, 60)
+    assert all(len(line) <= 100 for line in shown.splitlines())
+
+
+def test_numbers_of_things_and_sizes_are_told_as_people_do() -> None:
+    """One chunk is no chunks; a small file is not 0 KiB."""
+    told = [display.counted(number, "chunk") for number in (0, 1, 2000)]
+    assert told == ["0 chunks", "1 chunk", "2,000 chunks"]
+    sizes = [display.size(number) for number in (0, 1, 1023, 1536, 5 << 20)]
+    assert sizes == ["0 bytes", "1 byte", "1,023 bytes", "1.5 KiB", "5.0 MiB"]
+    assert display._setting(["tenant:*", "user:ann"]) == "tenant:*, user:ann"
+
+
 def test_weights_are_shown_with_what_they_are_made_of() -> None:
     """Alpha, spread, product and weight of each leg, once; nothing where spreads do not matter."""
     legs = {"vector": {"rank": 1, "raw_score": 0.9, "score": 0.9}}

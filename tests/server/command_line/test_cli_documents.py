@@ -45,7 +45,7 @@ def test_documents_are_listed_shown_and_deleted(filled: Corral) -> None:
     assert "The gate opens inward" in shown
     done = filled("documents", "delete", "farm/1", "notes/gate.txt", "page.html", "--yes")
     assert done.exit_code == 0
-    assert "notes/gate.txt is deleted (1 chunks)." in done.stdout
+    assert "notes/gate.txt is deleted (1 chunk)." in done.stdout
     assert [d["document_id"] for d in read(filled("documents", "list", "farm/1", "--json"))] == [
         i for i in IDS if i not in ("notes/gate.txt", "page.html")
     ]
@@ -217,7 +217,7 @@ def test_who_reads_a_document_is_changed(filled: Corral) -> None:
     """Tokens, the default or nobody, one of the three; the document's chunks say so afterwards."""
     gate = ("farm/1", "notes/gate.txt")
     done = filled("documents", "acl", *gate, "user:ann", "group:farm")
-    assert "notes/gate.txt is open to: group:farm, user:ann (1 chunks)." in done.stdout
+    assert "notes/gate.txt is open to group:farm, user:ann (1 chunk)." in done.stdout
     shown = read(filled("documents", "show", *gate, "--json"))
     assert [chunk["acl"] for chunk in shown["chunks"]] == [["group:farm", "user:ann"]]
     assert read(filled("documents", "acl", *gate, "--nobody", "--json"))["acl"] == []
@@ -233,4 +233,7 @@ def test_a_folder_is_ingested_for_a_group(corral: Corral, documents: Path) -> No
         assert corral("ingest", "farm", documents, "--create", *options).exit_code == 0
         shown = read(corral("documents", "show", "farm", "notes/gate.txt", "--json"))
         assert [chunk["acl"] for chunk in shown["chunks"]] == [tokens]
-    assert corral("ingest", "farm", documents, "--acl", "farm").exit_code != 0
+    refused = corral("ingest", "farm", documents, "--acl", "farm")  # once, and not for each file
+    assert refused.exit_code == 2
+    assert "Error: --acl: an acl token is user:NAME, group:NAME" in refused.stderr
+    assert "Failed" not in refused.stderr

@@ -172,7 +172,7 @@ def test_unchanged_files_are_skipped(corral: Corral, documents: Path) -> None:
     corral("ingest", "farm", documents, "--create")
     (documents / "fences.md").write_text("# Fences\n\nPosts stand four meters apart.")
     again = corral("ingest", "farm", documents)
-    assert again.stdout.startswith("farm: ingested 1 documents (")
+    assert again.stdout.startswith("farm: ingested 1 document (")
     assert again.stdout.rstrip().endswith("; 4 unchanged")
 
 
@@ -380,7 +380,10 @@ def test_a_synced_folder_deletes_what_is_gone(
 
 
 def test_a_watched_folder_stays_in_step(home: Path, documents: Path, corral: Corral) -> None:
-    """--watch puts new and changed files in until it is interrupted; --sync deletes."""
+    """--watch puts new and changed files in until it is interrupted; --sync deletes.
+
+    Ctrl-C is its regular end: exit code 0, nothing "aborted".
+    """
     command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
     command += ["ingest", "farm", str(documents), "--create", "--watch", "--sync", "--yes"]
     process = subprocess.Popen(
@@ -392,12 +395,13 @@ def test_a_watched_folder_stays_in_step(home: Path, documents: Path, corral: Cor
         assert any(line.startswith("Watching") for line in process.stderr)
         (documents / "new.md").write_text("# New\n\nA new barn.")
         assert process.stdout.readline().startswith("farm: ingested 5 documents")
-        assert process.stdout.readline().startswith("farm: ingested 1 documents")
+        assert process.stdout.readline().startswith("farm: ingested 1 document (")
         (documents / "new.md").unlink()
-        assert process.stdout.readline().startswith("farm: deleted 1 documents")
+        assert process.stdout.readline() == "farm: deleted 1 document\n"
     finally:
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, "Aborted" in said) == (0, False)
     assert set(stored(corral)["document_ids"]) == set(IDS)
 
 
@@ -413,11 +417,13 @@ def test_failed_documents_are_listed_and_retried(corral: Corral, tmp_path: Path)
     (failed,) = json.loads(listed.stdout)
     assert failed["document_id"] == "b.pdf"
     assert failed["error_message"]
+    assert corral("ingest", "farm", folder).exit_code == 1  # it fails a second time
     again = corral("jobs", "retry", "farm")
     assert again.exit_code == 1
-    assert "farm: 1 jobs are tried again" in again.stdout
-    assert "Failed: b.pdf: " in again.stdout
-    assert corral("jobs", "cancel", "farm").stdout.startswith("farm: 0 jobs")
+    assert again.stdout == "farm: retrying 1 job\n"
+    assert again.stderr.count("Failed: b.pdf: ") == 1
+    assert "Error: Documents that failed: 1." in again.stderr
+    assert corral("jobs", "cancel", "farm").stdout == "farm: cancelled 0 jobs\n"
     assert "completed" in corral("jobs", "list", "farm").stdout
 
 
