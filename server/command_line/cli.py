@@ -101,9 +101,10 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
 )
 @click.pass_obj
 def mcp(target: Target, print_config: str | None) -> None:
-    """Serve the Model Context Protocol over standard input and output, for desktop agents.
+    """Serve the Model Context Protocol to desktop agents.
 
-    It works on the data folder in this process. A running server has the same at /mcp.
+    It speaks over standard input and output, and works on the data folder in this process. A
+    running server has the same at /mcp.
     """
     target.local_only("mcp")
     if print_config:
@@ -145,7 +146,9 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 @main.command()
 @click.argument("source", metavar="SRC_DB")
 @click.argument("target", metavar="DST_DB")
-@click.option("--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]")
+@click.option(
+    "--provider", "--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]"
+)
 @batch_option
 @json_option
 @click.pass_obj
@@ -158,7 +161,7 @@ def copy(
     batch: int | None,
     as_json: bool,
 ) -> None:
-    """Copy a vector DB with its embeddings and settings, to any provider.
+    """Copy a vector DB, embeddings and all, to any provider.
 
     Nothing is embedded again. Run the same command to resume an interrupted copy. At the end,
     Corral compares the chunks of both sides and their answers to sample queries.
@@ -178,7 +181,7 @@ def copy(
 def reembed(
     target: Target, db: str, model: str | None, abandon: bool, batch: int | None, as_json: bool
 ) -> None:
-    """Embed a vector DB again: with another model, or with one that has changed.
+    """Embed a vector DB again, with the same or another model.
 
     A second index is built beside the first and takes its place when it is complete. Queries and
     inserts go on all the while. Run the same command to resume an interrupted one.
@@ -204,7 +207,10 @@ def providers(target: Target, as_json: bool) -> None:
 
 @main.command()
 @click.argument("provider_type")
-@click.option("--provider-id", help="Required if several providers of the type are configured.")
+@click.option(
+    "--provider", "--provider-id", "provider_id",
+    help="Provider id; required if several of the type are configured.",
+)  # fmt: skip
 @click.option(
     "--json", "json_file", type=OUTPUT, metavar="FILE", help="Also write the matrix to this file."
 )
@@ -242,7 +248,7 @@ def config() -> None:
 @json_option
 @click.pass_obj
 def show_config(target: Target, as_json: bool) -> None:
-    """Print the effective configuration: defaults filled in, secrets masked."""
+    """Print the configuration in force, secrets masked."""
     target.local_only("config show")
     from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
 

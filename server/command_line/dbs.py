@@ -20,7 +20,7 @@ from corral.server.command_line.options import (
 
 @click.group()
 def dbs() -> None:
-    """List, create, show, delete and prune vector DBs."""
+    """Create, list, show, change, delete and prune vector DBs."""
 
 
 @dbs.command("list")
@@ -111,10 +111,11 @@ def change_db(
     batch: int | None,
     as_json: bool,
 ) -> None:
-    """Change how the words of a vector DB are indexed; nothing is embedded again.
+    """Change how the words of a vector DB are indexed.
 
-    A second index is built beside the first and takes its place when it is complete. Queries and
-    inserts go on all the while. Run the same command to resume an interrupted one.
+    Nothing is embedded again. A second index is built beside the first and takes its place when it
+    is complete. Queries and inserts go on all the while. Run the same command to resume an
+    interrupted one.
     """
     given: dict[str, Any] = {} if language is None else {"language": language}
     if weights:

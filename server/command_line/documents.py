@@ -9,7 +9,7 @@ from corral.server.command_line.options import Target, json_option, yes_option
 
 @click.group()
 def documents() -> None:
-    """List, show and delete the documents of a vector DB, and say who reads them."""
+    """List, show and delete documents, and set who reads them."""
 
 
 @documents.command("list")

@@ -30,18 +30,20 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
 @click.option(
     "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
 )
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Without files matching it.")
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Without files matching this; repeatable."
+)
 @click.option(
     "--acl",
     multiple=True,
     metavar="TOKEN",
-    help="Who may read it, such as group:sales; repeatable.",
+    help="Who may read the documents, such as group:sales; repeatable.",
 )
 @click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
 @click.option("--watch", is_flag=True, help="Keep the vector DB in step until interrupted.")
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--yes", is_flag=True, help="With --sync: delete without asking.")
 @json_option
 @click.pass_obj
 def ingest(
@@ -61,11 +63,11 @@ def ingest(
 ) -> None:
     """Ingest files and folders into a vector DB.
 
-    Reads .md .markdown .txt .rst .html .htm .pdf .docx .py .csv .tsv .json .yaml .yml .xml, and
-    searches folders recursively, without hidden files, what .gitignore names, and links that lead
-    out of the folder. A file's document id is its path relative to the folder you name. Files above
-    the server's limits (rag.document_limits and server.limits in run.yaml) fail before anything is
-    sent.
+    Reads text, Markdown, HTML, PDF, Office files, e-books, mail, tables and source code; see
+    docs/documents.md. Searches folders recursively, without hidden files, what .gitignore names,
+    and links that lead out of the folder. A file's document id is its path relative to the folder
+    you name. Files above the server's limits (rag.document_limits and server.limits in run.yaml)
+    fail before anything is sent.
 
     Run the command again to continue after an interruption: it replaces changed files and skips
     unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.

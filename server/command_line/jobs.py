@@ -17,11 +17,20 @@ def jobs() -> None:
 @jobs.command("list")
 @click.argument("db")
 @click.option("--status", type=STATUSES, help="Only jobs in this state.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=100,
+    show_default=True,
+    help="Maximum number of jobs.",
+)
 @json_option
 @click.pass_obj
 def list_jobs(target: Target, db: str, status: str | None, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first, each with its progress or why it failed."""
+    """List jobs, the newest first.
+
+    Each comes with its progress, or why it failed.
+    """
     target.run("job_commands.list_jobs", db, status=status, limit=limit, as_json=as_json)
 
 

@@ -27,12 +27,18 @@ def keys() -> None:
     "--expires-in-days", "days", type=click.FloatRange(min=0, max=36_500, min_open=True),
     help="Days until it expires. [default: never]",
 )  # fmt: skip
-@click.option("--requests-per-minute", type=click.IntRange(1), help="[default: server.rate_limits]")
+@click.option(
+    "--requests-per-minute", type=click.IntRange(1),
+    help="Requests a minute. [default: server.rate_limits]",
+)  # fmt: skip
 @click.option(
     "--mib-per-minute", type=click.FloatRange(min=0, min_open=True),
-    help="Request bodies. [default: server.rate_limits]",
+    help="MiB of request bodies a minute. [default: server.rate_limits]",
 )  # fmt: skip
-@click.option("--concurrent-requests", type=click.IntRange(1), help="[default: server.rate_limits]")
+@click.option(
+    "--concurrent-requests", type=click.IntRange(1),
+    help="Requests under way at once. [default: server.rate_limits]",
+)  # fmt: skip
 @json_option
 @click.pass_obj
 def create(
@@ -64,7 +70,7 @@ def create(
 @json_option
 @click.pass_obj
 def list_keys(target: Target, as_json: bool) -> None:
-    """List API keys: whose they are, what they may do, and when they were used."""
+    """List API keys: their owners, rights and last use."""
     target.local_only("keys list")
     from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
 

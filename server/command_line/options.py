@@ -39,7 +39,7 @@ METRICS = click.Choice(["cosine", "l2", "dot"])
 RANKERS = click.Choice(["rrf", "weighted", "max"])
 ROLES = click.Choice(["reader", "writer", "admin"])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """On every command that prints data."""
 
 

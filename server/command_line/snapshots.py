@@ -16,9 +16,10 @@ from corral.server.command_line.options import OUTPUT, Target, json_option
 @json_option
 @click.pass_obj
 def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -> None:
-    """Write a vector DB to one file: settings, chunks, metadata and embeddings.
+    """Write a vector DB to one file.
 
-    Any Corral imports it, to any provider. The file is checked before it gets its name.
+    It holds settings, chunks, metadata and embeddings; any Corral imports it, to any provider. The
+    file is checked before it gets its name.
     """
     if file.exists() and not file.is_file():  # it would be replaced, even a device
         raise click.UsageError(f"{file} is not a regular file.")
@@ -40,8 +41,8 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
 def import_db(
     target: Target, file: Path, db: str | None, provider_id: str | None, as_json: bool
 ) -> None:
-    """Make a vector DB of a file that `corral export` wrote, all or nothing.
+    """Make a vector DB of a file that `corral export` wrote.
 
-    The whole file is checked first. Nothing is embedded.
+    All or nothing: the whole file is checked first. Nothing is embedded.
     """
     target.run("snapshot_commands.import_db", file, db, provider_id, as_json=as_json)

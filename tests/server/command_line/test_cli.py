@@ -8,7 +8,7 @@ import pty
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,49 @@ def test_every_command_has_help(invoke: Corral) -> None:
         shown = invoke(*words, "--help")
         assert shown.exit_code == 0
         assert shown.stdout.startswith("Usage: ")
+
+
+def all_commands(group: click.Group = cli.main, *words: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command with the words that call it, those of other packages too."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from all_commands(command, *words, name)
+        else:
+            yield " ".join([*words, name]), command
+
+
+def test_the_page_of_commands_is_complete() -> None:
+    """docs/command-line.md lists every command with what its help says first.
+
+    If this fails: change the table there; a user finds commands in it.
+    """
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `corral ")]
+    assert rows == [
+        f"| `corral {words}` | {command.get_short_help_str(400)} |"
+        for words, command in all_commands()
+    ]
+
+
+def test_every_option_is_explained() -> None:
+    """Every option of every command says what it is, and not its default alone."""
+    for words, command in all_commands():
+        for option in command.params:
+            if isinstance(option, click.Option):
+                said = option.help or "["
+                assert not said.startswith("["), f"{words} {option.opts}"
+
+
+@pytest.mark.parametrize("words", [[], ["bench"], ["config"], ["dbs"], ["documents"], ["keys"]])
+def test_a_list_of_commands_cuts_no_sentence(invoke: Corral, words: list[str]) -> None:
+    """In 80 columns, each line of a list of commands holds all of what it says.
+
+    If this fails: shorten the first sentence of that command's docstring.
+    """
+    assert "..." not in invoke(*words, "--help").stdout.partition("Commands:")[2]
 
 
 def test_version(invoke: Corral) -> None:
