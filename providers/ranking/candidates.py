@@ -39,9 +39,6 @@ class Proposals:
 Propose = Callable[[int], Awaitable[Proposals]]
 """Ask an engine for this many proposals."""
 
-FetchEmbeddings = Callable[[Sequence[int]], Awaitable[Mapping[int, Sequence[float]]]]
-"""Return the stored embeddings of the candidates at these places, of those that are still there."""
-
 
 async def best_candidates(
     k: int, *sources: Propose, margin: int, most: int | None = None
@@ -101,32 +98,38 @@ def unsettled(scores: Sequence[float], k: int, slack: float) -> list[int]:
     return [int(place) for place in np.flatnonzero(unclear)]
 
 
-async def settled(
-    candidates: Sequence[Candidate],
-    k: int,
-    last: float | None,
-    query: NDArray[np.float32],
-    metric: Metric,
-    fetch: FetchEmbeddings,
-) -> Proposals:
-    """Return an engine's proposals of directions, those with exact scores whose order is open.
+def open_order(candidates: Sequence[Candidate], k: int) -> list[str]:
+    """Return the ids of an engine's proposals whose exact scores `settled` needs.
 
     Args:
         candidates: With the engine's scores, off by `SINGLE_PRECISION_SLACK` at most, best first.
         k: How many are wanted.
+    """
+    scores = [one.raw_score for one in candidates]
+    return [candidates[place].chunk_id for place in unsettled(scores, k, SINGLE_PRECISION_SLACK)]
+
+
+def settled(
+    candidates: Sequence[Candidate],
+    stored: Mapping[str, Sequence[float] | NDArray[np.float32]],
+    last: float | None,
+    query: NDArray[np.float32],
+    metric: Metric,
+) -> Proposals:
+    """Return an engine's proposals of directions, those with exact scores whose order is open.
+
+    Args:
+        candidates: As `open_order` takes them.
+        stored: By chunk id, the embeddings that `open_order` asks for, of those still there.
         last: The engine's score of the last chunk that it proposed; None if it has left out none.
         query, metric: As `exact_scores` takes them.
-        fetch: Gets the embeddings of a few candidates.
     """
-    places = unsettled([one.raw_score for one in candidates], k, SINGLE_PRECISION_SLACK)
-    found = list(candidates)
-    if places:
-        stored = await fetch(places)
-        there = [place for place in places if place in stored]
-        matrix = np.array([stored[place] for place in there], dtype=np.float32)
-        exact = exact_scores(matrix.reshape(-1, len(query)), query, metric)
-        for place, score in zip(there, exact.tolist(), strict=True):
-            found[place] = Candidate(found[place].chunk_id, score)
+    matrix = np.array(list(stored.values()), dtype=np.float32).reshape(-1, len(query))
+    exact = dict(zip(stored, exact_scores(matrix, query, metric).tolist(), strict=True))
+    found = [
+        Candidate(one.chunk_id, exact[one.chunk_id]) if one.chunk_id in exact else one
+        for one in candidates
+    ]
     return Proposals(found, None if last is None else last + SINGLE_PRECISION_SLACK)
 
 

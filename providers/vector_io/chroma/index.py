@@ -22,10 +22,11 @@ from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
     best_of,
+    open_order,
     score_vectors,
-    unsettled,
+    settled,
 )
-from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, effective_metric
+from corral.providers.ranking.exact import effective_metric
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.connections import state
@@ -242,21 +243,11 @@ class ChromaIndex(NotedIndex):
         self, embedding: NDArray[np.float32], k: int, found: Rows, limit: int
     ) -> Proposals:
         """Take Chroma's scores, and embeddings only where its rounding errors leave ties."""
-        if not found.ids:
-            return Proposals([], None)
-        scores = {
-            row_id: 1.0 - distance
-            for row_id, distance in zip(found.ids, found.distances, strict=True)
-            if not is_marker(row_id)
-        }
-        ids = list(scores)
-        places = unsettled(list(scores.values()), k, SINGLE_PRECISION_SLACK)
-        for some in self._collection.read([ids[place] for place in places], ("embeddings",)):
-            exact = self._scored(embedding, some, 0).candidates
-            scores.update((one.chunk_id, one.raw_score) for one in exact)
-        unseen = 1.0 - found.distances[-1] + SINGLE_PRECISION_SLACK
-        candidates = [Candidate(row_id, score) for row_id, score in scores.items()]
-        return Proposals(candidates, unseen if len(found.ids) >= limit else None)
+        pairs = zip(found.ids, found.distances, strict=True)
+        candidates = [Candidate(i, 1.0 - distance) for i, distance in pairs if not is_marker(i)]
+        stored = self._embeddings(open_order(candidates, k))
+        last = 1.0 - found.distances[-1] if found.ids and len(found.ids) >= limit else None
+        return settled(candidates, stored, last, embedding, self._metric)
 
     def _compared(self, found: Rows) -> Rows:
         """Return rows with their embeddings, in their order; of any length, they are compared all.
@@ -264,14 +255,18 @@ class ChromaIndex(NotedIndex):
         Raises:
             UnknownIds: One was deleted meanwhile.
         """
-        rows: dict[str, NDArray[np.float32]] = {}
-        for some in self._collection.read(found.ids, ("embeddings",)):
-            if some.embeddings is not None:
-                rows.update(zip(some.ids, some.embeddings, strict=True))
+        rows = self._embeddings(found.ids)
         if len(rows) < len(found.ids):
             raise UnknownIds("A chunk is gone.")
         matrix = matrix_of([rows[row_id] for row_id in found.ids], len(found.ids))
         return Rows(found.ids, embeddings=matrix)
+
+    def _embeddings(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        rows: dict[str, NDArray[np.float32]] = {}
+        for some in self._collection.read(ids, ("embeddings",)):
+            if some.embeddings is not None:
+                rows.update(zip(some.ids, some.embeddings, strict=True))
+        return rows
 
     def _scored(self, embedding: NDArray[np.float32], found: Rows, limit: int) -> Proposals:
         """Give rows their exact scores, markers left out."""

@@ -20,14 +20,11 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
+    open_order,
     score_vectors,
-    unsettled,
+    settled,
 )
-from corral.providers.ranking.exact import (
-    SINGLE_PRECISION_SLACK,
-    effective_metric,
-    exact_scores,
-)
+from corral.providers.ranking.exact import effective_metric, exact_scores
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.id_pages import IdPages
 from corral.providers.vector_io._shared.intents import NotedIndex
@@ -155,36 +152,15 @@ class MilvusIndex(NotedIndex):
         hits = self._collection.search("embedding", padded, expression, limit, fields)
         if len(hits) < k and self._collection.unreached(expression, len(hits)):
             return Proposals(self._compare_all(padded, k, expression), None)
-        rows = [hit["entity"] for hit in hits]
+        ids = [hit["entity"]["chunk_id"] for hit in hits]
         if self._unit_length:
-            scores = [hit["distance"] for hit in hits]
-            return self._settled(padded, k, [row["chunk_id"] for row in rows], scores, limit)
-        matrix = np.array([row["embedding"] for row in rows], dtype=np.float32)
-        ids = [row["chunk_id"] for row in rows]
+            last = hits[-1]["distance"] if hits and len(hits) >= limit else None
+            found = [Candidate(i, hit["distance"]) for i, hit in zip(ids, hits, strict=True)]
+            asked = [row_key(chunk_id) for chunk_id in open_order(found, k)]
+            stored = self._collection.embeddings_of(asked) if asked else {}
+            return settled(found, stored, last, padded, self._metric)
+        matrix = np.array([hit["entity"]["embedding"] for hit in hits], dtype=np.float32)
         return score_vectors(ids, matrix, padded, self._metric, limit=limit, squares=True)
-
-    def _settled(
-        self,
-        padded: NDArray[np.float32],
-        k: int,
-        chunk_ids: Sequence[str],
-        scores: list[float],
-        limit: int,
-    ) -> Proposals:
-        """Take Milvus's scores, and embeddings only where its rounding errors leave ties."""
-        if not chunk_ids:
-            return Proposals([], None)
-        unseen = scores[-1] + SINGLE_PRECISION_SLACK if len(chunk_ids) >= limit else None
-        places = unsettled(scores, k, SINGLE_PRECISION_SLACK)
-        if places:
-            stored = self._collection.embeddings_of([row_key(chunk_ids[place]) for place in places])
-            there = [place for place in places if chunk_ids[place] in stored]
-            matrix = np.array([stored[chunk_ids[place]] for place in there], dtype=np.float32)
-            exact = exact_scores(matrix.reshape(-1, len(padded)), padded, self._metric)
-            for place, score in zip(there, exact.tolist(), strict=True):
-                scores[place] = score
-        pairs = zip(chunk_ids, scores, strict=True)
-        return Proposals([Candidate(chunk_id, score) for chunk_id, score in pairs], unseen)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
         """Compare every row that passes: of many equal embeddings a graph does not reach all."""

@@ -17,6 +17,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
+    open_order,
     score_vectors,
     settled,
 )
@@ -30,7 +31,6 @@ from corral.providers.vector_io.qdrant.records import (
     FoundPoint,
     Json,
     Point,
-    PointId,
     make_point,
     point_id,
     searched,
@@ -117,13 +117,9 @@ class QdrantIndex(NotedIndex):
                 return await self._compared(query, found, passing, limit)
             last = found[-1].score if len(found) >= limit else None
             candidates = [Candidate(one.payload["chunk_id"], one.score) for one in passing]
-
-            async def fetch(places: Sequence[int]) -> dict[int, list[float]]:
-                stored = await self._embeddings([passing[place] for place in places])
-                ids = {place: passing[place].id for place in places}
-                return {place: stored[i] for place, i in ids.items() if i in stored}
-
-            return await settled(candidates, k, last, query, self._metric, fetch)
+            asked = frozenset(open_order(candidates, k))
+            stored = await self._embeddings([p for p in passing if p.payload["chunk_id"] in asked])
+            return settled(candidates, stored, last, query, self._metric)
 
         return await best_candidates(k, propose, margin=MARGIN)
 
@@ -136,16 +132,18 @@ class QdrantIndex(NotedIndex):
     ) -> Proposals:
         """Compare with every embedding: of any length, it may be off by any rounding error."""
         stored = await self._embeddings(found)
-        wanted = {one.id for one in passing}
-        there = [one for one in found if one.id in stored]
-        ids = [one.payload["chunk_id"] if one.id in wanted else None for one in there]
-        matrix = np.array([stored[one.id] for one in there], dtype=np.float64)
+        wanted = {one.payload["chunk_id"] for one in passing}
+        there = [i for one in found if (i := one.payload["chunk_id"]) in stored]
+        ids = [chunk_id if chunk_id in wanted else None for chunk_id in there]
+        matrix = np.array([stored[chunk_id] for chunk_id in there], dtype=np.float64)
         gone = len(found) - len(there)
         return score_vectors(ids, matrix, query, self._metric, limit=limit - gone)
 
-    async def _embeddings(self, points: Sequence[FoundPoint]) -> dict[PointId, list[float]]:
-        found = await self._collection.fetch([one.id for one in points], [], True)
-        return {one.id: one.dense for one in found}
+    async def _embeddings(self, points: Sequence[FoundPoint]) -> dict[str, list[float]]:
+        """Return what is stored as `dense` by chunk id, of those points that are still there."""
+        names = {one.id: str(one.payload["chunk_id"]) for one in points}
+        found = await self._collection.fetch(list(names), [], True) if names else []
+        return {names[one.id]: one.dense for one in found}
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None

@@ -18,6 +18,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
     Proposals,
     best_candidates,
+    open_order,
     score_vectors,
     settled,
 )
@@ -147,13 +148,10 @@ class WeaviateIndex(NotedIndex):
                 return self._compared(embedding, found, passing, limit)
             last = 1 - found[-1].score if len(found) >= limit else None
             candidates = [Candidate(o.properties["chunk_id"], 1 - o.score) for o in passing]
-
-            async def fetch(places: Sequence[int]) -> dict[int, list[float]]:
-                ids = {passing[place].id: place for place in places}
-                stored = await self._collection.fetch(list(ids), [], True)
-                return {ids[one.id]: one.dense for one in stored}
-
-            return await settled(candidates, k, last, embedding, self._metric, fetch)
+            names = {object_id(chunk_id): chunk_id for chunk_id in open_order(candidates, k)}
+            there = await self._collection.fetch(list(names), [], True)
+            stored = {names[one.id]: one.dense for one in there}
+            return settled(candidates, stored, last, embedding, self._metric)
 
         return await best_candidates(k, propose, margin=MARGIN, most=MOST_RESULTS)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,6 +12,7 @@ from corral.providers.ranking.candidates import (
     GROWTH,
     Proposals,
     best_candidates,
+    open_order,
     score_vectors,
     settled,
     unsettled,
@@ -166,7 +165,7 @@ def test_settled_scores_have_the_order_of_the_exact_ones(k: int) -> None:
     assert len(places) < 150
 
 
-async def test_embeddings_are_fetched_where_the_order_is_open() -> None:
+def test_embeddings_are_fetched_where_the_order_is_open() -> None:
     """Of five proposals two are close: theirs are fetched, and exact scores order them.
 
     The one that is gone meanwhile keeps the engine's score. If this fails: each query carries all
@@ -175,19 +174,12 @@ async def test_embeddings_are_fetched_where_the_order_is_open() -> None:
     rows = matrix((1, 0), (0.8, 0.6), (0.8000001, 0.5999999), (0, 1), (-1, 0))
     rough = [1.0, 0.8000002, 0.8000001, 0.0, -1.0]
     proposed = [Candidate(f"c{place}", score) for place, score in enumerate(rough)]
-    asked: list[int] = []
-
-    async def fetch(places: Sequence[int]) -> dict[int, list[float]]:
-        asked.extend(places)
-        return {place: rows[place].tolist() for place in places if place != gone}
-
-    gone = 4
-    found = await settled(proposed, 4, -1.0, QUERY, Metric.DOT, fetch)
-    assert asked == [1, 2]
+    assert open_order(proposed, 4) == ["c1", "c2"]
+    stored = {"c1": rows[1], "c2": rows[2].tolist()}
+    found = settled(proposed, stored, -1.0, QUERY, Metric.DOT)
     assert found.candidates[1].raw_score < found.candidates[2].raw_score
     assert found.unseen == pytest.approx(-1.0, abs=1e-4)
     assert found.unseen is not None
     assert found.unseen > -1.0
-    gone = 2
-    found = await settled(proposed, 4, None, QUERY, Metric.DOT, fetch)
+    found = settled(proposed, {"c1": rows[1]}, None, QUERY, Metric.DOT)
     assert (found.candidates[2], found.unseen) == (proposed[2], None)
