@@ -14,15 +14,20 @@ Geosciences 34(12), 2008.) The collection's schema so never grows with the metad
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from corral.api.chunks import Chunk
-from corral.api.filters import Scalar, elements
+from corral.api.filters import Comparison, Filter, Scalar, elements, matches
 
 TEXT_BYTES = 10
 """Strings are ordered natively by their first 10 bytes of UTF-8, whose order is that of code
 points; 10 hold an ISO 8601 date. What lies behind them is compared by `filters.matches`."""
+
+ORDERINGS = ("gt", "gte", "lt", "lte")
+"""Comparisons that tokens, as levels of an engine's integers, narrow down."""
 
 _DIGITS = "0123456789abcdef"
 _EXACT = 2.0**53  # below it no two integers share a double
@@ -84,6 +89,23 @@ def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
     if kind.endswith("e") or not is_exact(value, TEXT_BYTES):
         found.append(_token(letter, key, code))
     return found or [_token("nothing", "", "")]
+
+
+def has_orderings(filter_: Filter | None) -> bool:
+    """Return True if a filter orders values, so that an engine may let more pass."""
+    if isinstance(filter_, Comparison):
+        return filter_.type in ORDERINGS
+    return filter_ is not None and any(map(has_orderings, filter_.filters))
+
+
+def needed(filter_: Filter | None) -> list[str]:
+    """Return the stored fields that `passes` reads."""
+    return ["metadata"] if has_orderings(filter_) else []
+
+
+def passes(filter_: Filter | None, fields: Mapping[str, Any]) -> bool:
+    """Return True if what an engine let pass, given with its stored fields, does pass."""
+    return not has_orderings(filter_) or matches(filter_, json.loads(fields["metadata"]))
 
 
 def canonical(value: Scalar) -> tuple[str, str]:

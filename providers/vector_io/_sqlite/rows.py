@@ -11,23 +11,17 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._shared.records import CHUNK_FIELDS, chunk_fields, read_chunk
 from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io._sqlite.filters import attributes
 
 
-def record_of(chunk: Chunk) -> tuple[str, str | None, str, str, str | None]:
-    """Return a chunk as `insert_rows` takes it: id, document, text, metadata and origin as JSON."""
-    recorded = chunk.chunk_metadata
-    return (
-        chunk.chunk_id,
-        chunk.document_id,
-        chunk.content,
-        json.dumps(chunk.metadata, ensure_ascii=False),
-        recorded.model_dump_json(exclude_none=True) if recorded else None,
-    )
+def record_of(chunk: Chunk) -> tuple[str | None, ...]:
+    """Return a chunk as `insert_rows` takes it: its document, then `CHUNK_FIELDS`."""
+    return (chunk.document_id, *map(chunk_fields(chunk).get, CHUNK_FIELDS))
 
 
 def insert_rows(
@@ -47,7 +41,7 @@ def insert_rows(
         squared_norms: Of each embedding.
     """
     inserted: Any = connection.executemany(
-        "INSERT INTO chunks(chunk_id, document_id, content, metadata, chunk_metadata)"
+        "INSERT INTO chunks(document_id, chunk_id, content, metadata, chunk_metadata)"
         " VALUES (?, ?, ?, ?, ?) RETURNING row",
         records,
     )
@@ -193,11 +187,6 @@ def count_up(connection: apsw.Connection, by: int) -> None:
 
 
 def _chunk(row: tuple[Any, ...]) -> Chunk:
-    chunk_id, content, metadata, recorded, embedding = row
-    return Chunk.model_construct(
-        chunk_id=chunk_id,
-        content=content,
-        metadata=json.loads(metadata),
-        chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
-        embedding=np.frombuffer(embedding, dtype="<f4").tolist() if embedding else None,
-    )
+    *fields, embedding = row
+    numbers = np.frombuffer(embedding, dtype="<f4").tolist() if embedding else None
+    return read_chunk(dict(zip(CHUNK_FIELDS, fields, strict=True)), numbers)

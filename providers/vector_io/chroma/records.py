@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.chunks import MAX_ID_LENGTH, Chunk, ChunkMetadata
+from corral.api.chunks import MAX_ID_LENGTH, Chunk
+from corral.providers.vector_io._shared.records import chunk_fields, read_chunk
 
 Metadata = Mapping[str, str | int]
 
@@ -63,32 +63,21 @@ def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
     """
     return Upsert(
         [chunk.chunk_id for chunk in chunks],
-        [
-            {
-                "content": chunk.content,
-                "metadata": json.dumps(chunk.metadata, ensure_ascii=False),
-                "chunk_metadata": _dump(chunk.chunk_metadata),
-            }
-            for chunk in chunks
-        ],
+        [_metadata({"chunk_metadata": "", **chunk_fields(chunk)}) for chunk in chunks],
         embeddings,
     )
+
+
+def _metadata(fields: Mapping[str, str]) -> Metadata:
+    return {key: fields[key] for key in CHUNK_KEYS}
 
 
 def chunks_of(found: Rows) -> list[Chunk]:
     """Return rows as chunks, with their embeddings where these were fetched; no markers."""
     embeddings: Any = [None] * len(found.ids) if found.embeddings is None else found.embeddings
     return [
-        Chunk.model_construct(
-            chunk_id=chunk_id,
-            content=metadata["content"],
-            metadata=json.loads(metadata["metadata"]),
-            chunk_metadata=_load(metadata["chunk_metadata"]),
-            embedding=None if embedding is None else embedding.tolist(),
-        )
-        for chunk_id, metadata, embedding in zip(
-            found.ids, found.metadatas, embeddings, strict=True
-        )
+        read_chunk({"chunk_id": chunk_id, **metadata}, None if row is None else row.tolist())
+        for chunk_id, metadata, row in zip(found.ids, found.metadatas, embeddings, strict=True)
         if not is_marker(chunk_id)
     ]
 
@@ -111,11 +100,3 @@ def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
             start, held = place, 0
         held += size
     yield rows[start:]
-
-
-def _dump(recorded: ChunkMetadata | None) -> str:
-    return recorded.model_dump_json(exclude_none=True) if recorded else ""
-
-
-def _load(recorded: str) -> ChunkMetadata | None:
-    return ChunkMetadata.model_validate_json(recorded) if recorded else None

@@ -9,11 +9,9 @@ wrong ones are dropped by `matches` (index.py), which asks the engine for more i
 
 from __future__ import annotations
 
-import json
-
-from corral.api.filters import Comparison, Filter, matches
+from corral.api.filters import Comparison, Filter
 from corral.api.scope import HAS_DEFAULT
-from corral.providers.vector_io._shared.tokens import is_exact
+from corral.providers.vector_io._shared.tokens import ORDERINGS, is_exact
 from corral.providers.vector_io.qdrant.records import (
     ORDER_INDEX,
     TEXT_BYTES,
@@ -27,8 +25,6 @@ from corral.providers.vector_io.qdrant.records import (
     version_token,
 )
 
-ORDERINGS = ("gt", "gte", "lt", "lte")
-
 
 def translate(filter_: Filter) -> Json:
     """Return a filter whose matches include all chunks that pass."""
@@ -36,23 +32,6 @@ def translate(filter_: Filter) -> Json:
         return _compare(filter_)
     kind = "must" if filter_.type == "and" else "should"
     return {kind: [translate(part) for part in filter_.filters]}
-
-
-def has_orderings(filter_: Filter | None) -> bool:
-    """Return True if a filter orders values, so that `translate` only narrows down."""
-    if isinstance(filter_, Comparison):
-        return filter_.type in ORDERINGS
-    return filter_ is not None and any(has_orderings(part) for part in filter_.filters)
-
-
-def needed(filter_: Filter | None) -> list[str]:
-    """Return the fields that `passes` reads."""
-    return ["metadata"] if has_orderings(filter_) else []
-
-
-def passes(filter_: Filter | None, payload: Json) -> bool:
-    """Return True if a point that `translate` let pass does pass the filter."""
-    return not has_orderings(filter_) or matches(filter_, json.loads(payload["metadata"]))
 
 
 def all_of(*filters: Json | None) -> Json | None:

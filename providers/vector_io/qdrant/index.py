@@ -23,6 +23,7 @@ from corral.providers.ranking.candidates import (
 )
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.keyword import Keywords
@@ -107,12 +108,12 @@ class QdrantIndex(NotedIndex):
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         narrowed = None if filters is None else native.translate(filters)
-        fields = ["chunk_id", *native.needed(filters)]
+        fields = ["chunk_id", *needed(filters)]
         query = searched(self.vector_db, embedding)
 
         async def propose(limit: int) -> Proposals:
             found = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
-            passing = [one for one in found if native.passes(filters, one.payload)]
+            passing = [one for one in found if passes(filters, one.payload)]
             if not self._unit_length:
                 return await self._compared(query, found, passing, limit)
             last = found[-1].score if len(found) >= limit else None
@@ -169,7 +170,7 @@ class QdrantIndex(NotedIndex):
         return await self._collection.chunk_ids(after, limit)
 
     async def _count_passing(self, filters: Filter) -> int:
-        if native.has_orderings(filters):  # which are only narrowed down
+        if has_orderings(filters):  # which are only narrowed down
             return await super()._count_passing(filters)
         return await self._collection.count_passing(native.translate(filters))
 

@@ -22,6 +22,7 @@ from corral.providers.ranking.sparse import (
 )
 from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io._shared.statistics import KeptStatistics, finds_new_chunks
+from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.records import FoundPoint
@@ -76,15 +77,15 @@ class Keywords:
         narrowed = None if filters is None else native.translate(filters)
         weights = query.weights(numbers, statistics.count)
         vector = query_vector(weights)
-        fields = ["chunk_id", "words", "length", *native.needed(filters)]
+        fields = ["chunk_id", "words", "length", *needed(filters)]
 
         async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
             band = None if references is None else native.of_references(list(references))
             within = native.all_of(narrowed, band)
             found = await self._collection.matching(vector, limit, within, fields)
-            if not native.has_orderings(filters):
+            if not has_orderings(filters):
                 return [_proposal(point) for point in found]
-            return [_proposal(point, native.passes(filters, point.payload)) for point in found]
+            return [_proposal(point, passes(filters, point.payload)) for point in found]
 
         found = await best_matches(query, weights, statistics, k, fetch)
         return KeywordLeg(found, query.greatest(numbers, statistics.count))

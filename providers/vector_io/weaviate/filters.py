@@ -7,15 +7,14 @@ from what came back (index.py).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
-from corral.api.filters import Comparison, Filter, matches
+from corral.api.filters import Comparison, Filter
 from corral.providers.vector_io._shared.tokens import (
+    ORDERINGS,
     document_token,
     order_tokens,
     value_token,
@@ -28,7 +27,6 @@ TOKENS = "attributes"
 TERMS = "terms"
 """The property that holds a chunk's analyzed words."""
 
-_ORDERINGS = ("gt", "gte", "lt", "lte")
 _NOBODYS = "none"  # a token that no chunk has: Weaviate refuses an empty list
 
 
@@ -40,25 +38,6 @@ def translate(filter_: Filter) -> FilterReturn:
     if len(parts) == 1:
         return parts[0]
     return Native.all_of(parts) if filter_.type == "and" else Native.any_of(parts)
-
-
-def has_orderings(filter_: Filter | None) -> bool:
-    """Return True if `translate` may let more pass than the filter."""
-    if filter_ is None:
-        return False
-    if isinstance(filter_, Comparison):
-        return filter_.type in _ORDERINGS
-    return any(has_orderings(part) for part in filter_.filters)
-
-
-def needed(filter_: Filter | None) -> list[str]:
-    """Return the properties that `passes` reads."""
-    return ["metadata"] if has_orderings(filter_) else []
-
-
-def passes(filter_: Filter | None, properties: Mapping[str, Any]) -> bool:
-    """Return True if an object that `translate` let pass does pass the filter."""
-    return not has_orderings(filter_) or matches(filter_, json.loads(properties["metadata"]))
 
 
 def everything() -> FilterReturn:
@@ -94,7 +73,7 @@ def holding(*terms: str) -> FilterReturn:
 
 def _compare(comparison: Comparison) -> FilterReturn:
     key = comparison.key
-    if comparison.type in _ORDERINGS:
+    if comparison.type in ORDERINGS:
         return _any(order_tokens(comparison.type, key, comparison.values[0]))
     found = _any(dict.fromkeys(value_token(key, value) for value in comparison.values))
     return Native.not_(found) if comparison.type in ("ne", "nin") else found

@@ -26,6 +26,7 @@ from corral.providers.ranking.exact import effective_metric
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.intents import NotedIndex
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
 from corral.providers.vector_io._shared.undo import undone_on_failure_async
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection
@@ -137,13 +138,13 @@ class WeaviateIndex(NotedIndex):
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         narrowed = native.translate(filters) if filters else native.everything()
-        properties = ["chunk_id", *native.needed(filters)]
+        properties = ["chunk_id", *needed(filters)]
 
         async def propose(limit: int) -> Proposals:
             found = await self._collection.nearest(
                 embedding.tolist(), limit, narrowed, properties, dense=not self._unit_length
             )
-            passing = [one for one in found if native.passes(filters, one.properties)]
+            passing = [one for one in found if passes(filters, one.properties)]
             if not self._unit_length:
                 return self._compared(embedding, found, passing, limit)
             last = 1 - found[-1].score if len(found) >= limit else None
@@ -197,7 +198,7 @@ class WeaviateIndex(NotedIndex):
         return await self._collection.chunk_ids(after, limit)
 
     async def _count_passing(self, filters: Filter) -> int:
-        if native.has_orderings(filters):  # which are only narrowed down
+        if has_orderings(filters):  # which are only narrowed down
             return await super()._count_passing(filters)
         return await self._collection.count(native.translate(filters))
 

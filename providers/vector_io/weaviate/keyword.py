@@ -27,6 +27,7 @@ from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import Analyzer, analyzer
 from corral.providers.vector_io._shared.statistics import KeptStatistics
+from corral.providers.vector_io._shared.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject
@@ -114,7 +115,7 @@ class _Search:
     async def propose(self, limit: int) -> Proposals:
         """Ask Weaviate for so many chunks, and score them by the definition."""
         narrowed = native.translate(self.filters) if self.filters else None
-        properties = ["chunk_id", "frequencies", "length", *native.needed(self.filters)]
+        properties = ["chunk_id", "frequencies", "length", *needed(self.filters)]
         known, objects = await asyncio.gather(
             self._statistics(),
             self.collection.matching(self.query.text, limit, narrowed, properties),
@@ -127,7 +128,7 @@ class _Search:
         candidates = [
             Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
             for stored, one, score in zip(objects, found, exact, strict=True)
-            if score > 0 and native.passes(self.filters, stored.properties)
+            if score > 0 and passes(self.filters, stored.properties)
         ]
         return Proposals(candidates, most_unseen(found, exact) if len(objects) >= limit else None)
 
