@@ -59,10 +59,6 @@ class ConfiguredProviders:
     Checks the settings of every provider and imports no engine, so that a broken one never keeps
     the server from starting.
 
-    Args:
-        config: Which providers run.
-        home: The data folder.
-
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
     """

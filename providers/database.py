@@ -31,7 +31,6 @@ class Database:
     folder by `open`, or by the first call.
 
     Args:
-        path: The file.
         schema: Statements that make its tables where they are absent, as version 1 had them.
         upgrades: What leads from each version to the next. A file of a higher version is refused.
         remedy: What to do about a damaged file, for the error.

@@ -32,9 +32,7 @@ class OpenIndexes:
 
     Args:
         notes: The folder of the notes of writes; see `NotedIndex`.
-        registry: What is registered.
         spec: Returns the spec of a provider by its id.
-        provider: Returns the provider itself.
 
     Attributes:
         lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend

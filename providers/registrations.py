@@ -25,7 +25,6 @@ def resolved(
     """Return what to register: the defaults filled in, everything checked that needs no engine.
 
     Args:
-        registration: What is asked for.
         providers: What is configured.
         tenant: Whose it becomes. The operator's own tables can be attached by the default tenant.
 

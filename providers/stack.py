@@ -52,7 +52,6 @@ class Stack(ConfiguredProviders):
     another's do not exist for it.
 
     Args:
-        config: Which providers run.
         home: The data folder; made where it is absent.
         clock: Says the time, in Unix seconds, to what expires.
 
@@ -131,7 +130,6 @@ class Stack(ConfiguredProviders):
         is gone: it is empty then. A refused registration leaves nothing behind.
 
         Args:
-            registration: What to register.
             fingerprint: Of the embedder that made the embeddings that it is going to hold; None
                 for the embedder as it is now.
             fill: Puts chunks into the new index before anybody sees it. If it fails, nothing is
@@ -168,7 +166,6 @@ class Stack(ConfiguredProviders):
         """Change how a vector DB is searched; what is stored in it stays as it is.
 
         Args:
-            vector_db_id: Which one.
             settings: Some of `QUERY_SETTINGS`, as a registration takes them.
 
         Raises:
@@ -257,7 +254,6 @@ class Stack(ConfiguredProviders):
         Its calls raise NotFound once the vector DB is deleted, by whomever.
 
         Args:
-            vector_db_id: Which one.
             active: Whether that counts as activity, which a vector store may expire without.
 
         Raises:

@@ -116,7 +116,6 @@ class VectorStoreTable:
     makes a store expire that much earlier.
 
     Args:
-        home: The data folder.
         clock: Says the time, in Unix seconds.
 
     Attributes:

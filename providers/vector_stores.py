@@ -19,11 +19,7 @@ def new_identifier() -> str:
 
 
 class VectorStores:
-    """The vector stores of a stack's principal: its vector DBs, as OpenAI's API sees them.
-
-    Args:
-        stack: Where they are registered.
-    """
+    """The vector stores of a stack's principal: its vector DBs, as OpenAI's API sees them."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -117,7 +113,6 @@ class VectorStores:
         """Change a store and return it; that is activity, too.
 
         Args:
-            identifier: Which one.
             changes: Fields of `VectorStore`: name, description, metadata, expires_after_days.
 
         Raises:

@@ -62,10 +62,7 @@ class Rebuilding:
     """The rebuilds of one process.
 
     Args:
-        library: Where models are.
         registry: Where vector DBs are registered.
-        table: Where their rebuilds are.
-        open_indexes: Those of this process.
         provider: Returns a vector_io provider by its id.
     """
 
@@ -89,7 +86,6 @@ class Rebuilding:
         """Begin a rebuild, or take up the one that was begun with the same settings.
 
         Args:
-            vector_db: As it is registered.
             settings: Some of `REBUILD_SETTINGS`. The model as it is registered means: as it is
                 configured now.
 

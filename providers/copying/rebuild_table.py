@@ -64,11 +64,7 @@ class Note:
 
 
 class RebuildTable:
-    """Rebuilds, by vector DB.
-
-    Args:
-        file: Where the registrations are.
-    """
+    """Rebuilds, by vector DB."""
 
     def __init__(self, file: Database) -> None:
         self._file = file

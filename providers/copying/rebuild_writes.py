@@ -30,13 +30,7 @@ _LOOK_SECONDS = 0.05
 
 
 class WriteKeeper:
-    """The keeper of all indexes of one process.
-
-    Args:
-        library: Where models are.
-        table: Where rebuilds are.
-        open_indexes: The indexes.
-    """
+    """The keeper of all indexes of one process."""
 
     def __init__(self, library: Library, table: RebuildTable, open_indexes: OpenIndexes) -> None:
         self._library, self._table, self._open = library, table, open_indexes

@@ -24,7 +24,6 @@ class Imported:
     """A vector DB that was made of a snapshot.
 
     Attributes:
-        vector_db: As it is registered.
         chunks: How many it has.
         notes: What the caller has to know.
     """

@@ -72,7 +72,6 @@ async def copy_step(
     """Copy the next chunks by id from one index to another and say where to go on.
 
     Args:
-        source, target: From where, to where.
         after: The id after which to begin.
         limit: Chunks to go through.
         embed: Makes the target's embeddings; None copies those of the source.
@@ -101,7 +100,6 @@ async def copy_chunks(
     """Bring some chunks to the target and return how many were not there as they are.
 
     Args:
-        source, target: From where, to where.
         ids: Of the chunks; those that the source does not have are passed over.
         embed: Makes the target's embeddings; None copies those of the source.
     """

@@ -75,7 +75,6 @@ class FileStore:
     deleted with the last file of its content.
 
     Args:
-        home: The data folder.
         max_bytes: Largest file.
         clock: Says the time, in Unix seconds.
     """

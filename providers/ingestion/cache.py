@@ -35,7 +35,6 @@ class EmbeddingCache:
     """The embeddings of texts by the models of a data folder. Made with the first call.
 
     Args:
-        home: The data folder.
         max_mib: About how large it becomes before the oldest embeddings are forgotten; 0 keeps
             none.
     """

@@ -62,11 +62,7 @@ def markdown_headings(text: str) -> list[Heading]:
 
 
 class Outline:
-    """The headings of a document, ready to be asked.
-
-    Args:
-        headings: In their order.
-    """
+    """The headings of a document, ready to be asked."""
 
     def __init__(self, headings: Sequence[Heading]) -> None:
         self._headings = headings
@@ -78,10 +74,6 @@ class Outline:
         """Return the headings that a part of a text is under, the outermost first.
 
         Of headings that the part begins with, they are those above its first other line.
-
-        Args:
-            start, end: The part.
-            text: The whole text.
         """
         number = bisect_right(self._starts, start) - 1
         position = start

@@ -78,7 +78,6 @@ class ParsedDocument:
         page_starts: Where each page begins in the text, in characters, never decreasing; empty
             where pages are not known. A page without text begins where the next one does.
         unread: What the document holds that was not read: "2 pictures", "comments".
-        headings: In their order.
         has_lines: Whether the lines of the text are those of the document.
     """
 

@@ -93,7 +93,6 @@ class Embedded:
     """Chunks with their embeddings.
 
     Attributes:
-        chunks: The chunks.
         embeddings: Shape (len(chunks), dimension).
         fresh: Whether some of these were made now, and not found in the cache.
         is_last: Whether these are known to be the last of their document.

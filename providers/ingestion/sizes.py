@@ -41,10 +41,6 @@ class Size:
 
     The larger of two limits is scaled down to the other: no text has more tokens than bytes, and
     the splitter relies on that.
-
-    Args:
-        counter: Counts the tokens.
-        chunk_size, window: As in `split`.
     """
 
     def __init__(self, counter: Tokenizer, chunk_size: int, window: Window | None) -> None:

@@ -147,14 +147,7 @@ def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) 
 
 
 class _Walk:
-    """A way through a text, a window of it at a time.
-
-    Args:
-        text: The text.
-        kind: The splitter's class.
-        size: Measures a text.
-        overlap: As in `split`.
-    """
+    """A way through a text, a window of it at a time."""
 
     def __init__(self, text: str, kind: Any, size: Size, overlap: int) -> None:
         self._text = text

@@ -51,7 +51,6 @@ def document_hash(
     document that is stored already is recognized before the model is loaded.
 
     Args:
-        document: The document.
         chunking: The sizes of its chunks.
         chosen: Whether somebody has said them; else chunks also fit into what the model reads.
     """

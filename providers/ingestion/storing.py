@@ -32,7 +32,6 @@ async def store(
     """Store chunks, all or none; those without an embedding get one first.
 
     Args:
-        library: Where the vector DB is.
         vector_db_id: Where to.
         chunks: Their texts are stored without invisible characters. Not mutated.
         replace_documents: Documents whose other chunks are removed in the same step.

@@ -92,7 +92,6 @@ def check_digest(path: Path, expected: str, what: str, hint: str = "") -> None:
     """Refuse a file whose sha256 is another one.
 
     Args:
-        path: The file.
         expected: Its sha256.
         what: What it belongs to, for the error.
         hint: What to do. Default: fetch it again.

@@ -17,9 +17,6 @@ class Costs:
     Costs of parts do not add up, except at seams that no token reaches over (`tokens.seam`). So
     parts are joined up to the next seam, and what stands between two seams is counted once,
     however often it is asked for. With a tokenizer that has no seams the whole is counted.
-
-    Args:
-        tokenizer: Counts.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -223,9 +223,6 @@ def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]
     That is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. Where a field
     stands before the index, the imitation may be anywhere in a line, otherwise at its start. Where
     the index has no company at all there is nothing to imitate.
-
-    Args:
-        parts: The template: text, field, text, ...
     """
     literals = [clean_text(text) for text in parts[::2]]
     index = parts[1::2].index("index") + 1

@@ -19,7 +19,6 @@ def report(
     """Return the metadata of a context but for its costs, as JSON values.
 
     Args:
-        selection: The hits.
         shown: The passages in the content, in their order.
         contents: Their texts, as far as they are in it.
         config: What is to be said beside what always is.
@@ -68,7 +67,6 @@ def place(passage: Passage, content: str | None = None) -> dict[str, Any]:
     """Return where in its document a passage stands, as far as that is known.
 
     Args:
-        passage: The passage.
         content: The part of its text that is shown, where that is not all.
     """
     first, last = span(passage.chunks[0]), span(passage.chunks[-1])

@@ -66,7 +66,6 @@ class Retrieval:
     """Searches vector DBs, embedding what has to be embedded.
 
     Args:
-        library: Where the vector DBs are.
         max_k: Most hits of a query that asks for `auto`.
     """
 

@@ -85,8 +85,6 @@ async def search(
     """Search one vector DB.
 
     Args:
-        index: Its index.
-        how: The plan.
         queries: One at least, embedded where `how.embeds`.
         reranker: Of `how.rerank`; None where that is None.
 

@@ -30,7 +30,6 @@ class ContextHit:
     """A hit and the vector DB that it comes from.
 
     Attributes:
-        vector_db_id: The vector DB.
         hit: The chunk, the score that the whole answer is ordered by, and why it was found.
         rank: Its rank among the hits of its vector DB, from 1.
         vector_db_score: Its score in its vector DB; differs from `hit.score` only where the hits
@@ -53,7 +52,6 @@ class Dropped:
     """A hit that is not in the context.
 
     Attributes:
-        found: The hit.
         reason: Why.
         duplicate_of: The hit whose text it has, where that is the reason.
     """

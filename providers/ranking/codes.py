@@ -151,9 +151,6 @@ class Scan:
     Reading the codes takes longer than multiplying them. So queries that come while another is
     served share the next pass over them: sixteen take as long as one. Nobody waits for others to
     come, and a query waits for one pass at most before its own.
-
-    Args:
-        stored: All rows.
     """
 
     def __init__(self, stored: Codes) -> None:

@@ -242,7 +242,6 @@ async def best_matches(
     engine's score of the last that was.
 
     Args:
-        query: The query.
         weights: Of `query.weights`.
         statistics: As of now.
         k: Most candidates wanted, >= 1.

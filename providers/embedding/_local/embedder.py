@@ -135,7 +135,6 @@ class LocalEmbedder(Embedder):
 
     Args:
         served: What it is.
-        model: Loaded.
         documents, queries: Worker threads of their own: `lanes`, and one.
         lanes: Batches of documents that are computed at once.
     """

@@ -74,7 +74,6 @@ def open_saved(
         model: Its settings.
         home: The data folder, where fetched files are kept.
         needed: Files that a folder must have.
-        config: The provider's.
         options: Further arguments of `kind`.
 
     Raises:

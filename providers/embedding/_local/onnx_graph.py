@@ -58,7 +58,6 @@ def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes])
     process that dies while writing, or two that race, leave a whole file or none.
 
     Args:
-        home: The data folder.
         name: Of the model.
         digest: Of the weights, and of what else decides the graph.
         build: Makes it.

@@ -21,12 +21,7 @@ Embedding = NDArray[np.float32]
 
 
 class Questions:
-    """The questions to a model, in the order of their coming.
-
-    Args:
-        model: Loaded.
-        worker: Its one thread for questions.
-    """
+    """The questions to a model, in the order of their coming."""
 
     def __init__(self, model: LocalModel, worker: ThreadPoolExecutor) -> None:
         self._model, self._worker = model, worker
@@ -59,11 +54,7 @@ class Questions:
 
 
 def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of texts in batches of nearly one length, the first text's batch first.
-
-    Args:
-        lengths: Tokens of each text.
-    """
+    """Yield the indices of texts in batches of nearly one length, the first text's batch first."""
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not groups or lengths[index] - lengths[groups[-1][0]] >= TOKENS_APART:

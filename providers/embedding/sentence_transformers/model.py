@@ -37,7 +37,6 @@ class Model(WholeTexts):
 
     Args:
         model: Its settings.
-        config: The provider's.
         home: The data folder, where fetched files are kept.
 
     Raises:

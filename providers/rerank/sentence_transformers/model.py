@@ -24,7 +24,6 @@ class Model:
 
     Args:
         model: Its settings.
-        config: The provider's.
         home: The data folder, where fetched files are kept.
 
     Raises:

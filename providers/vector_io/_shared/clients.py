@@ -43,11 +43,6 @@ class _Counts:
 class SharedClient(Generic[C]):
     """A client whose calls block. Safe to use from threads.
 
-    Args:
-        provider_id: For the error.
-        connect: Returns a client, open.
-        disconnect: Closes it.
-
     Attributes:
         lock: Held while the client is opened or closed.
     """
@@ -116,13 +111,7 @@ class SharedClient(Generic[C]):
 
 
 class SharedAsyncClient(Generic[C]):
-    """A client whose calls are awaited; `SharedClient` for tasks.
-
-    Args:
-        provider_id: For the error.
-        connect: Returns a client, open.
-        disconnect: Closes it.
-    """
+    """A client whose calls are awaited; `SharedClient` for tasks."""
 
     def __init__(
         self,

@@ -89,7 +89,6 @@ class Intents:
 
     Args:
         folder: Where notes are; made with the first.
-        vector_db: The registration.
     """
 
     def __init__(self, folder: Path, vector_db: VectorDB) -> None:

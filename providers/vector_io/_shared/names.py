@@ -26,13 +26,7 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
 
 
 def provider_folder(provider_id: str, kind: str, home: Path) -> Path:
-    """Return the folder of a provider whose operator named none; no id is a path.
-
-    Args:
-        provider_id: The provider's id.
-        kind: The provider type's short name.
-        home: The data folder.
-    """
+    """Return the folder of a provider whose operator named none; no id is a path."""
     return home / kind / hashlib.sha256(provider_id.encode()).hexdigest()[:16]
 
 

@@ -22,7 +22,6 @@ class Threads:
     nothing would hold all of them, and requests to other backends would wait with those to it.
 
     Args:
-        provider_id: For the error.
         wait_seconds: How long a call may wait for its turn, so that requests to a silent server do
             not queue up behind each other's timeouts; None for as long as it takes, where nothing
             can be silent.

@@ -55,7 +55,6 @@ class Snapshot:
     """One state of the file, as postings are read and weighed in it.
 
     Attributes:
-        state: The state.
         lengths: By row number, the number of a chunk's terms plus one; 0 where there is no chunk.
         average: Mean number of terms of a chunk; 0 where no chunk has any.
     """

@@ -29,10 +29,6 @@ class Connections:
     """A pool of connections to one file, each lent to one thread. Safe to use from many threads.
 
     After an error a connection is closed, since its state is unknown.
-
-    Args:
-        provider_id: For errors.
-        connect: Opens a connection.
     """
 
     def __init__(self, provider_id: str, connect: Callable[[], apsw.Connection]) -> None:
@@ -105,7 +101,6 @@ def connect(
     """Open a connection to an existing file.
 
     Args:
-        path: The file.
         busy_timeout_seconds: How long a write waits for another process's write.
         extension: A library with functions to load into SQLite, None for none.
         synchronous: FULL makes a write that returned outlive a loss of power; NORMAL is faster,

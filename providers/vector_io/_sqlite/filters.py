@@ -54,7 +54,6 @@ class FilterCache:
 
         Args:
             connection: In a read transaction.
-            filter_: A parsed filter.
         """
         if filter_ is None:
             return None

@@ -89,9 +89,7 @@ class ChunkFileIndex(EmbeddingIndex):
     the file; writes wait for each other, also across processes.
 
     Args:
-        vector_db: The registration.
         path: The file, which exists.
-        config: The provider's settings.
         vectors: What searches the embeddings.
         extension: A library of SQLite functions that `vectors` needs.
     """

@@ -38,7 +38,6 @@ class View:
         squared_norms: Of the stored embeddings, float64, shape (n,).
         alive: False for a deleted row, shape (n,).
         all_alive: True if no row is deleted.
-        metric: How embeddings are compared.
     """
 
     rows: NDArray[np.int64]
@@ -167,7 +166,6 @@ class MemoryCopy:
 
     Args:
         dimension: Numbers in an embedding.
-        metric: How embeddings are compared.
         after_row: The row above which the copy begins, for engines that hold the rest elsewhere.
         most_bytes: Codes that take more are in a temporary file, of which the operating system
             keeps in memory what there is room for.

@@ -19,7 +19,6 @@ class ChunkFileProvider(VectorIOProvider):
     """Creates and opens the files of vector DBs in one folder.
 
     Args:
-        provider_id: The provider's id.
         folder: Where the files are; made with the first of them.
     """
 

@@ -35,7 +35,6 @@ def insert_rows(
 
     Args:
         connection: In a write transaction.
-        chunks: The chunks.
         records: `record_of` each of them.
         embeddings: Shape (len(chunks), dimension).
         squared_norms: Of each embedding.

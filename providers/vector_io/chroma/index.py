@@ -59,10 +59,8 @@ class ChromaIndex(NotedIndex):
     The work runs in threads. Writes of one index wait for each other; another process's do not.
 
     Args:
-        vector_db: The registration.
         collection: Its collection, which exists.
         mirror: Its mirror, prepared.
-        threads: Where the work runs.
         drop: Deletes the collection.
         release: Gives the engine back, on close.
     """

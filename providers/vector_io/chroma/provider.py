@@ -31,10 +31,7 @@ class ChromaProvider(VectorIOProvider):
     """Holds one collection per vector DB, in this process or in a server.
 
     Args:
-        provider_id: Its name.
-        config: Its settings.
         mirrors: The folder of the mirrors.
-        threads: Where the work runs.
         hold: Returns the engine, to be released after use.
     """
 

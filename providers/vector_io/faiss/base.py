@@ -29,7 +29,6 @@ class Base:
     During a search nothing but its knowledge of deletions changes.
 
     Args:
-        index: The approximate index.
         rows: Row numbers by place, ascending, int64.
         squared_norms: Of the stored embeddings, by place, float64.
         alive: False for a deleted row, by place.

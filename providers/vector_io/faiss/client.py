@@ -42,12 +42,7 @@ class Selector:
 
 
 class ApproximateIndex(ABC):
-    """An approximate index over places 0 to n - 1. Searching is safe from many threads.
-
-    Args:
-        engine: The FAISS index.
-        config: The provider's settings.
-    """
+    """An approximate index over places 0 to n - 1. Searching is safe from many threads."""
 
     def __init__(self, engine: Any, config: FaissConfig) -> None:
         self.engine = engine

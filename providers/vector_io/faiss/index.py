@@ -22,9 +22,7 @@ class FaissIndex(ChunkFileIndex):
     """Chunks and keywords in one SQLite file, vectors in FAISS.
 
     Args:
-        vector_db: The registration.
         path: The chunk file, which exists; the FAISS index is stored beside it.
-        config: The provider's settings.
     """
 
     def __init__(self, vector_db: VectorDB, path: Path, config: FaissConfig) -> None:

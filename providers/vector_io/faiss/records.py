@@ -42,9 +42,7 @@ class BaseFile:
     and the CRC-32 of all that.
 
     Args:
-        path: The file.
         settings: What the base depends on; a file with other settings is not used.
-        config: The provider's settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], config: FaissConfig) -> None:

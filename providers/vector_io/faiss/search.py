@@ -72,8 +72,6 @@ class FaissSearch:
     """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
 
     Args:
-        vector_db: The registration.
-        config: The provider's settings.
         file: Where the base is stored.
         lend: Lends a connection to the chunk file, outside a transaction.
 

@@ -53,7 +53,6 @@ class MemoryIndex(EmbeddingIndex):
     The work runs in threads, one at a time: a reader sees whole writes only.
 
     Args:
-        vector_db: The registration.
         fuzzy: Pass True to let every keyword search find words that differ by a typo.
         on_drop: Called with the registration when the index is deleted.
     """

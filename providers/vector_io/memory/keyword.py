@@ -66,7 +66,6 @@ class KeywordIndex:
     typo in every word of the query 0.674 (BM25: 0.431).
 
     Args:
-        field_weights: Weight by field.
         language: Name of the language for stemming and stop words.
         fuzzy: Pass True to let all queries find similar terms.
     """

@@ -20,7 +20,6 @@ class Matrix:
 
     Args:
         dimension: Numbers in an embedding.
-        metric: How embeddings are compared.
     """
 
     def __init__(self, dimension: int, metric: Metric) -> None:

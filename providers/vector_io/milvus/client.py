@@ -42,7 +42,6 @@ class Connection:
     lets go of its folder.
 
     Args:
-        provider_id: For messages.
         connect: Returns a client.
         disconnect: Releases what `connect` took beside the client.
         timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors

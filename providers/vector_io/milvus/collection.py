@@ -50,10 +50,6 @@ class Collection:
     """One collection. Blocking; safe to use from threads, but one write at a time is the caller's.
 
     Args:
-        connection: The connection.
-        name: The collection's name.
-        vector_db: The registration.
-        layout: How rows are stored.
         vectors: The index of the embeddings, for a collection that is made.
 
     Attributes:

@@ -48,8 +48,6 @@ class MilvusIndex(NotedIndex):
     missing can belong to the answer.
 
     Args:
-        vector_db: The registration.
-        collection: Its rows.
         max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
 

@@ -40,7 +40,6 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        collection: Its rows.
         writing: Held by every write of this process, so that counting all rows meets none.
         max_age_seconds: How long a query need not ask again whether another process has written.
     """

@@ -29,9 +29,6 @@ class MilvusProvider(VectorIOProvider):
     """Holds one collection a vector DB.
 
     Args:
-        provider_id: Its id.
-        connection: To Milvus.
-        layout: How rows are stored.
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
         max_age_seconds: Most age of the statistics where another process writes.

@@ -100,7 +100,6 @@ class RowMaker:
     """Makes the rows of one collection.
 
     Args:
-        layout: How rows are stored.
         dimension: Components of a stored embedding.
     """
 

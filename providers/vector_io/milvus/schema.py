@@ -113,7 +113,6 @@ class Writers:
 
     Args:
         call: Calls a method of the client on the collection.
-        maker: Makes its rows.
     """
 
     def __init__(self, call: Callable[..., Any], maker: RowMaker) -> None:

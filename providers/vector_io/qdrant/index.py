@@ -52,7 +52,6 @@ class QdrantIndex(NotedIndex):
     there.
 
     Args:
-        vector_db: The registration.
         collection: The collection, which exists.
         statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """

@@ -42,7 +42,6 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        collection: Its collection.
         max_age_seconds: Most age of the statistics where another process writes.
     """
 

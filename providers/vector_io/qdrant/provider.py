@@ -74,12 +74,7 @@ class QdrantEdgeProvider(VectorIOProvider):
 
 
 class QdrantProvider(VectorIOProvider):
-    """Holds one collection a vector DB on one Qdrant server or cluster.
-
-    Args:
-        provider_id: Its id.
-        server: The connection to it.
-    """
+    """Holds one collection a vector DB on one Qdrant server or cluster."""
 
     def __init__(self, provider_id: str, server: Server) -> None:
         super().__init__(provider_id)

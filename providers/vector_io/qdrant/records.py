@@ -135,7 +135,6 @@ def make_point(
     """Return the point of a chunk.
 
     Args:
-        vector_db: Its registration.
         chunk: It is not changed.
         embedding: Shape (dimension,).
         sparse: Its terms.

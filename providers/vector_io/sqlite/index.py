@@ -17,9 +17,7 @@ class SqliteIndex(ChunkFileIndex):
     """Chunks, keywords and vectors in one SQLite file; every public method is the contract's.
 
     Args:
-        vector_db: The registration.
         path: The file, which exists.
-        config: The provider's settings.
     """
 
     def __init__(self, vector_db: VectorDB, path: Path, config: SqliteConfig) -> None:

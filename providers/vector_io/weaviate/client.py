@@ -68,10 +68,6 @@ logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
 class Connection:
     """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
 
-    Args:
-        provider_id: For messages.
-        config: The provider's settings.
-
     Attributes:
         client: The driver's client; its users say so. To close it under a call would cancel that.
         collections: The names of the collections that are open, one for each index.

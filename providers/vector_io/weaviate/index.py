@@ -53,7 +53,6 @@ class WeaviateIndex(NotedIndex):
     there, up to `MOST_RESULTS`.
 
     Args:
-        vector_db: The registration.
         collection: The collection, which exists.
         undo_seconds: How long cleaning up after a failed write may take.
         statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.

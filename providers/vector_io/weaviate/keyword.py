@@ -50,7 +50,6 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        collection: Its objects.
         max_age_seconds: Most age of the statistics where another process writes.
     """
 
@@ -219,7 +218,6 @@ def scores(
     """Return the BM25 of each proposal, 0 for one without a term; equal for equal terms.
 
     Args:
-        proposals: The chunks.
         weights: Of `Query.weights`.
         average: Mean length of a chunk, above 0.
     """

@@ -90,7 +90,6 @@ def make_object(
     """Return the object of a chunk.
 
     Args:
-        vector_db: Its registration.
         chunk: It is not changed.
         embedding: Shape (dimension,).
         terms: Of its fields.

@@ -65,8 +65,6 @@ class Handle:
     up a collection, whose description says so, and then refuses the object for want of a vector.
 
     Args:
-        vector_db: The registration.
-        name: The collection's name.
         connection: To the server; the collection is one of its users until `leave`.
     """
 

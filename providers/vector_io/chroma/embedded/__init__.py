@@ -64,7 +64,6 @@ class EmbeddedChroma(Engine):
     """The Chroma of one folder. Use `hold`.
 
     Attributes:
-        folder: The folder.
         name: The provider's, for errors.
         holders: Who uses it.
         writes: How many there were, to any collection.

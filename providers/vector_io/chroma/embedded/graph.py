@@ -106,12 +106,7 @@ class Segments:
 
 
 class Graph:
-    """The graph of one collection in an open folder. Safe to use from many threads.
-
-    Args:
-        folder: Chroma's.
-        segments: The collection.
-    """
+    """The graph of one collection in an open folder. Safe to use from many threads."""
 
     def __init__(self, folder: Path, segments: Segments) -> None:
         self._database = folder / DATABASE

@@ -93,7 +93,6 @@ class Mirror:
     Args:
         path: Its file, which need not exist.
         collection: What it mirrors; a file of another collection is rebuilt.
-        vector_db: The registration.
         memory_mib: Most memory for cached postings, in MiB.
     """
 

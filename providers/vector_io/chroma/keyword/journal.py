@@ -96,7 +96,6 @@ def read_news(collection: Collection, known: Head, head: Head | None = None) -> 
     """Return the version of a collection, with its ledgers read unless all are known.
 
     Args:
-        collection: Where to look.
         known: The version that the reader knows.
         head: What `read_head` has just returned, to spare its requests.
 
@@ -125,7 +124,6 @@ def written_since(collection: Collection, seen: Head, head: Head) -> Iterator[li
     """Yield the ids of rows that were written after what a reader has seen.
 
     Args:
-        collection: Where to look.
         seen: The version that the reader knows.
         head: The version that it wants to reach, of `read_news`.
     """
@@ -155,7 +153,6 @@ def fold(collection: Collection, most: int, own: str = "", needed: Container[int
     """Replace all markers and ledgers by one ledger, if there are more than so many.
 
     Args:
-        collection: Where they lie.
         most: How many may lie there.
         own: The caller's writer.
         needed: Those of its numbers that a reader may still need.
@@ -181,11 +178,7 @@ def _folded(found: Rows) -> frozenset[_Mark]:
 
 
 class Writer:
-    """Writes rows with their markers. Not safe to use from several threads at once.
-
-    Args:
-        collection: Where to.
-    """
+    """Writes rows with their markers. Not safe to use from several threads at once."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection

@@ -65,8 +65,6 @@ class EdgeCollection(Collection):
     one entry of the engine's log.
 
     Args:
-        vector_db: The registration.
-        folder: The shard's own folder.
         shard: The shard, open.
         flush_each_write: Whether writes outlive a loss of power.
     """

@@ -52,9 +52,7 @@ class Server:
     """A client with Corral's errors and retries; one a provider, shared by its collections.
 
     Args:
-        provider_id: For messages.
         client: Over REST or gRPC.
-        config: The provider's settings.
     """
 
     def __init__(self, provider_id: str, client: AsyncQdrantClient, config: QdrantConfig) -> None:
@@ -75,7 +73,6 @@ class Server:
         The first one asks for the server's version before.
 
         Args:
-            request: Sends it.
             collection: Its collection; a 404 asks whether that exists.
             configures: Whether it holds settings only, so that the server's words may be shown.
 

@@ -32,13 +32,7 @@ T = TypeVar("T")
 
 
 class ServerCollection(ServerReads):
-    """One collection. Writes of this process to it wait for each other.
-
-    Args:
-        vector_db: The registration.
-        name: The collection's name.
-        server: Where it is.
-    """
+    """One collection. Writes of this process to it wait for each other."""
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         super().__init__(vector_db, name, server)

@@ -38,13 +38,7 @@ _AT_REST = (models.CollectionStatus.GREEN, models.CollectionStatus.GREY)
 
 
 class ServerReads(Collection):
-    """The reading half of a collection. What it asks for stays within the server's strict mode.
-
-    Args:
-        vector_db: The registration.
-        name: The collection's name.
-        server: Where it is.
-    """
+    """The reading half of a collection. What it asks for stays within the server's strict mode."""
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         self._vector_db = vector_db
