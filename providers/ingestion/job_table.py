@@ -73,13 +73,11 @@ class JobTable(JobReader):
                 nothing was stored.
         """
 
-        def insert(table: apsw.Connection) -> list[int]:
-            return [self._insert(table, one, batch_id, same_origin) for one in submissions]
+        def insert(table: apsw.Connection) -> list[Job]:
+            numbers = [self._insert(table, one, batch_id, same_origin) for one in submissions]
+            return [_job(table, number) for number in numbers]  # here: the next write may remove it
 
-        numbers = await self._file.write(insert)
-        marks = ", ".join("?" * len(numbers))
-        found = {job.number: job for job in await self._jobs(f"number IN ({marks})", numbers)}
-        return [found[number] for number in numbers]
+        return await self._file.write(insert)
 
     def _insert(
         self, table: apsw.Connection, new: Submission, batch_id: str | None, same_origin: bool
@@ -347,8 +345,7 @@ class JobTable(JobReader):
         progress = json.dumps({"started_at": self._clock()})
         change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
         self._update(table, change, (owner, progress), "number = ?", (number,))
-        query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
-        return job_of(cast(Rows, table.execute(query, (number,)).fetchall())[0])
+        return _job(table, number)
 
     def _requeue(
         self,
@@ -386,6 +383,11 @@ class JobTable(JobReader):
 def _headway(made: bool) -> str:
     """Return what records progress."""
     return "progress = ?" + (", attempts = 1" if made else "")
+
+
+def _job(table: apsw.Connection, number: int) -> Job:
+    query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
+    return job_of(cast(Rows, table.execute(query, (number,)).fetchall())[0])
 
 
 def _check_hidden(

@@ -112,12 +112,11 @@ def decoded(tokens: Sequence[int]) -> str | None:
 
 
 def seam(left: str, right: str) -> bool:
-    r"""Say whether no token of a text can reach over the seam of its two parts.
+    r"""Return True if no token of a text can reach over the seam of its two parts.
 
-        That is so behind a line break, before an ASCII letter or digit: in the expressions by which
-        cl100k and o200k split a text before they look for tokens, what ends with `
-    ` never goes on
-        with such a character, and no look-ahead goes beyond it.
+    That is so behind a line break, before an ASCII letter or digit, or `[`: in the expressions by
+    which cl100k and o200k split a text before they look for tokens, what ends with `\n` never goes
+    on with such a character, and no look-ahead goes beyond it.
     """
     first = right[:1]
     return left[-1:] == "\n" and (first == "[" or (first.isascii() and first.isalnum()))

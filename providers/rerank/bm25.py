@@ -1,7 +1,7 @@
 """BM25 among the candidates of one query, whatever they were found by.
 
 The formula, the analyzer and the weights of the fields are those of keyword search, see
-`vector_io/bm25.py` and `vector_io/fields.py`; the number of documents, their average length and
+`ranking/bm25.py` and `ranking/fields.py`; the number of documents, their average length and
 the frequencies of terms are those of the candidates alone. So a word that all of them hold decides
 little, even where it is rare in the vector DB.
 """

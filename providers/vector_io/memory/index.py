@@ -120,22 +120,31 @@ class MemoryIndex(EmbeddingIndex):
         return await asyncio.to_thread(self._count_documents, after, limit, filters)
 
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
-        with self._lock:
-            return list(self._documents_of.get(document_id, ()))
+        return await asyncio.to_thread(self._ids_of, document_id)
 
     async def _count_passing(self, filters: Filter) -> int:
-        with self._lock:
-            return len(self._selected(filters).rows)
+        return await asyncio.to_thread(self._count_selected, filters)
 
     async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit, filters)
 
     async def _drop(self) -> None:
-        with self._lock:
-            self._clear()
+        await asyncio.to_thread(self._empty)
         self._on_drop(self.vector_db)
 
     # --- what they do ------------------------------------------------------------------------
+
+    def _ids_of(self, document_id: str) -> list[str]:
+        with self._lock:
+            return list(self._documents_of.get(document_id, ()))
+
+    def _count_selected(self, filter_: Filter) -> int:
+        with self._lock:
+            return len(self._selected(filter_).rows)
+
+    def _empty(self) -> None:
+        with self._lock:
+            self._clear()
 
     def _write(
         self,

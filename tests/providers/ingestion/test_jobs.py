@@ -16,6 +16,7 @@ from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDBRegistration
+from corral.providers.database import Database
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import work
 from corral.providers.ingestion.job_queue import TOGETHER_BYTES
@@ -225,6 +226,33 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     await table.complete("other", [Step(new, claimed.progress)])
     assert await table.claim("other") is None
     assert (await table.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
+    await table.close()
+
+
+async def test_a_job_that_is_removed_at_once_was_submitted_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs are returned as their own write made them, whatever another process does next.
+
+    If this fails: to delete a document while it is submitted is answered with 500.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        vector_db = await stack.vector_db("db")
+    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    write = Database.write
+
+    async def raced(file: Database, *arguments: Any, **options: Any) -> Any:
+        done = await write(file, *arguments, **options)
+        await write(file, lambda connection: connection.execute("DELETE FROM jobs"))
+        return done
+
+    monkeypatch.setattr(Database, "write", raced)
+    news = [Submission(of_text(name, name), vector_db, "", one) for name in "ab"]
+    found = await table.add(news, None, same_origin=False)
+    assert [(job.document_id, job.status) for job in found] == [
+        ("a", JobStatus.QUEUED),
+        ("b", JobStatus.QUEUED),
+    ]
     await table.close()
 
 

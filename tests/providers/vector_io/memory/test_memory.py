@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
+from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.fuzzy import CUT, MAX_SIMILAR, similar_terms
+from corral.providers.vector_io.memory.index import MemoryIndex
 from corral.providers.vector_io.memory.keyword import MAX_FUZZY_TERMS, KeywordIndex
 from corral.providers.vector_io.memory.provider import MemoryProvider, create
 
@@ -53,6 +57,35 @@ async def asked(index: EmbeddingIndex, query: str, k: int = 10, **options: Any) 
     """Return ids and scores of a keyword query, best first."""
     response = await index.query(None, query, k, mode="keyword", **options)
     return {hit.chunk.chunk_id: hit.score for hit in response.hits}
+
+
+async def test_a_search_in_a_thread_holds_up_nobody_else() -> None:
+    """What counts, lists and deletes waits for a search in a thread, not on the event loop.
+
+    If this fails: the whole server stands still until the search has ended.
+    """
+    index = await filled({"a": "hay"})
+    assert isinstance(index, MemoryIndex)
+    seen, lock = index.seen_by(Principal("", user="somebody")), index._lock
+    searching, done = threading.Event(), threading.Event()
+
+    def search() -> None:
+        with lock:
+            searching.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    await asyncio.to_thread(searching.wait)
+    asked = [
+        asyncio.ensure_future(one)
+        for one in (seen.count(), index.document_chunk_ids("d"), index.delete())
+    ]
+    await asyncio.sleep(0.05)
+    assert not any(one.done() for one in asked)
+    done.set()
+    await asyncio.wait_for(asyncio.gather(*asked), 60)
+    thread.join()
 
 
 # --- how long it lives ------------------------------------------------------------------------
