@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -81,6 +81,10 @@ def coded(matrix: NDArray[np.floating]) -> Codes:
     return Codes(codes.astype(np.int8), scales, np.nextafter(lengths.astype(np.float32), np.inf))
 
 
+Found = tuple[NDArray[np.intp], NDArray[np.float32]]
+"""Places of rows, and their embeddings."""
+
+
 def candidates(
     stored: Codes,
     squared_norms: NDArray[np.float64],
@@ -89,8 +93,7 @@ def candidates(
     metric: Metric,
     usable: NDArray[np.bool_] | None,
     read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
-    scan: Scan | None = None,
-) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+) -> Found:
     """Return the places of all rows that can be among the k nearest, with their embeddings.
 
     Rows that tie with the k-th nearest are among them; `exact.nearest` then has the answer.
@@ -103,27 +106,49 @@ def candidates(
         metric: Which decides what is near.
         usable: Which rows may be returned, shape (n,); None for all.
         read: Returns the embeddings at some places, shape (n, dimension).
-        scan: Of `stored`, where several threads search the same rows; None for a pass alone.
     """
+    return begun(Scan(stored), squared_norms, query, k, metric, usable, read)()
+
+
+def begun(
+    scan: Scan,
+    squared_norms: NDArray[np.float64],
+    query: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    usable: NDArray[np.bool_] | None,
+    read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
+) -> Callable[[], Found]:
+    """Return what finds `candidates`; until it is called its query waits for a pass to share.
+
+    Args:
+        scan: Of all rows, which other queries share.
+        squared_norms, query, k, metric, usable, read: As of `candidates`.
+    """
+    stored = scan.stored
     k = min(k, len(stored) if usable is None else int(np.count_nonzero(usable)))
     if not k:
-        none = np.empty(0, dtype=np.intp)
-        return none, np.empty((0, len(query)), dtype=np.float32)
+        none = np.empty(0, dtype=np.intp), np.empty((0, len(query)), dtype=np.float32)
+        return lambda: none
     asked = _Query(query, metric)
-    scan = scan or Scan(stored)
-    rough = asked.rough(scan, squared_norms)
-    if usable is not None:
-        rough[~usable] = -np.inf
-    first = greatest_places(rough, k)
-    embeddings = read(first)
-    least = asked.comparable(exact_scores(embeddings, query, metric)).min()
-    longest = squared_norms.max(keepdims=True)
-    least -= 2 * rounding_slack(longest, asked.scale, metric)
-    near = asked.reaching(least, rough, scan, squared_norms, float(np.sqrt(longest[0])))
-    more = np.setdiff1d(near, first, assume_unique=True)
-    if not len(more):
-        return first, embeddings
-    return np.concatenate([first, more]), np.concatenate([embeddings, read(more)])
+    scores = scan.ask(asked.codes)
+
+    def found() -> Found:
+        rough = asked.compared(scores(), squared_norms)
+        if usable is not None:
+            rough[~usable] = -np.inf
+        first = greatest_places(rough, k)
+        embeddings = read(first)
+        least = asked.comparable(exact_scores(embeddings, query, metric)).min()
+        longest = squared_norms.max(keepdims=True)
+        least -= 2 * rounding_slack(longest, asked.scale, metric)
+        near = asked.reaching(least, rough, scan, squared_norms, float(np.sqrt(longest[0])))
+        more = np.setdiff1d(near, first, assume_unique=True)
+        if not len(more):
+            return first, embeddings
+        return np.concatenate([first, more]), np.concatenate([embeddings, read(more)])
+
+    return found
 
 
 @cache
@@ -162,28 +187,36 @@ class Scan:
 
     def scores(self, query: Codes) -> NDArray[np.float32]:
         """Return the product of each row with a query of one row, shape (n,)."""
+        return self.ask(query)()
+
+    def ask(self, query: Codes) -> Callable[[], NDArray[np.float32]]:
+        """Let a query wait for the next pass; return what returns its scores."""
         mine = _Asked(query)
         with self._lock:
             self._waiting.append(mine)
-        with self._turn:
-            try:
-                while mine.scores is None:
-                    self._pass()
-            except BaseException:  # the others try on their own turn
-                with self._lock:
-                    self._waiting.remove(mine)
-                raise
-        return mine.scores
+        return partial(self._served, mine)
 
-    def _pass(self) -> None:
-        """Serve those who have waited longest."""
+    def _served(self, mine: _Asked) -> NDArray[np.float32]:
+        with self._turn:
+            if mine.scores is None:
+                self._pass(mine)
+        return cast(NDArray[np.float32], mine.scores)
+
+    def _pass(self, mine: _Asked) -> None:
+        """Serve a query and those who have waited longest; where that fails, they try on their own.
+
+        Those who do not come for their scores are served once, too, and forgotten.
+        """
         with self._lock:
-            asked = self._waiting[: self._together]
-        found = _multiplied([each.query for each in asked], self.stored)
-        for each, scores in zip(asked, found, strict=True):
-            each.scores = scores
-        with self._lock:
-            del self._waiting[: len(asked)]
+            others = [each for each in self._waiting if each is not mine]
+            asked = [mine, *others][: self._together]
+        try:
+            found = _multiplied([each.query for each in asked], self.stored)
+            for each, scores in zip(asked, found, strict=True):
+                each.scores = scores
+        finally:
+            with self._lock:
+                self._waiting = [each for each in self._waiting if each not in asked]
 
 
 @dataclass(slots=True, eq=False)
@@ -244,13 +277,7 @@ class _Query:
         self.unit = (wide / self.length).astype(np.float32)
         self.scale = query if metric is Metric.L2 else self.unit
         self._metric = metric
-        self._codes = coded(self.unit[None])
-
-    def rough(
-        self, scan: Scan, squared_norms: NDArray[np.float64]
-    ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return what the codes say, shape (n,)."""
-        return self._compared(scan.scores(self._codes), squared_norms)
+        self.codes = coded(self.unit[None])
 
     def reaching(
         self,
@@ -269,7 +296,7 @@ class _Query:
         # Fewer are left when the query is not coded.
         some = stored[near]
         uncoded = (some.codes.astype(np.float32) @ self.unit) * some.scales
-        finer = self._compared(uncoded, squared_norms[near])
+        finer = self.compared(uncoded, squared_norms[near])
         left: NDArray[np.intp] = near[finer + self._factor * some.residuals >= least]
         return left
 
@@ -279,9 +306,10 @@ class _Query:
             return self.length**2 - scores**2
         return scores if self._metric is Metric.COSINE else scores / self.length
 
-    def _compared(
+    def compared(
         self, scores: NDArray[np.float32], squared_norms: NDArray[np.float64]
     ) -> NDArray[np.float32] | NDArray[np.float64]:
+        """Return what the codes say, shape (n,)."""
         if self._metric is Metric.L2:
             return self._factor * scores.astype(np.float64) - squared_norms
         return scores
@@ -291,5 +319,5 @@ class _Query:
         return 2 * self.length if self._metric is Metric.L2 else 1.0
 
     def _error(self, residuals: Any, norms: Any) -> Any:
-        own = float(self._codes.residuals[0])
+        own = float(self.codes.residuals[0])
         return self._factor * (own * (norms + residuals) + residuals)

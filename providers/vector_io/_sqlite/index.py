@@ -22,6 +22,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.exact import Nearest
 from corral.providers.ranking.rows import RowSet
+from corral.providers.vector_io._shared.together import Together
 from corral.providers.vector_io._sqlite.changes import StaleRead
 from corral.providers.vector_io._sqlite.config import ChunkFileConfig
 from corral.providers.vector_io._sqlite.connections import (
@@ -58,14 +59,16 @@ ROWS_AT_ONCE = 1024
 class VectorSearcher(Protocol):
     """What finds the nearest embeddings of a chunk file. Safe to use from many threads."""
 
-    def search(
+    def begin(
         self,
         connection: apsw.Connection,
         query: NDArray[np.float32],
         k: int,
         allowed: RowSet | None,
-    ) -> Nearest:
-        """Return the k nearest rows, and those tied with the last, best first.
+    ) -> Callable[[], Nearest]:
+        """Return what finds the k nearest rows, and those tied with the last, best first.
+
+        Those that have begun before one is called may share the work.
 
         Args:
             connection: In a read transaction.
@@ -112,6 +115,9 @@ class ChunkFileIndex(EmbeddingIndex):
         )
         self._filters = FilterCache()
         self._vectors = vectors
+        self._vector_leg = Together(self._search_vectors)
+        self._keyword_leg = Together(self._search_words)
+        self._reads = Together(self._read_all)
 
     def prepare(self) -> None:
         """Create or migrate the tables.
@@ -135,20 +141,20 @@ class ChunkFileIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
+        return await self._vector_leg.ask((embedding, k, filters))
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+        return await self._keyword_leg.ask((query_string, k, filters, False))
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
+        return await self._keyword_leg.ask((query_string, k, filters, True))
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await self._read(read_chunks, chunk_ids, include_embeddings=include_embeddings)
+        return await self._reads.ask((chunk_ids, include_embeddings))
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         await asyncio.to_thread(self._delete_stored, chunk_ids)
@@ -201,32 +207,55 @@ class ChunkFileIndex(EmbeddingIndex):
     # --- reading -----------------------------------------------------------------------------
 
     def _search_vectors(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
-    ) -> list[Candidate]:
-        def search(connection: apsw.Connection, allowed: RowSet | None) -> list[Candidate]:
-            nearest = self._vectors.search(connection, embedding, k, allowed)
-            ids = chunk_ids_of(connection, nearest.rows.tolist())
-            pairs = zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
-            return best_of((Candidate(ids[row], score) for row, score in pairs), k)
+        self, asked: Sequence[tuple[NDArray[np.float32], int, Filter | None]]
+    ) -> list[list[Candidate]]:
+        def search(connection: apsw.Connection) -> list[list[Candidate]]:
+            begun = [
+                self._vectors.begin(
+                    connection, embedding, k, self._filters.passing(connection, filters)
+                )
+                for embedding, k, filters in asked
+            ]
+            found = [finish() for finish in begun]
+            return [
+                self._candidates(connection, each, k)
+                for each, (_, k, _) in zip(found, asked, strict=True)
+            ]
 
-        return self._among(filter_, search)
+        return self._in_one_state(search)
+
+    def _candidates(self, connection: apsw.Connection, found: Nearest, k: int) -> list[Candidate]:
+        rows = found.rows.tolist()
+        ids = chunk_ids_of(connection, rows)
+        pairs = zip(rows, found.scores.tolist(), strict=True)
+        return best_of((Candidate(ids[row], score) for row, score in pairs), k)
 
     def _search_words(
-        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> KeywordLeg:
-        def search(connection: apsw.Connection, allowed: RowSet | None) -> KeywordLeg:
-            return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)
+        self, asked: Sequence[tuple[str, int, Filter | None, bool]]
+    ) -> list[KeywordLeg]:
+        def search(connection: apsw.Connection) -> list[KeywordLeg]:
+            return [
+                self._keyword.candidates(
+                    connection, text, k, self._filters.passing(connection, filters), fuzzy=fuzzy
+                )
+                for text, k, filters, fuzzy in asked
+            ]
 
-        return self._among(filter_, search)
+        return self._in_one_state(search)
 
-    def _among(
-        self, filter_: Filter | None, search: Callable[[apsw.Connection, RowSet | None], T]
-    ) -> T:
-        """Search the rows that pass, all in one state of the file."""
+    def _read_all(self, asked: Sequence[tuple[Sequence[str], bool]]) -> list[list[Chunk]]:
+        with self._connections.reading() as connection:
+            return [
+                read_chunks(connection, ids, include_embeddings=embeddings)
+                for ids, embeddings in asked
+            ]
+
+    def _in_one_state(self, search: Callable[[apsw.Connection], T]) -> T:
+        """Search in one state of the file."""
         while True:
             try:
                 with self._connections.reading() as connection:
-                    return search(connection, self._filters.passing(connection, filter_))
+                    return search(connection)
             except StaleRead:  # a faster query has seen a newer write; then so can this one
                 continue
 

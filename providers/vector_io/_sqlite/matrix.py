@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.codes import BYTES_BESIDES, Codes, Scan, candidates, coded
+from corral.providers.ranking.codes import BYTES_BESIDES, Codes, Scan, begun, coded
 from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
 from corral.providers.vector_io._sqlite.connections import state
@@ -63,8 +63,18 @@ class View:
 
         Args:
             connection: In the transaction that the view is of.
-            query, k, allowed: As `VectorSearcher.search` takes them.
+            query, k, allowed: As `VectorSearcher.begin` takes them.
         """
+        return self.begin(connection, query, k, allowed)()
+
+    def begin(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Return what finds `candidates`, in one pass with all that have begun until then."""
         rows, norms, scan = self.rows, self.squared_norms, self.scan
         usable = usable_places(rows, self.alive, self.all_alive, allowed)
         if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(rows):
@@ -75,8 +85,13 @@ class View:
         def read(places: NDArray[np.intp]) -> NDArray[np.float32]:
             return read_rows(connection, rows[places], len(query))
 
-        found, matrix = candidates(scan.stored, norms, query, k, self.metric, usable, read, scan)
-        return rows[found], matrix
+        finish = begun(scan, norms, query, k, self.metric, usable, read)
+
+        def found() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+            places, matrix = finish()
+            return rows[places], matrix
+
+        return found
 
 
 def usable_places(

@@ -105,22 +105,27 @@ class FaissSearch:
 
     # --- searching ---------------------------------------------------------------------------
 
-    def search(
+    def begin(
         self,
         connection: apsw.Connection,
         query: NDArray[np.float32],
         k: int,
         allowed: RowSet | None,
-    ) -> Nearest:
-        """Return the k nearest rows; see `VectorSearcher`."""
+    ) -> Callable[[], Nearest]:
+        """Return what finds the k nearest rows; see `VectorSearcher`."""
         base, copy = self._parts
-        rows, matrix = copy.view(connection).candidates(connection, query, k, allowed)
-        if base is not None:
-            proposed = base.candidates(connection, query, k, allowed)
-            more = read_rows(connection, proposed, self._dimension)
-            rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
-        self.build_if_due(connection)
-        return nearest(rows, matrix, query, k, self._metric)
+        find = copy.view(connection).begin(connection, query, k, allowed)
+
+        def found() -> Nearest:
+            rows, matrix = find()
+            if base is not None:
+                proposed = base.candidates(connection, query, k, allowed)
+                more = read_rows(connection, proposed, self._dimension)
+                rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
+            self.build_if_due(connection)
+            return nearest(rows, matrix, query, k, self._metric)
+
+        return found
 
     # --- building ----------------------------------------------------------------------------
 

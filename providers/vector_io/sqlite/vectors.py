@@ -7,6 +7,8 @@ lie and both ways give the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import apsw
@@ -42,22 +44,30 @@ class VectorSearch:
             dimension, metric, most_bytes=int(memory_mib * 2**20), beside=beside
         )
 
-    def search(
+    def begin(
         self,
         connection: apsw.Connection,
         query: NDArray[np.float32],
         k: int,
         allowed: RowSet | None,
-    ) -> Nearest:
-        """Return the k nearest rows; see `VectorSearcher`."""
+    ) -> Callable[[], Nearest]:
+        """Return what finds the k nearest rows; see `VectorSearcher`."""
+        find = self._begun(connection, query, k, allowed)
+        return lambda: nearest(*find(), query, k, self._metric)
+
+    def _begun(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
         if self._in_file:
-            rows, matrix = self._scan_file(connection, query, k, allowed)
-        elif allowed is not None and self._is_read(allowed):
-            rows, matrix = allowed.rows, read_rows(connection, allowed.rows, self._dimension)
-        else:
-            view = self._copy.view(connection)
-            rows, matrix = view.candidates(connection, query, k, allowed)
-        return nearest(rows, matrix, query, k, self._metric)
+            return partial(self._scan_file, connection, query, k, allowed)
+        if allowed is not None and self._is_read(allowed):
+            matrix = read_rows(connection, allowed.rows, self._dimension)
+            return lambda: (allowed.rows, matrix)
+        return self._copy.view(connection).begin(connection, query, k, allowed)
 
     def _is_read(self, allowed: RowSet) -> bool:
         """Return True if these rows are compared as the file has them, without a copy."""

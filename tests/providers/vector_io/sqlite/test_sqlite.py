@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError,
 from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking import codes as codes_module
+from corral.providers.ranking.codes import Codes
 from corral.providers.vector_io._sqlite import index as sqlite_index
 from corral.providers.vector_io._sqlite import schema
 from corral.providers.vector_io._sqlite.filters import FilterCache
@@ -104,6 +106,45 @@ async def test_search_in_the_file_equals_search_in_memory(
             assert len(a.hits) == 12
     await memory.close()
     await file.close()
+
+
+async def test_questions_of_one_batch_get_their_own_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions at once share passes over the codes; each gets the answer that it gets alone.
+
+    They differ in embedding, words, mode, k and filter. If this fails: users who ask at the same
+    time get each other's chunks, or each of them costs a pass.
+    """
+    index, rows = await open_index(tmp_path), vectors(300)
+    await index.add_chunks(some_chunks(300), rows)
+    passes: list[int] = []
+    multiplied = codes_module._multiplied
+
+    def counted(queries: Sequence[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+        passes.append(len(queries))
+        return multiplied(list(queries), stored)
+
+    monkeypatch.setattr(codes_module, "_multiplied", counted)
+
+    def ask(number: int) -> Coroutine[Any, Any, QueryChunksResponse]:
+        limit = {"type": "lt", "key": "n", "value": 290 - number}
+        return index.query(
+            rows[7 * number],
+            f"sheep {number}",
+            k=3 + number % 4,
+            mode=("vector", "hybrid", "keyword")[number % 3],
+            filters=limit if number % 2 else None,
+        )
+
+    alone = [await ask(number) for number in range(24)]
+    assert passes == [1] * 16
+    passes.clear()
+    assert [found(each) for each in await asyncio.gather(*map(ask, range(24)))] == [
+        found(each) for each in alone
+    ]
+    assert sum(passes) == 16
+    assert max(passes) >= 8, passes
 
 
 async def test_equal_embeddings_tie_wherever_they_lie(tmp_path: Path) -> None:
