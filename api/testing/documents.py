@@ -96,13 +96,13 @@ class DocumentTests(Suite):
         index.add([], replace_documents={"e"})
         assert index.count() == 0
 
-    @pytest.mark.parametrize("document", ["it's", 'a"b', "a%", "../d", "天气", "d" * 255])
-    def test_any_document_id(self, indexes: Indexes, document: str) -> None:
+    def test_any_document_id(self, indexes: Indexes) -> None:
         """Document ids are data: quotes, wildcards and paths select nothing but themselves."""
         index = indexes.open()
-        index.add([chunk("a", document_id=document), chunk("b", document_id="other")])
-        index.add([chunk("c", document_id=document)], replace_documents={document})
-        assert [c.chunk_id for c in index.get("a", "b", "c")] == ["b", "c"]
+        for document in ("it's", 'a"b', "a%", "../d", "天气", "d" * 255):
+            index.add([chunk("a", document_id=document), chunk("b", document_id="other")])
+            index.add([chunk("c", document_id=document)], replace_documents={document})
+            assert [c.chunk_id for c in index.get("a", "b", "c")] == ["b", "c"], document
 
     def test_a_refused_replacement_leaves_the_old_version(self, indexes: Indexes) -> None:
         """A new version with a bad embedding is refused before the old one is touched."""

@@ -22,10 +22,11 @@ def filled(indexes: Indexes) -> Handle:
 class FuzzyTests(Suite):
     """Providers that can."""
 
-    @pytest.mark.parametrize("query", ["elefants", "elephnats", "elephant"])
-    def test_a_misspelled_word_is_found(self, indexes: Indexes, query: str) -> None:
+    def test_a_misspelled_word_is_found(self, indexes: Indexes) -> None:
         """A letter wrong, two swapped or one missing: the chunk is found, and no other."""
-        assert ids(filled(indexes).keyword(query, fuzzy=True)) == ["herd"]
+        index = filled(indexes)
+        for query in ("elefants", "elephnats", "elephant"):
+            assert ids(index.keyword(query, fuzzy=True)) == ["herd"], query
 
     def test_words_are_exact_unless_it_is_asked_for(self, indexes: Indexes) -> None:
         """Without fuzzy a misspelled word finds nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,14 @@ def as_leg(response: QueryChunksResponse, name: Any) -> Leg:
 class HybridTests(Suite):
     """Hybrid mode."""
 
-    @pytest.mark.parametrize("ranker", RANKERS, ids=lambda r: f"{r.type}-{RANKERS.index(r)}")
-    def test_hybrid_is_the_fusion_of_both_legs(self, indexes: Indexes, ranker: Any) -> None:
+    def test_hybrid_is_the_fusion_of_both_legs(self, indexes: Indexes) -> None:
         """Ids, scores and explanations are those of fusing what the two modes find alone.
 
         If this fails: a native hybrid fuses by other ranks or weights than ours.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
-        for k in (1, 10, 30):
+        for ranker, k in product(RANKERS, (1, 10, 30)):
             size = ranker.leg_size(k)
             legs = {
                 "vector": as_leg(index.vector([1, 2, -1], k=size), "vector"),
@@ -81,11 +81,13 @@ class HybridTests(Suite):
             }
             expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]  # names are str here
             response = index.hybrid([1, 2, -1], "w1 w2 w7", k=k, ranker=ranker)
-            assert ids(response) == [hit.chunk_id for hit in expected]
-            assert response.scores == pytest.approx([hit.score for hit in expected], abs=1e-6)
+            asked = f"{ranker!r}, k={k}"
+            assert ids(response) == [hit.chunk_id for hit in expected], asked
+            right = pytest.approx([hit.score for hit in expected], abs=1e-6)
+            assert response.scores == right, asked
             assert [set(h.explanation.legs) for h in response.hits] == [
                 set(h.explanation.legs) for h in expected
-            ]
+            ], asked
 
     def test_first_in_both_legs_scores_1(self, indexes: Indexes) -> None:
         """The chunk that is best by vector and by words scores 1.0, alone or not."""
@@ -154,8 +156,7 @@ class HybridTests(Suite):
         ]
         assert found == [vector, keyword]
 
-    @pytest.mark.parametrize("ranker", [*VECTOR_OFF, *KEYWORD_OFF], ids=range(10))
-    def test_weight_0_switches_a_leg_off(self, indexes: Indexes, ranker: Any) -> None:
+    def test_weight_0_switches_a_leg_off(self, indexes: Indexes) -> None:
         """The answer is what the other leg finds, as many as it finds and in its order.
 
         Also where it finds nothing: then the answer is empty.
@@ -165,15 +166,16 @@ class HybridTests(Suite):
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
         index.add([chunk("rare", "zebra")], [[-1, -2, 1]])
-        name: Any = "keyword" if ranker in VECTOR_OFF else "vector"
-        for text, k in (("zebra", 10), ("w1 w2", 10), ("unheardof", 5)):
+        asked = (("zebra", 10), ("w1 w2", 10), ("unheardof", 5))
+        for ranker, (text, k) in product([*VECTOR_OFF, *KEYWORD_OFF], asked):
+            name: Any = "keyword" if ranker in VECTOR_OFF else "vector"
             size = ranker.leg_size(k)
             found = (
                 index.keyword(text, k=size) if name == "keyword" else index.vector([1, 2, -1], size)
             )
             expected = fuse(ranker, {name: as_leg(found, name)})[:k]
             response = index.hybrid([1, 2, -1], text, k=k, ranker=ranker)
-            assert ids(response) == [hit.chunk_id for hit in expected]
+            assert ids(response) == [hit.chunk_id for hit in expected], f"{ranker!r}, {text}"
             assert response.scores == pytest.approx([hit.score for hit in expected], abs=1e-6)
 
     def test_the_registered_ranker_is_used_and_a_query_overrides_it(self, indexes: Indexes) -> None:

@@ -43,15 +43,13 @@ class ReversedOrder(ToyIndex):
         return super()._best(*arguments)[::-1]
 
 
-@caught_by("test_in_three_dimensions[query0]", "test_exact_search_equals_brute_force[l2]")
+@caught_by("test_in_three_dimensions", "test_exact_search_equals_brute_force[l2]")
 class InvertedSign(ToyIndex):
     def _compare(self, row: Row, query: Row) -> float:
         return -super()._compare(row, query)
 
 
-@caught_by(
-    "test_normalized_embeddings_score_by_their_angle[l2]", "test_in_three_dimensions[query0]"
-)
+@caught_by("test_normalized_embeddings_score_by_their_angle[l2]", "test_in_three_dimensions")
 class InverseDistance(ToyIndex):
     def _compare(self, row: Row, query: Row) -> float:
         return 1.0 / (1.0 + float(np.linalg.norm(row - query)))
@@ -76,7 +74,7 @@ class OneHitTooFew(ToyIndex):
         return super()._best(raw, k, *rest)[: k - 1 if k < 5 else -1]
 
 
-@caught_by("test_equal_distances_come_in_the_order_of_ids[10]")
+@caught_by("test_equal_distances_come_in_the_order_of_ids")
 class DroppedTie(ToyIndex):
     def _best(self, raw: Mapping[str, float], k: int, *rest: Any) -> list[Candidate]:
         distinct = {score: chunk_id for chunk_id, score in sorted(raw.items(), reverse=True)}
@@ -84,7 +82,7 @@ class DroppedTie(ToyIndex):
 
 
 @caught_by(
-    "test_equal_distances_come_in_the_order_of_ids[7]",
+    "test_equal_distances_come_in_the_order_of_ids",
     "test_equal_texts_come_in_the_order_of_ids",
     "test_the_order_of_insertion_does_not_matter",
 )
@@ -104,9 +102,7 @@ class AnotherOrderEveryTime(ToyIndex):
         return super()._best({i: raw[i] + noise[i] for i in raw}, *rest)
 
 
-@caught_by(
-    "test_hybrid_is_the_fusion_of_both_legs[rrf-0]", "test_what_one_leg_finds_is_in_the_answer"
-)
+@caught_by("test_hybrid_is_the_fusion_of_both_legs", "test_what_one_leg_finds_is_in_the_answer")
 class HybridOfWhatBothFind(ToyIndex):
     async def _query_hybrid(
         self, embedding: Row, query_string: str, k: int, filters: Filter | None
@@ -179,13 +175,13 @@ class StatisticsOfWhatPasses(ToyIndex):
 # --- keyword --------------------------------------------------------------------------------------
 
 
-@caught_by("test_confidence_is_that_of_the_definition[w1 w2 w7]")
+@caught_by("test_confidence_is_that_of_the_definition")
 class NoGreatestScore(ToyIndex):
     async def _query_keyword(self, query_string: str, *rest: Any) -> Sequence[Candidate]:
         return list(await super()._query_keyword(query_string, *rest))
 
 
-@caught_by("test_confidence_is_that_of_the_definition[w1 nowhere]")
+@caught_by("test_confidence_is_that_of_the_definition")
 class GreatestOfWordsThatAreThere(ToyIndex):
     def _greatest(self, terms: Sequence[str], entries: Entries) -> float:
         there = {term for entry in entries.values() for term in entry.frequency}
@@ -207,7 +203,7 @@ class IdfCutOff(ToyIndex):
         return {i: s * 1e-6 if common else s for i, s in raw.items()}
 
 
-@caught_by("test_raw_scores_are_bm25[alpha]", "test_a_random_corpus_equals_the_definition")
+@caught_by("test_raw_scores_are_bm25", "test_a_random_corpus_equals_the_definition")
 class WithoutTheFactor(ToyIndex):
     def _bm25(self, terms: Sequence[str], entries: Entries) -> dict[str, float]:
         return {i: s / 2.2 for i, s in super()._bm25(terms, entries).items()}
@@ -221,9 +217,8 @@ class UnusedWeights(ToyIndex):
 
 
 @caught_by(
-    "test_inflected_forms_and_unspaced_scripts_are_found[english-several connections-connected]",
-    "test_inflected_forms_and_unspaced_scripts_are_found"
-    "[english-\\u4eca\\u5929\\u5929\\u6c14\\u771f\\u597d-\\u5929\\u6c14]",
+    "test_inflected_forms_and_unspaced_scripts_are_found[english]",
+    "test_inflected_forms_and_unspaced_scripts_are_found[chinese]",
 )
 class SplitAtSpaces(ToyIndex):
     def __init__(self, vector_db: VectorDB, folder: Path) -> None:
@@ -364,7 +359,7 @@ class EmbeddingsInEveryReply(ToyIndex):
 # --- going through the ids ------------------------------------------------------------------------
 
 
-@caught_by("test_ids_are_in_the_order_of_code_points", "test_pages_join_to_the_whole[7]")
+@caught_by("test_ids_are_in_the_order_of_code_points", "test_pages_join_to_the_whole")
 class IdsAsInserted(ToyIndex):
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return [i for i in self._load() if i > after][:limit]

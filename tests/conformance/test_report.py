@@ -18,7 +18,8 @@ from corral.api.testing.suite import standard_tests
 
 HERE = Path(__file__).parent
 OR = "test_words_are_joined_by_or"
-ANGLES = "test_in_three_dimensions"
+ANGLES = "test_normalized_embeddings_score_by_their_angle"
+METRICS = ("cosine", "l2", "dot")
 
 
 def passed(test: str) -> Outcome:
@@ -52,7 +53,7 @@ def test_the_plugin_reports_each_case(tmp_path: Path) -> None:
     assert (gap.suite, gap.outcome) == ("TestKnownGap", "skipped")
     assert gap.message == "expected to fail: joins by AND"
     assert [(one.test, one.case, one.outcome) for one in angles] == [
-        (ANGLES, f"{ANGLES}[query{n}]", "passed") for n in range(3)
+        (ANGLES, f"{ANGLES}[{metric}]", "passed") for metric in METRICS
     ]
 
 
@@ -66,12 +67,12 @@ def test_groups_hold_every_standard_test_once() -> None:
 def test_a_test_passes_when_all_its_cases_do() -> None:
     """One case of three fails: the test counts as failed, and that case is named with the rule."""
     outcomes = [passed(test) for test in standard_tests()]
-    wrong = Outcome("file", "TestToy", ANGLES, f"{ANGLES}[query1]", "failed", "0.5 != 1.0")
+    wrong = Outcome("file", "TestToy", ANGLES, f"{ANGLES}[l2]", "failed", "0.5 != 1.0")
     group = group_of([*outcomes, wrong], "vector")
     assert (group.outcome, group.failed, group.not_run) == ("failed", 1, 0)
     [failure] = group.failures
-    assert (failure.test, failure.message) == (f"{ANGLES}[query1]", "0.5 != 1.0")
-    assert failure.rule.startswith("Cosines 1, 8/9, 1/3 and -1 of [1, 2, 2]")
+    assert (failure.test, failure.message) == (f"{ANGLES}[l2]", "0.5 != 1.0")
+    assert failure.rule.startswith("(1 + cos) / 2 under every metric: identical 1")
 
 
 def test_what_did_not_run_is_not_passed() -> None:
