@@ -13,6 +13,8 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from corral.api.testing.matrix import standard_groups
+
 # A single example takes 0.2 s, the library's own bound, where the machine is busy.
 settings.register_profile("corral", deadline=None)
 settings.load_profile("corral")
@@ -81,8 +83,23 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(os.cpu_count() or 1, 4) + 1
 
 
+def is_twins(item: pytest.Item) -> bool:
+    """Return True if a conformance test runs on the suite's twin too, over the same code of ours.
+
+    A suite names its twin and the groups in which both run the same lines and branches.
+    """
+    suite = getattr(item, "cls", None)
+    twin, groups = getattr(suite, "same_as", (None, ()))
+    name = getattr(item, "originalname", item.name)
+    return any(name in standard_groups()[group] for group in groups) and bool(twin.chosen[name])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files that several processes share; within a file, the order stays random."""
+    """Leave out what a twin runs, unless the conformance is reported; order files, not tests."""
+    if config.getoption("conformance_report", None) is None:
+        left_out = [item for item in items if is_twins(item)]
+        items[:] = [item for item in items if not is_twins(item)]
+        config.hook.pytest_deselected(items=left_out)
     if not hasattr(config, "workerinput"):
         return
     tests = Counter(item.path for item in items)

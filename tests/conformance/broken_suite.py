@@ -28,5 +28,6 @@ globals().update({f"Test{index.__name__}": suite(index) for index in CAUGHT_BY})
 APPROXIMATE = {"capabilities": replace(CAPABILITIES, exact=False)}
 TestApproximate = suite(ToyIndex, **APPROXIMATE)
 TestHalfBlind = suite(HalfBlind, **APPROXIMATE)
+TestTwin = suite(ToyIndex, same_as=(TestApproximate, ("keyword",)))
 TestKnownGap = suite(KeywordAnd, xfails={"test_words_are_joined_by_or": "joins by AND"})
 TestClosedGap = suite(ToyIndex, xfails={"test_words_are_joined_by_or": "joined by AND once"})

@@ -23,10 +23,21 @@ def test_every_provider_is_in_the_matrix() -> None:
 def test_what_is_claimed_is_what_the_suite_runs(provider_type: str) -> None:
     """A group is claimed where the suite runs all of it that the capabilities ask for.
 
-    The suite itself runs with the other tests, so a group that is claimed and fails fails there.
+    The suite itself runs with the other tests, so a group that is claimed and fails fails there,
+    or in the suite's twin, over the same code; `make matrix` leaves nothing to a twin.
     If this fails: a capability, a suite or a standard test's condition was changed; `make matrix`.
     """
     assert COMMITTED[provider_type] == row(provider_type, promised(provider_type))
+
+
+@pytest.mark.parametrize("provider_type", ["remote::chroma", "remote::milvus"])
+def test_a_twin_runs_what_is_left_to_it(provider_type: str) -> None:
+    """The twin is the suite of the embedded engine, which has nothing left to others itself."""
+    twin, groups = SUITES[provider_type].load().same_as  # type: ignore[attr-defined]  # has one
+    embedded = provider_type.replace("remote", "inline")
+    assert twin.__name__ == SUITES[embedded].name
+    assert not hasattr(twin, "same_as")
+    assert {COMMITTED[embedded]["groups"][group] for group in groups} == {"passed"}
 
 
 @pytest.mark.parametrize("provider_type", SUITES)

@@ -31,6 +31,14 @@ class TestChroma(IndexConformance):
 class TestRemoteChroma(IndexConformance):
     """A real server, shared by all tests; each has a data folder, and so ids, of its own."""
 
+    # Words are searched in the mirror, a file of this machine; the rest is above the hooks.
+    same_as = (
+        TestChroma,
+        (
+            "keyword", "fuzzy", "hybrid", "score", "confidence", "refusal", "acl", "document",
+            "enumeration",
+        ),
+    )  # fmt: skip
     capabilities = REMOTE_SPEC.capabilities
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:

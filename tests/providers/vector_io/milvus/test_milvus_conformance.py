@@ -41,6 +41,11 @@ class TestRemoteMilvus(IndexConformance):
     with the last open index, so restarts are those of a client.
     """
 
+    # Above the hooks, or the hook that the groups `differential` and `filter` call as well.
+    same_as = (
+        TestMilvus,
+        ("keyword", "hybrid", "score", "confidence", "refusal", "acl", "document", "enumeration"),
+    )
     capabilities = REMOTE_SPEC.capabilities
     providers: ClassVar[dict[Path, MilvusProvider]] = {}
 
