@@ -54,6 +54,8 @@ FIRST = (
     "test_weaviate_failing.py",
 )
 
+GROUPS = standard_groups()
+
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
 
 
@@ -88,10 +90,12 @@ def is_twins(item: pytest.Item) -> bool:
 
     A suite names its twin and the groups in which both run the same lines and branches.
     """
-    suite = getattr(item, "cls", None)
-    twin, groups = getattr(suite, "same_as", (None, ()))
+    shared = getattr(getattr(item, "cls", None), "same_as", None)
+    if shared is None:
+        return False
+    twin, groups = shared
     name = getattr(item, "originalname", item.name)
-    return any(name in standard_groups()[group] for group in groups) and bool(twin.chosen[name])
+    return any(name in GROUPS[group] for group in groups) and bool(twin.chosen[name])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -167,7 +167,8 @@ class HybridTests(Suite):
         filled(index)
         index.add([chunk("rare", "zebra")], [[-1, -2, 1]])
         asked = (("zebra", 10), ("w1 w2", 10), ("unheardof", 5))
-        for ranker, (text, k) in product([*VECTOR_OFF, *KEYWORD_OFF], asked):
+        rankers: list[Any] = [*VECTOR_OFF, *KEYWORD_OFF]
+        for ranker, (text, k) in product(rankers, asked):
             name: Any = "keyword" if ranker in VECTOR_OFF else "vector"
             size = ranker.leg_size(k)
             found = (

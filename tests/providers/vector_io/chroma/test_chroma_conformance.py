@@ -35,7 +35,7 @@ class TestRemoteChroma(IndexConformance):
     same_as = (
         TestChroma,
         (
-            "keyword", "fuzzy", "hybrid", "score", "confidence", "refusal", "acl", "document",
+            "keyword", "fuzzy", "hybrid", "score", "confidence", "refusal", "document",
             "enumeration",
         ),
     )  # fmt: skip

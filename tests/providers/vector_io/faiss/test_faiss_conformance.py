@@ -55,9 +55,17 @@ class TestFlat(IndexConformance):
         return await provider.open_index(vector_db, create=is_new)
 
 
+ROWS = (
+    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration",
+    "hostile text",
+)  # fmt: skip
+"""Groups that do not depend on where vectors are searched."""
+
+
 class TestHnsw(TestFlat):
     """A graph from the first chunk on."""
 
+    same_as = (TestFlat, ROWS)
     capabilities = SPEC.capabilities
     config = FaissConfig(index="hnsw", approximate_from=1)
 
@@ -65,5 +73,6 @@ class TestHnsw(TestFlat):
 class TestIvf(TestFlat):
     """Lists of codes from the first chunk on."""
 
+    same_as = (TestFlat, ROWS)
     capabilities = SPEC.capabilities
     config = FaissConfig(index="ivf", approximate_from=1)

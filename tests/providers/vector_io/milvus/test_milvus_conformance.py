@@ -44,7 +44,7 @@ class TestRemoteMilvus(IndexConformance):
     # Above the hooks, or the hook that the groups `differential` and `filter` call as well.
     same_as = (
         TestMilvus,
-        ("keyword", "hybrid", "score", "confidence", "refusal", "acl", "document", "enumeration"),
+        ("keyword", "hybrid", "score", "confidence", "refusal", "document", "enumeration"),
     )
     capabilities = REMOTE_SPEC.capabilities
     providers: ClassVar[dict[Path, MilvusProvider]] = {}

@@ -29,4 +29,8 @@ class TestSqlite(IndexConformance):
 class TestSqliteWithoutMemory(TestSqlite):
     """Embeddings searched in the file by sqlite-vec, no postings kept."""
 
+    same_as = (
+        TestSqlite,
+        ("fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration"),
+    )
     config = SqliteConfig(vector_memory_mib=0, keyword_memory_mib=0)
