@@ -23,6 +23,7 @@ from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
+from corral.providers.vector_io.pgvector.keyword.scores import keep_memory
 from corral.providers.vector_io.pgvector.records import Tables
 
 POSTINGS_AT_ONCE = 20_000
@@ -100,6 +101,7 @@ class Bm25:
         vector_db = tables.vector_db
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
+        keep_memory()
 
     async def create(self, connection: Connection) -> None:
         """Make the tables, empty."""

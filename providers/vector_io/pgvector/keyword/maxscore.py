@@ -4,8 +4,9 @@ MaxScore (Turtle and Flood, "Query evaluation: strategies and optimizations", In
 & Management 31(6), 1995). A first statement brings the numbers of the moment and the postings of
 the rarest terms. If the k-th best score from these exceeds all that the other terms could add, a
 chunk without a rare term cannot be among the best; then the common terms are looked up in the
-chunks that still can. Else the postings of all terms are read. A last statement ranks these chunks,
-applies the filter and brings what was asked for. Both see one state of the data.
+chunks that still can. Else the postings of more terms are read, rarest first, until they do. A last
+statement ranks these chunks, applies the filter and brings what was asked for. All see one state of
+the data.
 
 Where a filter leaves few chunks, these are ranked by their own terms, and no postings are read.
 """
@@ -13,8 +14,7 @@ Where a filter leaves few chunks, these are ranked by their own terms, and no po
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,9 @@ from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
 from corral.providers.vector_io._shared.copy_format import array
 from corral.providers.vector_io.pgvector.client import Connection, Statement
-from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Pieces, read_pieces
+from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
+from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best
 from corral.providers.vector_io.pgvector.records import Tables
-
-UNIT = 2.0**32
-"""Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend
-on their order, so equal texts have equal scores however they are added up; 1e-10 is lost."""
 
 FEW_ROWS = 1000
 """Where a filter lets no more rows pass, only these are scored."""
@@ -43,14 +40,19 @@ MOST_LOOKED_UP = 300
 """Most chunks in which the common terms are looked up, unless a filter has chosen them or reading
 the postings of these terms costs more."""
 
-READ_FOR_A_LOOK = 50
+READ_FOR_A_LOOK = 150
 """Postings that are read in the time in which common terms are looked up in one chunk."""
+
+LEFT_TO_LOOK_UP = (0.3, 0.0)
+"""What terms may add, of the k-th best score from the rare ones, that are left to look up where all
+words are common. With so little, few chunks can still win; where too many can, none is left."""
+
+USUAL = 0.25
+"""What the k-th best score is of the greatest at least, in most questions; a guess until it is
+known, which costs time only."""
 
 MOST_TERMS_LOOKED_UP = 100
 """Most terms that are looked up in a chunk."""
-
-SCORED_AT_ONCE = 8192
-"""Postings that are scored at a time."""
 
 FIRST_ROWS = 20_000
 """Rows, best first, among which those that pass a filter are looked for first."""
@@ -113,69 +115,6 @@ FROM (
 ) best
 """
 
-Scores = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the first statement says.
-
-    Attributes:
-        average: Average length of a chunk.
-        chunks: By key, how many chunks hold the term.
-        weights: By key, the largest share of a score, in units.
-        passing: The rows that pass the filter, where they are few.
-        read: Keys whose postings these are.
-        pieces: Theirs.
-        keys: The key of each piece.
-    """
-
-    average: float
-    chunks: Mapping[int, int]
-    weights: Mapping[int, float]
-    passing: list[int] | None
-    read: frozenset[int]
-    pieces: Pieces
-    keys: list[int]
-
-    @property
-    def others(self) -> dict[int, float]:
-        """The weights of the terms whose postings were not read."""
-        return {key: weight for key, weight in self.weights.items() if key not in self.read}
-
-    @property
-    def rest(self) -> float:
-        """What these terms can add to a score at most."""
-        return sum(self.others.values())
-
-    def scores(self) -> tuple[NDArray[np.int64], Scores]:
-        """Return the rows that hold one of the terms that were read, and their scores from these.
-
-        By the one definition of BM25 (`ranking/bm25.py`), some postings at a time: what is worked
-        on stays in the processor's cache, which halves the time.
-        """
-        weights = np.array([self.weights[key] for key in self.keys], np.float64)
-        shares = np.repeat(weights, self.pieces.sizes)
-        for start in range(0, len(shares), SCORED_AT_ONCE):
-            posted = self.pieces.posted[start : start + SCORED_AT_ONCE]
-            share = shares[start : start + SCORED_AT_ONCE]
-            frequency = posted["frequency"].astype(np.float64)
-            norm = posted["length"].astype(np.float64)
-            norm *= K1 * B
-            norm /= self.average
-            norm += frequency + K1 * (1.0 - B)
-            share *= frequency
-            share /= norm
-            np.maximum(1.0, np.rint(share, out=share), out=share)
-        return summed(self.pieces.rows, shares)
-
-    def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield (row, key) for each term that was read and each of these rows that holds it."""
-        at = self.pieces.places(np.array(rows, np.int64))
-        piece = np.searchsorted(np.cumsum(self.pieces.sizes), at, "right")
-        for row, number in zip(self.pieces.rows[at].tolist(), piece.tolist(), strict=True):
-            yield row, self.keys[number]
-
 
 class Bm25Search:
     """One search, step by step: `begin`, and `statement` until `complete`.
@@ -228,7 +167,7 @@ class Bm25Search:
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
         """Read the numbers of the moment and the postings of the rarest terms."""
-        await self._read(connection, parameters, RARE_POSTINGS)
+        await self._read(connection, parameters, self._terms, RARE_POSTINGS)
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
@@ -243,28 +182,44 @@ class Bm25Search:
         """
         known, k = self._known, int(parameters["k"])
         if self._asked and known.others:
-            known = await self._read(connection, parameters, None)
+            known = await self._read(connection, parameters, known.others)
         elif self._asked:
             self._most = None
         self._asked = True
         if known.passing is not None:
             return self._ranked(known, known.passing, [0] * len(known.passing), known.others)
         rows, scores = known.scores()
-        if self._needs_all(known, scores, k):
-            known = await self._read(connection, parameters, None)
-            rows, scores = known.scores()
+        for share in LEFT_TO_LOOK_UP:
+            if keys := self._to_read(known, scores, k, share):
+                known = await self._read(connection, parameters, keys)
+                rows, scores = known.scores()
         best = self._candidates(known, scores, k)
         found = scores[best].astype(np.int64).tolist()
         return self._ranked(known, rows[best].tolist(), found, known.others)
 
-    def _needs_all(self, known: Known, scores: Scores, k: int) -> bool:
-        """Return True if the common terms can change too much to look them up."""
+    def _to_read(self, known: Known, scores: Scores, k: int, share: float) -> list[int]:
+        """Return the common terms to read next, the rarer first; none if all can be looked up.
+
+        With a filter all or none. Else so many that the rest adds no more than a share of the k-th
+        best score.
+        """
+        others, least = known.others, kth_best(scores, k)
+        if not self._change_much(known, scores, least):
+            return []
+        keys = sorted(others, key=lambda key: (known.chunks[key], key))
+        if self._where is not None:
+            return keys
+        rest = np.cumsum([others[key] for key in reversed(keys)])[:MOST_TERMS_LOOKED_UP]
+        most = share * (least or USUAL * sum(known.weights.values()))
+        return keys[: max(1, len(keys) - int(np.searchsorted(rest, most, "right")))]
+
+    def _change_much(self, known: Known, scores: Scores, least: float) -> bool:
+        """Return True if the common terms can change too much to look them all up."""
         others, rest = known.others, known.rest
         if len(others) > MOST_TERMS_LOOKED_UP:
             return True
         if self._where is not None or not others:
             return False
-        least = _at(scores, k)
         unread = sum(known.chunks[key] for key in others)
         most = max(MOST_LOOKED_UP, unread // READ_FOR_A_LOOK)
         return rest >= least or int(np.count_nonzero(scores + rest >= least)) > most
@@ -274,7 +229,7 @@ class Bm25Search:
         rest = known.rest
         self._bound = None
         if self._where is None:
-            return np.flatnonzero(scores + rest >= _at(scores, k))
+            return np.flatnonzero(scores + rest >= kth_best(scores, k))
         most = MOST_LOOKED_UP if rest else self._most
         if most is None or (len(scores) <= most and not rest):
             return best_rows(scores, max(1, len(scores)))
@@ -315,18 +270,22 @@ class Bm25Search:
         )
 
     async def _read(
-        self, connection: Connection, parameters: Mapping[str, Any], budget: int | None
+        self,
+        connection: Connection,
+        parameters: Mapping[str, Any],
+        keys: Iterable[int],
+        budget: int = 2**62,
     ) -> Known:
-        """Return the numbers of the moment, with the postings of the rarest terms not read yet.
+        """Return the numbers of the moment, with the postings of the rarest of some terms, too.
 
         Args:
             connection: In a transaction.
             parameters: Of the filter.
-            budget: How many postings at most; None for all.
+            keys: Of the terms, none of them read.
+            budget: How many postings at most.
         """
         statement = self._statement("postings", self._reading)
-        keys = array(self._known.others if self._chunks else self._terms)
-        asked = {**parameters, "keys": keys, "budget": budget or 2**62}
+        asked = {**parameters, "keys": array(keys), "budget": budget}
         found = await (await connection.ask(statement, asked)).fetchall()
         self._known = self._understood(found)
         return self._known
@@ -361,22 +320,3 @@ class Bm25Search:
         average = length / count if count and length else 1.0
         pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
         return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])
-
-
-def _at(scores: Scores, k: int) -> float:
-    """Return the k-th best score, 0 where there are fewer."""
-    return (
-        float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else 0.0
-    )
-
-
-def summed(rows: NDArray[np.int64], shares: Scores) -> tuple[NDArray[np.int64], Scores]:
-    """Return the distinct rows, ascending, and the sum of each one's shares, all above 0."""
-    if not len(rows):
-        return rows, shares
-    if int(rows.max()) > 8 * len(rows):  # few postings in a large table: sorting them is cheaper
-        distinct, place = np.unique(rows, return_inverse=True)
-        return distinct, np.asarray(np.bincount(place, weights=shares), np.float64)
-    total = np.asarray(np.bincount(rows, weights=shares), np.float64)
-    held = np.flatnonzero(total)
-    return held, total[held]

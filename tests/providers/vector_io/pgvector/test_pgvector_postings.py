@@ -139,14 +139,8 @@ async def test_common_words_that_are_not_read_change_no_answer(
                     assert hit.explanation.matched_terms == tuple(sorted(held))
 
 
-async def test_few_common_postings_are_read_for_a_rare_word(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A rare word beside one that every chunk holds: the postings of the common one stay unread.
-
-    If this fails: every query costs what its most common word costs.
-    """
-    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
+def postings_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets, whenever a search has read postings, how many it has by then."""
     read: list[int] = []
     whole = postings.read_pieces
 
@@ -155,15 +149,58 @@ async def test_few_common_postings_are_read_for_a_rare_word(
         read.append(len(pieces.rows))
         return pieces
 
+    monkeypatch.setattr(maxscore, "read_pieces", counted)
+    return read
+
+
+async def test_few_common_postings_are_read_for_a_rare_word(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare word beside one that every chunk holds: the postings of the common one stay unread.
+
+    If this fails: every query costs what its most common word costs.
+    """
+    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
     chunks = [
         Chunk(content="herd grazes" + " seldom" * (n < 20), chunk_id=f"c{n:04}") for n in range(600)
     ]
     async with opened(server, vector_db()) as index:
         await index.add_chunks(chunks, embeddings(600))
-        monkeypatch.setattr(maxscore, "read_pieces", counted)
+        read = postings_read(monkeypatch)
         answer = await index.query(None, "seldom herd", k=10, mode="keyword")
         assert read == [20]
         assert [hit.explanation.matched_terms for hit in answer.hits] == [("herd", "seldom")] * 10
+
+
+@pytest.mark.parametrize(("most", "then"), [(300, []), (1, [600])])
+async def test_the_commonest_of_common_words_stay_unread(
+    server: Server, monkeypatch: pytest.MonkeyPatch, most: int, then: list[int]
+) -> None:
+    """Of common words, those that change little are looked up; all are read if many chunks can win.
+
+    If this fails: questions of common words take several times as long as others.
+    """
+    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
+    monkeypatch.setattr(maxscore, "MOST_LOOKED_UP", most)
+    monkeypatch.setattr(maxscore, "READ_FOR_A_LOOK", 600)
+    chunks = [
+        Chunk(
+            content="herd" + " grazes" * (n % 3 == 0) * (1 + n % 7) + " sleeps" * (n % 2),
+            chunk_id=f"c{n:04}",
+        )
+        for n in range(600)
+    ]
+    expected = by_definition("herd grazes sleeps", chunks)
+    best = sorted(expected, key=lambda one: (-round(expected[one], 7), one))
+    async with opened(server, vector_db()) as index:
+        await index.add_chunks(chunks, embeddings(600))
+        read = postings_read(monkeypatch)
+        answer = await index.query(None, "herd grazes sleeps", k=10, mode="keyword")
+    assert read == [0, 500, *(500 + more for more in then)]
+    assert ids(answer) == best[:10]
+    assert [hit.explanation.matched_terms for hit in answer.hits] == [
+        ("graze", "herd", "sleep")
+    ] * 10
 
 
 @pytest.mark.parametrize("last", [40, 5_000_000])
