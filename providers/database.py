@@ -12,6 +12,7 @@ import apsw
 
 from corral.api.errors import ConfigError, ProviderError, Unavailable
 from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.vector_io._shared.together import Together
 from corral.providers.wal import use_wal
 
 BUSY_TIMEOUT_MS = 5_000
@@ -49,7 +50,8 @@ class Database:
         self.path = path
         self._schema, self._upgrades, self._remedy = schema, upgrades, remedy
         self._durable = durable
-        self._reads = Threads(path.name, None, most=1)
+        self._reader = Threads(path.name, None, most=1)
+        self._reads = Together(self._select_all, self._reader.run)
         self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
         self._opening = threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
@@ -73,7 +75,7 @@ class Database:
         Raises:
             ConfigError, ProviderError: The file cannot be opened or read.
         """
-        return await self._reads.run(self._select, query, bindings)
+        return await self._reads.ask((query, bindings))
 
     async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
         """Call `work` in a transaction and return what it returns; an exception undoes all of it.
@@ -92,7 +94,7 @@ class Database:
         """Close the file, once the calls at work have ended."""
         if self._connections is not None:
             writer, reader = self._connections
-            await self._reads.run(reader.close)
+            await self._reader.run(reader.close)
             await self._writes.run(writer.close)
 
     # --- inside ------------------------------------------------------------------------------
@@ -128,6 +130,11 @@ class Database:
             for statement in (*self._schema, *self._upgrades[found - 1 :]):
                 writer.execute(statement)
             writer.execute(f"PRAGMA user_version={known}")
+
+    def _select_all(
+        self, asked: Sequence[tuple[str, tuple[apsw.SQLiteValue, ...]]]
+    ) -> list[list[tuple[Any, ...]]]:
+        return [self._select(query, bindings) for query, bindings in asked]
 
     def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
         with self._errors():

@@ -1,9 +1,9 @@
-"""Reads of one index for many callers: those that wait are done together, in one thread."""
+"""Reads of one file for many callers: those that wait are done together, in one thread."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -24,10 +24,15 @@ class Together(Generic[A, R]):
     Args:
         work: Returns the answers to some questions, in their order. It only reads: where it fails,
             each question is asked again alone, so that nobody gets the error of another's.
+        run: Calls it in a thread, with its argument.
     """
 
-    def __init__(self, work: Callable[[Sequence[A]], Sequence[R]]) -> None:
-        self._work = work
+    def __init__(
+        self,
+        work: Callable[[Sequence[A]], Sequence[R]],
+        run: Callable[..., Awaitable[Sequence[R]]] = asyncio.to_thread,
+    ) -> None:
+        self._work, self._run = work, run
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[A, R]] = WeakKeyDictionary()
 
     async def ask(self, question: A) -> R:
@@ -54,7 +59,7 @@ class Together(Generic[A, R]):
         if not asked:
             return
         try:
-            found = await asyncio.to_thread(self._work, [question for question, _ in asked])
+            found = await self._run(self._work, [question for question, _ in asked])
         except Exception as error:  # noqa: BLE001 - it is raised where it belongs
             if len(asked) > 1:
                 await asyncio.gather(*(self._answer([each]) for each in asked))
