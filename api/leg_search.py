@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +15,7 @@ from corral.api.checks import AnyRanker
 from corral.api.confidence import Evidence
 from corral.api.errors import ContractViolation
 from corral.api.filters import Filter
-from corral.api.fusion import Explanation, FusedHit, fuse, single_leg
+from corral.api.fusion import FusedHit, fuse, single_leg
 from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
 from corral.api.rankers import LegName
 from corral.api.scoped_hooks import ScopedHooks
@@ -76,10 +76,11 @@ class LegSearch(ScopedHooks):
             }
             found = {c.chunk_id: c for name in legs for c in legs[name]}
             evidence = await self._evidence(query.vector, legs)
+            terms = {c.chunk_id: c.matched_terms for c in legs.get("keyword", ())}
             if query.mode is SearchMode.HYBRID:
-                return fuse(query.ranker, scored, query.k), found, evidence
+                return fuse(query.ranker, scored, query.k, terms), found, evidence
             name, leg = next(iter(scored.items()))
-            return single_leg(name, leg), found, evidence
+            return single_leg(name, leg, terms), found, evidence
 
     async def _legs(self, query: IndexQuery) -> dict[LegName, Sequence[Candidate]]:
         """Return the candidates of each leg that counts."""
@@ -146,18 +147,10 @@ class LegSearch(ScopedHooks):
         stored = [chunk for chunk in chunks.values() if chunk is not None]
         told = {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
         return [
-            Hit(
-                told[hit.chunk_id],
-                hit.score,
-                _with_terms(hit.explanation, found[hit.chunk_id].matched_terms),
-            )
+            Hit(told[hit.chunk_id], hit.score, hit.explanation)
             for hit in ranked
             if hit.chunk_id in told
         ]
-
-
-def _with_terms(explanation: Explanation, terms: tuple[str, ...]) -> Explanation:
-    return replace(explanation, matched_terms=terms) if terms else explanation
 
 
 def score_leg(

@@ -302,23 +302,18 @@ def _scored(
     """
     if not proposals:
         return []
-    rows = np.repeat(np.arange(len(proposals)), [len(proposal.keys) for proposal in proposals])
-    keys = np.concatenate([np.asarray(proposal.keys, np.int64) for proposal in proposals])
-    frequencies = np.concatenate([np.asarray(p.frequencies, np.float64) for p in proposals])
-    lengths = np.array([proposal.length for proposal in proposals])
     wanted = np.array(sorted(weights), np.int64)
-    places = np.searchsorted(wanted, keys).clip(max=len(wanted) - 1)
-    held = wanted[places] == keys
-    rows, places = rows[held], places[held]
-    factors = np.array([weights[key] for key in wanted.tolist()])[places]
-    parts = term_weight(frequencies[held], lengths[rows], average) * factors
+    keys = np.concatenate([np.asarray(proposal.keys, np.int64) for proposal in proposals])
+    places = np.minimum(wanted.searchsorted(keys), len(wanted) - 1)
+    held = np.flatnonzero(wanted[places] == keys)
+    rows = np.cumsum([len(proposal.keys) for proposal in proposals]).searchsorted(held, "right")
+    frequencies = np.concatenate([np.asarray(p.frequencies, np.float64) for p in proposals])[held]
+    lengths = np.array([proposal.length for proposal in proposals])[rows]
+    factors = np.array([weights[key] for key in wanted.tolist()])[places[held]]
+    parts = term_weight(frequencies, lengths, average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
-    found = keys[held].tolist()
-    ends = np.searchsorted(rows, np.arange(len(proposals)), side="right").tolist()
-    starts = [0, *ends]
-    terms.update(
-        (proposal.chunk_id, found[start:end])
-        for proposal, start, end in zip(proposals, starts, ends, strict=False)
-    )
+    terms.update((proposal.chunk_id, []) for proposal in proposals)
+    for row, key in zip(rows.tolist(), keys[held].tolist(), strict=True):
+        terms[proposals[row].chunk_id].append(key)
     pairs = zip(proposals, totals, strict=True)
     return [Candidate(proposal.chunk_id, total) for proposal, total in pairs if total > 0]

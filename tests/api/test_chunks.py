@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from typing import Any
 
 import pytest
@@ -314,3 +315,22 @@ def test_a_chunk_survives_json() -> None:
 def test_metadata_is_json(value: object) -> None:
     """What is no JSON value is refused on the way in, not when a provider stores it."""
     assert "not a JSON value" in error_of(content="x", metadata={"key": [value]})
+
+
+def test_a_stored_chunk_is_what_pydantic_makes() -> None:
+    """A chunk read from an engine equals one that was checked, also when it is copied or dumped.
+
+    If this fails: `Chunk` has a new field, or pydantic keeps more of a model; `Chunk.stored` sets
+    what it knew before.
+    """
+    record = ChunkMetadata(page=3)
+    stored = Chunk.stored("c", "text", {"a": 1}, record, [1.0, 2.0])
+    checked = Chunk(
+        chunk_id="c", content="text", metadata={"a": 1}, chunk_metadata=record, embedding=[1, 2]
+    )
+    assert stored == checked
+    assert list(vars(stored)) == list(Chunk.model_fields)
+    assert stored.model_fields_set == checked.model_fields_set
+    for chunk in (stored, stored.model_copy(), pickle.loads(pickle.dumps(stored))):
+        assert repr(chunk) == repr(checked)
+        assert chunk.model_dump_json() == checked.model_dump_json()

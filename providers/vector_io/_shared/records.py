@@ -37,7 +37,7 @@ def chunk_fields(chunk: Chunk) -> dict[str, str]:
 def read_chunk(fields: Mapping[str, Any], embedding: list[float] | None = None) -> Chunk:
     """Return the chunk of `chunk_fields`; an absent or empty chunk_metadata means none."""
     recorded = fields.get("chunk_metadata")
-    return Chunk.model_construct(
+    return Chunk.stored(
         chunk_id=fields["chunk_id"],
         content=fields["content"],
         metadata=json.loads(fields["metadata"]),

@@ -221,7 +221,7 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
     stored = json.loads(payload)
     recorded = stored["chunk_metadata"]
     embedding = row.get("embedding")
-    return Chunk.model_construct(
+    return Chunk.stored(
         chunk_id=row["chunk_id"],
         content=stored["content"],
         metadata=stored["metadata"],

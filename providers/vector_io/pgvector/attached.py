@@ -234,7 +234,7 @@ def _candidate(row: Row, score: float) -> Candidate:
 
 def _chunk(row: Row, embedding: list[float] | None) -> Chunk:
     chunk_id, content, metadata = row[2:]
-    return Chunk.model_construct(
+    return Chunk.stored(
         chunk_id=chunk_id,
         content=content,
         metadata=metadata,

@@ -212,7 +212,7 @@ def _record(chunk: Chunk) -> Iterator[bytes | None]:
 def chunk_of(row: Sequence[Any]) -> Chunk:
     """Return the chunk of a row of chunk_id, `TEXTS` and the embedding or None."""
     chunk_id, content, metadata, recorded, embedding = row
-    return Chunk.model_construct(
+    return Chunk.stored(
         chunk_id=chunk_id,
         content=content,
         metadata=metadata,
