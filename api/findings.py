@@ -25,6 +25,8 @@ _WORDS = {
     "missing": "missing",
     "model_type": "must be a mapping",
     "string_type": "must be a string",
+    "union_tag_invalid": "{discriminator} must be one of {expected_tags}",
+    "union_tag_not_found": "{discriminator} is missing",
 }
 """What to say of pydantic's kinds of findings that people meet; others keep its words."""
 

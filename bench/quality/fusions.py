@@ -48,8 +48,9 @@ def parse_fusion(text: str) -> Fusion:
         first = error.errors(include_url=False, include_input=False)[0]
         near = difflib.get_close_matches(given, NAMES, n=1)
         meant = f"Did you mean {near[0]!r}? " if near else ""
+        wrong = ": ".join([*map(str, first["loc"][1:]), said(first)])
         raise InvalidRequest(
-            f"{given!r} is not a fusion: {said(first)}.",
+            f"{given!r} is not a fusion ({wrong}).",
             hint=f"{meant}Give {', '.join(NAMES)}, or JSON such as "
             '{"type": "weighted", "alpha": 0.3}.',
             field="fusion",

@@ -233,7 +233,7 @@ def test_fusions_have_labels(text: str, label: str) -> None:
     ("text", "message"),
     [
         ("rff", "'rff' is not a fusion.*Did you mean 'rrf'"),
-        ('{"type": "weighted", "alpha": 3}', "is not a fusion: .*less than or equal to 1"),
+        ('{"type": "weighted", "alpha": 3}', r"is not a fusion \(alpha: must be <= 1"),
         ('{"type"', "is not JSON"),
     ],
 )

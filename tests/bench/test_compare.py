@@ -286,7 +286,7 @@ def test_json_is_the_whole_comparison(files: tuple[Path, Path]) -> None:
         ("{", "is not JSON"),
         ("[]", "schema version None"),
         (json.dumps({"schema_version": 99}), "schema version 99"),
-        (json.dumps({"schema_version": 1}), "Field required"),
+        (json.dumps({"schema_version": 1}), "command: missing"),
     ],
 )
 def test_exit_code_2_for_what_is_no_report(
