@@ -3,7 +3,7 @@
     backends = find_backends(["sqlite", "faiss", "lancedb"], config)
     async with prepared(backend, folder, Collection("scifact", 384)) as system:
         await system.add(chunks, embeddings)
-        hits = await system.search(SearchMode.HYBRID, "a question", embedding, k=10)
+        hits = await system.search(Search(SearchMode.HYBRID, "a question", embedding, k=10))
 
 A name is looked up in the `vector_io` section of `--config`, by provider id and then by type; then
 among the installed inline providers, which need no settings; then among the adapters. Remote

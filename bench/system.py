@@ -18,7 +18,6 @@ from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.filters import Filter
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 from corral.providers.config import ProviderEntry, Providers, RunConfig
@@ -31,6 +30,8 @@ MODEL = "hashing"
 
 _given: ContextVar[Iterator[NDArray[np.float32]]] = ContextVar("given")
 
+SHARE_KEY = "share"
+"""Metadata of every chunk, by which filters let a share of the chunks pass."""
 Ranked = list[tuple[str, float]]
 """(chunk_id, score), best first; scores finite, higher better, never increasing."""
 
@@ -52,6 +53,34 @@ class Collection:
     tokenizer: TextTokenizer | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A question.
+
+    Attributes:
+        mode: One of the system's.
+        text: Never blank.
+        embedding: Of the text, shape (dimension,), length 1; keyword mode ignores it.
+        k: Most hits, 1 to 1000.
+        below: Only chunks whose `SHARE_KEY` is below it; None: all. Only where `filters` is True.
+        ranker: The fusion in hybrid mode; None: the system's default.
+    """
+
+    mode: SearchMode
+    text: str
+    embedding: NDArray[np.float32]
+    k: int
+    below: int | None = None
+    ranker: AnyRanker | None = None
+
+    @property
+    def filters(self) -> dict[str, Any] | None:
+        """`below` as a filter of Corral."""
+        if self.below is None:
+            return None
+        return {"type": "lt", "key": SHARE_KEY, "value": self.below}
+
+
 class System(ABC):
     """A retrieval system under measurement; extended by adapters of foreign systems.
 
@@ -62,7 +91,7 @@ class System(ABC):
     Attributes:
         modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
         own_fusion: Whether hybrid mode fuses by itself, so that `ranker` has no effect.
-        filters: Whether `search` honors filters on chunk metadata.
+        filters: Whether `search` honors `Search.below`.
         requires: Distributions that it needs.
         service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
         engine_of: Types of the providers whose engine this is, without Corral.
@@ -104,40 +133,30 @@ class System(ABC):
         """Do what is left until queries are fast and see everything, such as building an index."""
 
     @abstractmethod
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
-        """Return the k best chunks by id, best first.
-
-        Args:
-            mode: One of `modes`.
-            text: The question; never blank (a blank one is refused).
-            embedding: The question's, shape (dimension,), length 1; ignored in keyword mode.
-            k: Most hits, 1 to 1000.
-            ranker: The fusion in hybrid mode; None takes the system's default.
-            filters: As in Corral's contract; given only where `filters` is True.
-        """
-
-    @staticmethod
-    def as_json(filters: Filter | dict[str, Any] | None) -> dict[str, Any] | None:
-        """Return filters of `search`, which a foreign system takes as JSON.
-
-        Raises:
-            TypeError: They are parsed already.
-        """
-        if filters is not None and not isinstance(filters, dict):
-            raise TypeError("a foreign system takes filters as JSON")
-        return filters
+    async def search(self, asked: Search) -> Ranked:
+        """Return the k best chunks by id, best first."""
 
     async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
         """Delete what was stored, and let go of connections and memory. Called once, always."""
+
+
+class BlockingSystem(System):
+    """A foreign system whose calls block; an adapter writes `find` instead of `search`.
+
+    Attributes:
+        deferred: Whether `add` only keeps rows that `build` then stores; the rate of inserts counts
+            both.
+    """
+
+    deferred: ClassVar[bool] = False
+
+    @abstractmethod
+    def find(self, asked: Search) -> Ranked:
+        """Return the k best chunks, as `search` does; called from many threads at once."""
+
+    async def search(self, asked: Search) -> Ranked:
+        """Return what `find` does. It blocks the event loop: alone, nothing else is waiting."""
+        return self.find(asked)
 
 
 class CorralSystem(System):
@@ -183,20 +202,16 @@ class CorralSystem(System):
         _given.set(iter(embeddings))
         await store(self._retrieval.library, self.vector_db_id, chunks)
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return the hits of `Retrieval.search`."""
-        _given.set(iter(embedding[None]))
+        _given.set(iter(asked.embedding[None]))
         answer = await self._retrieval.search(
-            self.vector_db_id, text, k=k, mode=mode, ranker=ranker, filters=filters
+            self.vector_db_id,
+            asked.text,
+            k=asked.k,
+            mode=asked.mode,
+            ranker=asked.ranker,
+            filters=asked.filters,
         )
         return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
 

@@ -21,9 +21,9 @@ from corral.bench.fidelity.plan import FidelityPlan
 from corral.bench.fidelity.results import EXACT, fidelity_rows
 from corral.bench.report.report import Report
 from corral.bench.run import Advance, Finished, Run, Step, fill
-from corral.bench.speed.load_data import Corpus, share_filter, without
+from corral.bench.speed.load_data import Corpus, share_limit, without
 from corral.bench.speed.load_plan import corpus_of
-from corral.bench.system import CorralSystem, System
+from corral.bench.system import CorralSystem, Search, System
 
 OWN = 50
 """Stored embeddings that are asked for."""
@@ -104,14 +104,11 @@ async def gather(
 
 
 async def _ask(system: System, corpus: Corpus, asked: Round, number: int) -> Round:
-    filters = share_filter(asked.selectivity)
+    mode, below = SearchMode(asked.mode), share_limit(asked.selectivity)
     found = []
     for text, row in zip(corpus.questions[:number], corpus.asked, strict=False):
-        mode = SearchMode(asked.mode)
         # One fusion for all: a provider's own default would look like a wrong answer.
-        found.append(
-            await system.search(mode, text, row, asked.k, ranker=DEFAULT_RANKER, filters=filters)
-        )
+        found.append(await system.search(Search(mode, text, row, asked.k, below, DEFAULT_RANKER)))
     return asked.model_copy(update={"found": found})
 
 
@@ -119,10 +116,8 @@ async def _ask_own(system: System, corpus: Corpus, seed: int) -> dict[str, list[
     """Return the answers to stored embeddings, by the chunk id whose embedding it is."""
     found = {}
     for row in sample(len(corpus.texts), OWN, seed):
-        embedding = corpus.embeddings[row]
-        found[corpus.chunk_ids[row]] = await system.search(
-            SearchMode.VECTOR, corpus.texts[row], embedding, AFTER_K
-        )
+        asked = Search(SearchMode.VECTOR, corpus.texts[row], corpus.embeddings[row], AFTER_K)
+        found[corpus.chunk_ids[row]] = await system.search(asked)
     return found
 
 

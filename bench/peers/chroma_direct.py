@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, simple_filter
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 
 
 class ChromaDirect(BlockingSystem):
@@ -46,22 +45,12 @@ class ChromaDirect(BlockingSystem):
             metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]  # None is taken
         )
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Query by embedding."""
-        where = None
-        if filters is not None:
-            kind, key, value = simple_filter(filters)
-            where = {key: {f"${kind}": value}}
+        where = None if asked.below is None else {SHARE_KEY: {"$lt": asked.below}}
         found = self._collection.query(
-            query_embeddings=[embedding],  # type: ignore[arg-type]  # arrays are taken
-            n_results=k,
+            query_embeddings=[asked.embedding],  # type: ignore[arg-type]  # arrays are taken
+            n_results=asked.k,
             where=where,  # type: ignore[arg-type]  # built from strings
             include=["distances", "documents"],
         )

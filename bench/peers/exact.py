@@ -7,20 +7,16 @@ index, and what answers otherwise in vector mode is not exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.filters import matches, parse_filter
-from corral.api.fusion import DEFAULT_RANKER, fuse
+from corral.api.fusion import DEFAULT_RANKER, Leg, LegName, fuse
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 from corral.bench.truth import Words
-
-Leg = list[tuple[str, float, float]]
 
 
 class Exact(BlockingSystem):
@@ -33,7 +29,6 @@ class Exact(BlockingSystem):
         self._words = Words(collection.language)
         self._chunks: list[Chunk] = []
         self._parts: list[NDArray[np.float32]] = []
-        self._passing: dict[str, NDArray[np.bool_]] = {}
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Keep what is given, and count its words."""
@@ -45,26 +40,24 @@ class Exact(BlockingSystem):
         """Join the matrix and sort the words."""
         self._matrix = np.concatenate(self._parts)
         self._ids = [chunk.chunk_id for chunk in self._chunks]
+        self._shares = np.array([chunk.metadata.get(SHARE_KEY, 0) for chunk in self._chunks])
         self._words.finish()
         self._places = np.argsort(np.argsort(np.array(self._ids)))
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Compare with everything that passes."""
-        passing = self._mask(filters)
-        if mode is SearchMode.VECTOR:
-            return [(one, score) for one, score, _ in self._nearest(embedding, k, passing)]
-        if mode is SearchMode.KEYWORD:
-            return [(one, score) for one, score, _ in self._worded(text, k, passing)]
-        size = DEFAULT_RANKER.leg_size(k)
-        vector, keyword = self._nearest(embedding, size, passing), self._worded(text, size, passing)
-        fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, k)
+        passing = None if asked.below is None else self._shares < asked.below
+        hybrid = asked.mode is SearchMode.HYBRID
+        size = DEFAULT_RANKER.leg_size(asked.k) if hybrid else asked.k
+        legs: dict[LegName, Leg] = {}
+        if asked.mode is not SearchMode.KEYWORD:
+            legs["vector"] = self._nearest(asked.embedding, size, passing)
+        if asked.mode is not SearchMode.VECTOR:
+            legs["keyword"] = self._worded(asked.text, size, passing)
+        if not hybrid:
+            [leg] = legs.values()
+            return [(one, score) for one, score, _ in leg]
+        fused = fuse(DEFAULT_RANKER, legs, asked.k)
         return [(hit.chunk_id, hit.score) for hit in fused]
 
     def _nearest(
@@ -98,17 +91,6 @@ class Exact(BlockingSystem):
         places = self._places[found if rows is None else rows[found]]
         order: NDArray[np.int64] = found[np.lexsort((places, -scores[found]))][:k]
         return order
-
-    def _mask(self, filters: dict[str, Any] | None) -> NDArray[np.bool_] | None:
-        """Return which chunks pass; evaluated once for each filter, as nothing changes here."""
-        if filters is None:
-            return None
-        key = repr(filters)
-        if key not in self._passing:
-            parsed = parse_filter(filters)
-            found = [matches(parsed, chunk.metadata) for chunk in self._chunks]
-            self._passing[key] = np.array(found, bool)
-        return self._passing[key]
 
 
 PEER = Exact

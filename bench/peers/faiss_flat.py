@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
 
 class FaissFlat(BlockingSystem):
@@ -34,17 +33,10 @@ class FaissFlat(BlockingSystem):
         self._index.add(embeddings)
         self._ids += [chunk.chunk_id for chunk in chunks]
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Compare with everything."""
         self._faiss.omp_set_num_threads(1)  # holds for the calling thread only
-        cosines, rows = self._index.search(embedding[None], k)
+        cosines, rows = self._index.search(asked.embedding[None], asked.k)
         found = zip(rows[0].tolist(), cosines[0].tolist(), strict=True)
         return [(self._ids[row], (1 + cosine) / 2) for row, cosine in found if row >= 0]
 

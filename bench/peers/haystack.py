@@ -6,17 +6,14 @@ pip install haystack-ai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, simple_filter
-from corral.bench.system import Collection, Ranked
-
-_OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 
 
 class Haystack(BlockingSystem):
@@ -47,38 +44,25 @@ class Haystack(BlockingSystem):
         ]
         self._store.write_documents(documents)
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Ask the store, once for each leg."""
-        passing = _translated(filters)
+        below = {"field": f"meta.{SHARE_KEY}", "operator": "<", "value": asked.below}
+        passing, k = None if asked.below is None else below, asked.k
         legs = []
-        if mode is not SearchMode.KEYWORD:
-            vector = embedding.tolist()
+        if asked.mode is not SearchMode.KEYWORD:
+            vector = asked.embedding.tolist()
             legs.append(self._store.embedding_retrieval(vector, filters=passing, top_k=k))
-        if mode is not SearchMode.VECTOR:
-            legs.append(self._store.bm25_retrieval(text, filters=passing, top_k=k))
-        if mode is SearchMode.HYBRID:
+        if asked.mode is not SearchMode.VECTOR:
+            legs.append(self._store.bm25_retrieval(asked.text, filters=passing, top_k=k))
+        if asked.mode is SearchMode.HYBRID:
             joiner = self._joiner(join_mode="reciprocal_rank_fusion", top_k=k)
             legs = [joiner.run(documents=legs)["documents"]]
-        vector_only = mode is SearchMode.VECTOR
+        vector_only = asked.mode is SearchMode.VECTOR
         return [(d.id, (1 + d.score) / 2 if vector_only else float(d.score)) for d in legs[0]]
 
     async def delete(self, chunk_ids: list[str]) -> None:
         """Delete documents."""
         self._store.delete_documents(chunk_ids)
-
-
-def _translated(filters: dict[str, Any] | None) -> dict[str, Any] | None:
-    if filters is None:
-        return None
-    kind, key, value = simple_filter(filters)
-    return {"field": f"meta.{key}", "operator": _OPERATORS[kind], "value": value}
 
 
 PEER = Haystack

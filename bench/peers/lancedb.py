@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, simple_filter
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 
 INDEX_FROM = 100_000
-_OPERATORS = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
 class LanceDB(BlockingSystem):
@@ -55,15 +53,9 @@ class LanceDB(BlockingSystem):
             self._table.create_index(metric="cosine")
         self._table.optimize()
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Run the query of the mode; filters are applied before."""
+        mode, text, embedding = asked.mode, asked.text, asked.embedding
         if mode is SearchMode.VECTOR:
             query = self._table.search(embedding).distance_type("cosine")
         elif mode is SearchMode.KEYWORD:
@@ -71,15 +63,9 @@ class LanceDB(BlockingSystem):
         else:
             query = self._table.search(query_type="hybrid").vector(embedding).text(text)
             query = query.distance_type("cosine")
-        if filters is not None:
-            query = query.where(_where(filters), prefilter=True)
-        return [(row["id"], _score(mode, row)) for row in query.limit(k).to_list()]
-
-
-def _where(filters: dict[str, Any]) -> str:
-    kind, key, value = simple_filter(filters)
-    quoted = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
-    return f"`{key}` {_OPERATORS[kind]} {quoted}"
+        if asked.below is not None:
+            query = query.where(f"{SHARE_KEY} < {asked.below}", prefilter=True)
+        return [(row["id"], _score(mode, row)) for row in query.limit(asked.k).to_list()]
 
 
 def _score(mode: SearchMode, row: dict[str, Any]) -> float:

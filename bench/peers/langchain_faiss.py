@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
 
 class LangChainFaiss(BlockingSystem):
@@ -60,26 +59,20 @@ class LangChainFaiss(BlockingSystem):
         self._ensemble = EnsembleRetriever
         self._words = BM25Retriever.from_documents(self._documents)
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Ask the retriever of the mode; only the vector store has scores, others get 1 / rank."""
-        if mode is SearchMode.VECTOR:
-            found = self._store.similarity_search_with_score_by_vector(embedding.tolist(), k)
+        embedding, k = asked.embedding.tolist(), asked.k
+        if asked.mode is SearchMode.VECTOR:
+            found = self._store.similarity_search_with_score_by_vector(embedding, k)
             return [(document.id, 1 - float(distance) / 4) for document, distance in found]
         words = self._words.model_copy(update={"k": k})
-        if mode is SearchMode.KEYWORD:
-            documents = words.invoke(text)
+        if asked.mode is SearchMode.KEYWORD:
+            documents = words.invoke(asked.text)
         else:
-            self._given.now.embedding = embedding.tolist()
+            self._given.now.embedding = embedding
             vectors = self._store.as_retriever(search_kwargs={"k": k})
             both = self._ensemble(retrievers=[words, vectors], weights=[0.5, 0.5])
-            documents = both.invoke(text)[:k]
+            documents = both.invoke(asked.text)[:k]
         return [(document.id, 1 / rank) for rank, document in enumerate(documents, 1)]
 
 

@@ -18,9 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
 MODEL = "all-MiniLM-L6-v2"
 _TIMEOUT_SECONDS = 300.0
@@ -56,17 +54,10 @@ class LlamaStack(BlockingSystem):
         ]
         self._post("/v1/vector-io/insert", {"vector_db_id": self._id, "chunks": sent})
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Query by text; scores are as the server makes them."""
-        params = {"mode": mode.value, "max_chunks": k, "score_threshold": 0.0}
-        body = {"vector_db_id": self._id, "query": text, "params": params}
+        params = {"mode": asked.mode.value, "max_chunks": asked.k, "score_threshold": 0.0}
+        body = {"vector_db_id": self._id, "query": asked.text, "params": params}
         answer = self._post("/v1/vector-io/query", body).json()
         found = zip(answer["chunks"], answer["scores"], strict=True)
         return [(chunk["metadata"]["document_id"], float(score)) for chunk, score in found]

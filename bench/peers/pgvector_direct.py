@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, simple_filter
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
-_OPERATORS = {"eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _VECTOR = """
     SELECT id, 1 - (embedding <=> %(vector)s) / 2, content FROM {table} WHERE {where}
     ORDER BY embedding <=> %(vector)s LIMIT %(k)s"""
@@ -88,30 +86,18 @@ class PgvectorDirect(BlockingSystem):
         self._run(f"CREATE INDEX ON {self._table} USING gin (words)")
         self._run(f"ANALYZE {self._table}")
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Run the statement of the mode."""
-        where, value = "true", None
-        if filters is not None:
-            kind, key, value = simple_filter(filters)
-            if key != "share":
-                raise ValueError(f"the table has no column {key}")
-            where = f"share {_OPERATORS[kind]} %(value)s"
+        where = "true" if asked.below is None else "share < %(below)s"
         parameters = {
-            "vector": embedding,
-            "text": " | ".join(re.findall(r"\w+", text)),
+            "vector": asked.embedding,
+            "text": " | ".join(re.findall(r"\w+", asked.text)),
             "language": self._language,
-            "k": k,
-            "leg": max(2 * k, 40),
-            "value": value,
+            "k": asked.k,
+            "leg": max(2 * asked.k, 40),
+            "below": asked.below,
         }
-        statement = _STATEMENTS[mode].format(table=self._table, where=where)
+        statement = _STATEMENTS[asked.mode].format(table=self._table, where=where)
         found = self._connection().execute(statement, parameters)
         return [(one, float(score)) for one, score, _ in found]
 

@@ -16,17 +16,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
-from corral.api.filters import Filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import simple_filter
-from corral.bench.system import Collection, Ranked, System
+from corral.bench.system import SHARE_KEY, Collection, Ranked, Search, System
 
 DENSE, WORDS = "dense", "words"
 TIMEOUT_SECONDS = 60
 _SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
-_RANGES = {"gt", "gte", "lt", "lte"}
 
 
 class QdrantDirect(System):
@@ -54,7 +50,7 @@ class QdrantDirect(System):
             self._name, vectors_config={DENSE: dense}, sparse_vectors_config={WORDS: words}
         )
         whole_numbers = models.PayloadSchemaType.INTEGER
-        await self._client.create_payload_index(self._name, "share", whole_numbers)
+        await self._client.create_payload_index(self._name, SHARE_KEY, whole_numbers)
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Upsert points, and wait until they are stored."""
@@ -78,24 +74,18 @@ class QdrantDirect(System):
             await asyncio.sleep(0.1)
             status = (await self._client.get_collection(self._name)).status
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Send the query of the mode."""
-        models, passing = self._models, self._filter(self.as_json(filters))
-        worded = self._sparse(self._bm25.embed_query(text))
-        legs: list[tuple[str, Any]] = [(DENSE, embedding.tolist()), (WORDS, worded)]
-        vector = mode is SearchMode.VECTOR
+        models, k, passing = self._models, asked.k, None
+        if asked.below is not None:
+            low = models.FieldCondition(key=SHARE_KEY, range=models.Range(lt=asked.below))
+            passing = models.Filter(must=[low])
+        worded = self._sparse(self._bm25.embed_query(asked.text))
+        legs: list[tuple[str, Any]] = [(DENSE, asked.embedding.tolist()), (WORDS, worded)]
+        vector = asked.mode is SearchMode.VECTOR
         using, query = legs[0 if vector else 1]
         more: dict[str, Any] = {"query": query, "using": using, "query_filter": passing}
-        if mode is SearchMode.HYBRID:
+        if asked.mode is SearchMode.HYBRID:
             fetched = [
                 models.Prefetch(query=query, using=using, filter=passing, limit=2 * k)
                 for using, query in legs
@@ -115,17 +105,6 @@ class QdrantDirect(System):
 
     def _sparse(self, words: Any) -> Any:
         return self._models.SparseVector(indices=list(words.indices), values=list(words.values))
-
-    def _filter(self, filters: dict[str, Any] | None) -> Any:
-        if filters is None:
-            return None
-        models = self._models
-        kind, key, value = simple_filter(filters)
-        if kind in _RANGES:
-            condition = models.FieldCondition(key=key, range=models.Range(**{kind: value}))
-            return models.Filter(must=[condition])
-        condition = models.FieldCondition(key=key, match=models.MatchValue(value=value))
-        return models.Filter(**{"must" if kind == "eq" else "must_not": [condition]})
 
 
 PEER = QdrantDirect

@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, simple_filter
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 
 DENSE, WORDS = "dense", "words"
 RANK_CONSTANT = 2
 """Qdrant's own default."""
 _SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
-_RANGES = {"gt", "gte", "lt", "lte"}
 
 
 class QdrantEdge(BlockingSystem):
@@ -61,25 +59,21 @@ class QdrantEdge(BlockingSystem):
         self._shard.flush()
         self._shard.optimize()
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Run the query of the mode."""
-        qdrant, passing = self._qdrant, self._filter(filters)
-        near = qdrant.Query.Nearest(embedding.tolist(), using=DENSE)
-        worded = qdrant.Query.Nearest(self._bm25.embed_query(text), using=WORDS)
-        more: dict[str, Any] = {"query": near if mode is SearchMode.VECTOR else worded}
-        if mode is SearchMode.HYBRID:
+        qdrant, k, passing = self._qdrant, asked.k, None
+        if asked.below is not None:
+            low = qdrant.FieldCondition(SHARE_KEY, range=qdrant.RangeFloat(lt=asked.below))
+            passing = qdrant.Filter(must=[low])
+        near = qdrant.Query.Nearest(asked.embedding.tolist(), using=DENSE)
+        worded = qdrant.Query.Nearest(self._bm25.embed_query(asked.text), using=WORDS)
+        vector = asked.mode is SearchMode.VECTOR
+        more: dict[str, Any] = {"query": near if vector else worded}
+        if asked.mode is SearchMode.HYBRID:
             legs = [qdrant.Prefetch(2 * k, query=q, filter=passing) for q in (near, worded)]
             more = {"prefetches": legs, "query": qdrant.Fusion.Rrf(RANK_CONSTANT)}
         payload = qdrant.PayloadSelector.Include(["chunk_id", "content"])
         request = qdrant.QueryRequest(k, filter=passing, with_payload=payload, **more)
-        vector = mode is SearchMode.VECTOR
         return [
             ((point.payload or {})["chunk_id"], (1 + point.score) / 2 if vector else point.score)
             for point in self._shard.query(request)
@@ -94,17 +88,6 @@ class QdrantEdge(BlockingSystem):
         """Close the shard."""
         if hasattr(self, "_shard"):
             self._shard.close()
-
-    def _filter(self, filters: dict[str, Any] | None) -> Any:
-        if filters is None:
-            return None
-        qdrant = self._qdrant
-        kind, key, value = simple_filter(filters)
-        if kind in _RANGES:
-            condition = qdrant.FieldCondition(key, range=qdrant.RangeFloat(**{kind: value}))
-            return qdrant.Filter(must=[condition])
-        condition = qdrant.FieldCondition(key, match=qdrant.MatchValue(value))
-        return qdrant.Filter(**{"must" if kind == "eq" else "must_not": [condition]})
 
 
 PEER = QdrantEdge

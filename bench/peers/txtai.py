@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem
-from corral.bench.system import Collection, Ranked
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
 
 class Txtai(BlockingSystem):
@@ -57,18 +56,11 @@ class Txtai(BlockingSystem):
         self._now.rows = iter(matrix)
         self._indexes[SearchMode.HYBRID].index((n, texts[n], None) for n in rows)
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
+    def find(self, asked: Search) -> Ranked:
         """Search the index of the mode."""
-        self._now.rows = iter([embedding])
-        found = self._indexes[mode].search(text, k)
-        vector = mode is SearchMode.VECTOR
+        self._now.rows = iter([asked.embedding])
+        found = self._indexes[asked.mode].search(asked.text, asked.k)
+        vector = asked.mode is SearchMode.VECTOR
         return [
             (self._ids[row], (1 + float(score)) / 2 if vector else float(score))
             for row, score in found

@@ -15,23 +15,12 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
-from corral.api.filters import Filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import simple_filter
-from corral.bench.system import Collection, Ranked, System
+from corral.bench.system import SHARE_KEY, Collection, Ranked, Search, System
 
 TIMEOUT_SECONDS = 60
 _SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
-_OPERATORS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less_than",
-    "lte": "less_or_equal",
-    "gt": "greater_than",
-    "gte": "greater_or_equal",
-}
 
 
 class WeaviateDirect(System):
@@ -93,22 +82,15 @@ class WeaviateDirect(System):
         if done.has_errors:
             raise RuntimeError(f"Weaviate refused {len(done.errors)} objects.")
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Send the query of the mode."""
-        from weaviate.classes.query import MetadataQuery
+        from weaviate.classes.query import Filter, MetadataQuery
 
-        query, near = self._collection.query, embedding.tolist()
-        more: dict[str, Any] = {"limit": k, "filters": _translated(self.as_json(filters))}
-        if mode is SearchMode.VECTOR:
+        query, near = self._collection.query, asked.embedding.tolist()
+        more: dict[str, Any] = {"limit": asked.k}
+        if asked.below is not None:
+            more["filters"] = Filter.by_property(SHARE_KEY).less_than(asked.below)
+        if asked.mode is SearchMode.VECTOR:
             wanted = MetadataQuery(distance=True)
             found: Any = await query.near_vector(near, return_metadata=wanted, **more)
             return [
@@ -116,12 +98,11 @@ class WeaviateDirect(System):
                 for one in found.objects
             ]
         wanted, fields = MetadataQuery(score=True), ["content"]
-        if mode is SearchMode.KEYWORD:
-            found = await query.bm25(text, query_properties=fields, return_metadata=wanted, **more)
+        more |= {"query_properties": fields, "return_metadata": wanted}
+        if asked.mode is SearchMode.KEYWORD:
+            found = await query.bm25(asked.text, **more)
         else:
-            found = await query.hybrid(
-                text, vector=near, query_properties=fields, return_metadata=wanted, **more
-            )
+            found = await query.hybrid(asked.text, vector=near, **more)
         return [(str(one.properties["chunk_id"]), one.metadata.score) for one in found.objects]
 
     async def close(self) -> None:
@@ -130,15 +111,6 @@ class WeaviateDirect(System):
             if hasattr(self, "_collection"):
                 await self._client.collections.delete(self._collection.name)
             await self._client.close()
-
-
-def _translated(filters: dict[str, Any] | None) -> Any:
-    if filters is None:
-        return None
-    from weaviate.classes.query import Filter as Native
-
-    kind, key, value = simple_filter(filters)
-    return getattr(Native.by_property(key), _OPERATORS[kind])(value)
 
 
 PEER = WeaviateDirect

@@ -34,7 +34,7 @@ from corral.bench.run import (
     said,
 )
 from corral.bench.stopwatch import clocked
-from corral.bench.system import Collection, Ranked, System
+from corral.bench.system import Collection, Ranked, Search, System
 
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 """About a millisecond each, for the estimate of the time that is left."""
@@ -161,9 +161,8 @@ class _QualityRun(Run):
         pairs = zip(embedded.judged.queries.items(), embedded.queries, strict=True)
         for (key, text), embedding in pairs:
             self.step("search")
-            seconds, found = await clocked(
-                system.search, cell.mode, text, embedding, k, ranker=ranker
-            )
+            asked = Search(cell.mode, text, embedding, k, ranker=ranker)
+            seconds, found = await clocked(system.search, asked)
             spent += seconds
             check_answer(found, k, known)
             answers[key] = found

@@ -10,70 +10,18 @@ import asyncio
 import itertools
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.checks import AnyRanker
-from corral.api.errors import InvalidFilter
-from corral.api.filters import Comparison, Filter, parse_filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.system import Ranked, System
+from corral.bench.system import BlockingSystem, Search, System
 
 LEAST = 3
 """Questions that are asked of a system however slow it is; fewer have no median."""
-
-
-class BlockingSystem(System):
-    """A foreign system whose calls block; an adapter writes `find` instead of `search`.
-
-    Attributes:
-        deferred: Whether `add` only keeps rows that `build` then stores; the rate of inserts counts
-            both.
-    """
-
-    deferred: ClassVar[bool] = False
-
-    @abstractmethod
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
-        """Return the k best chunks, as `search` does; called from many threads at once."""
-
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
-        """Return what `find` does. It blocks the event loop: alone, nothing else is waiting."""
-        return self.find(mode, text, embedding, k, self.as_json(filters))
-
-
-def simple_filter(filters: dict[str, Any]) -> tuple[str, str, Any]:
-    """Return (type, key, value) of a filter that is one comparison, which adapters translate.
-
-    Raises:
-        InvalidFilter: It is a combination.
-    """
-    parsed = parse_filter(filters)
-    if not isinstance(parsed, Comparison):
-        raise InvalidFilter("Adapters of foreign systems translate single comparisons only.")
-    return parsed.type, parsed.key, parsed.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +39,7 @@ class Load:
     Attributes:
         mode: In which they are asked.
         k: Hits asked for.
-        filters: JSON, or None.
+        below: As `Search.below`.
         concurrency: Questions under way at once.
         most: Questions of the round.
         seconds: No question is begun after so many; at least `LEAST` are asked all the same.
@@ -99,10 +47,14 @@ class Load:
 
     mode: SearchMode
     k: int = 10
-    filters: dict[str, Any] | None = None
+    below: int | None = None
     concurrency: int = 1
     most: int = 100
     seconds: float = 1.0
+
+    def search(self, question: Question) -> Search:
+        """Return a question as a system is asked it."""
+        return Search(self.mode, question.text, question.embedding, self.k, self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +116,7 @@ async def _in_tasks(system: System, budget: _Budget, load: Load) -> list[float]:
     async def ask() -> None:
         while (question := budget.next()) is not None:
             start = time.perf_counter()
-            await system.search(
-                load.mode, question.text, question.embedding, load.k, filters=load.filters
-            )
+            await system.search(load.search(question))
             latencies.append(time.perf_counter() - start)
 
     await _all_or_stop(budget, [asyncio.create_task(ask()) for _ in range(load.concurrency)])
@@ -179,7 +129,7 @@ async def _in_threads(system: BlockingSystem, budget: _Budget, load: Load) -> li
     def ask() -> None:
         while (question := budget.next()) is not None:
             start = time.perf_counter()
-            system.find(load.mode, question.text, question.embedding, load.k, load.filters)
+            system.find(load.search(question))
             latencies.append(time.perf_counter() - start)
 
     if load.concurrency == 1:

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +22,11 @@ from corral.api.errors import InvalidRequest
 from corral.bench.data.embedded import EmbeddedSet
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.report.rows import DataSet
-from corral.bench.system import Collection
+from corral.bench.system import SHARE_KEY, Collection
 from corral.bench.truth import Truth
 
 SHARES = 10_000
 """`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""
-SHARE_KEY = "share"
 _EMBEDDINGS, _TEXTS, _QUESTIONS, _ABOUT = "rows.npy", "texts.jsonl", "asked.npy", "about.json"
 
 
@@ -73,9 +71,7 @@ class Corpus:
 
     def passing(self, selectivity: float | None) -> NDArray[np.bool_]:
         """Return which chunks pass the filter of a selectivity, shape (n,)."""
-        if selectivity is None:
-            return np.ones(len(self.texts), bool)
-        passing: NDArray[np.bool_] = self.shares < share_limit(selectivity)
+        passing: NDArray[np.bool_] = self.shares < (share_limit(selectivity) or SHARES)
         return passing
 
     def with_embeddings(
@@ -117,16 +113,9 @@ class Corpus:
         return _digest([*parts, _digest_rows(self.embeddings), _digest_rows(self.asked)])
 
 
-def share_limit(selectivity: float) -> int:
-    """Return the `share` below which chunks pass a filter, at least 1."""
-    return max(1, round(selectivity * SHARES))
-
-
-def share_filter(selectivity: float | None) -> dict[str, Any] | None:
-    """Return the filter that this share of the chunks passes; None without one."""
-    if selectivity is None:
-        return None
-    return {"type": "lt", "key": SHARE_KEY, "value": share_limit(selectivity)}
+def share_limit(selectivity: float | None) -> int | None:
+    """Return the `share` below which chunks pass a filter, at least 1; None without a filter."""
+    return None if selectivity is None else max(1, round(selectivity * SHARES))
 
 
 def synthetic_corpus(

@@ -25,14 +25,11 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
-from corral.api.filters import Filter
-from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
 from corral.bench.speed.watching import measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
-from corral.bench.system import Collection, CorralSystem, Ranked, System
+from corral.bench.system import Collection, CorralSystem, Ranked, Search, System
 from corral.providers.config import ProviderEntry, RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
@@ -53,19 +50,17 @@ START_TIMEOUT_SECONDS = 60.0
 class BareIndex(CorralSystem):
     """A backend's index, asked without `Retrieval` around it."""
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return the hits of `EmbeddingIndex.query`."""
         index = await self.index()
-        answer = await index.query(embedding, text, k, mode=mode, ranker=ranker, filters=filters)
+        answer = await index.query(
+            asked.embedding,
+            asked.text,
+            asked.k,
+            mode=asked.mode,
+            ranker=asked.ranker,
+            filters=asked.filters,
+        )
         return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
 
 
@@ -113,21 +108,12 @@ class Served(System):
         ]
         await self._post("insert", {"vector_db_id": self.vector_db_id, "chunks": sent})
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: AnyRanker | None = None,
-        filters: Filter | dict[str, Any] | None = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return the hits of a query; the server embeds its text."""
-        body = query_body(self.vector_db_id, text, mode.value, k)
-        body["params"]["filters"] = filters
-        if ranker is not None:
-            body["params"]["ranker"] = ranker.model_dump(mode="json")
+        body = query_body(self.vector_db_id, asked.text, asked.mode.value, asked.k)
+        body["params"]["filters"] = asked.filters
+        if asked.ranker is not None:
+            body["params"]["ranker"] = asked.ranker.model_dump(mode="json")
         answer = await self._post("query", body)
         found = zip(answer["chunks"], answer["scores"], strict=True)
         return [(chunk["chunk_id"], score) for chunk, score in found]

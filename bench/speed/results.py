@@ -9,11 +9,12 @@ import numpy as np
 
 from corral.bench.backends import load_peer
 from corral.bench.report.rows import BuildRow, SpeedRow
-from corral.bench.speed.load import BlockingSystem, Timed
+from corral.bench.speed.load import Timed
 from corral.bench.speed.load_data import Corpus
 from corral.bench.speed.plan import Cell
 from corral.bench.speed.session import Footprint, Ready
 from corral.bench.speed.worker import Entrant
+from corral.bench.system import BlockingSystem
 
 MOST_SAMPLES = 1000
 

@@ -14,9 +14,9 @@ import psutil
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.speed.load import Load, Question, Timed, run_load
-from corral.bench.speed.load_data import StoredCorpus, share_filter
+from corral.bench.speed.load_data import StoredCorpus, share_limit
 from corral.bench.stopwatch import clocked
-from corral.bench.system import System
+from corral.bench.system import Search, System
 
 BATCH = 500
 """Chunks that are stored in one call."""
@@ -86,7 +86,7 @@ class Session:
         if mode not in self._system.modes:
             mode = SearchMode.KEYWORD
         while True:  # at least once, however long the building took
-            found = await self._system.search(mode, chunk.content, row, _NEAR)
+            found = await self._system.search(Search(mode, chunk.content, row, _NEAR))
             passed = time.perf_counter() - begin
             if chunk.chunk_id in [one for one, _ in found]:
                 return Ready(built, passed)
@@ -101,15 +101,13 @@ class Session:
 
         A slow system is asked fewer: none is begun after `ANSWERS_SECONDS`.
         """
-        filters = share_filter(selectivity)
+        load = Load(mode, k, share_limit(selectivity))
         found: list[list[str]] = []
         ends = time.perf_counter() + ANSWERS_SECONDS
         for question in islice(self._questions, number):
             if len(found) >= LEAST_ANSWERS and time.perf_counter() > ends:
                 break
-            ranked = await self._system.search(
-                mode, question.text, question.embedding, k, filters=filters
-            )
+            ranked = await self._system.search(load.search(question))
             found.append([one for one, _ in ranked])
         return found
 

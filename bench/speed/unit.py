@@ -15,7 +15,7 @@ from corral.bench.report.rows import BuildRow, Failure, SpeedRow
 from corral.bench.run import NO_TIME, Advance, OutOfTime
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
-from corral.bench.speed.load_data import Corpus, share_filter, write_corpus
+from corral.bench.speed.load_data import Corpus, share_limit, write_corpus
 from corral.bench.speed.load_plan import Source, corpus_of
 from corral.bench.speed.plan import (
     BASELINE,
@@ -153,7 +153,7 @@ class Unit:
                 load = Load(
                     cell.mode,
                     plan.k,
-                    share_filter(cell.selectivity),
+                    share_limit(cell.selectivity),
                     cell.concurrency,
                     max(most, cell.concurrency),
                     plan.cell_seconds / plan.rounds,

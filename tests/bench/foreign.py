@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
 from corral.bench import backends
 from corral.bench.peers import __name__ as package
-from corral.bench.system import Collection, Ranked, System
+from corral.bench.system import Collection, Ranked, Search, System
 from corral.providers.ranking.text import analyzer
 
 
@@ -38,23 +39,15 @@ class Exact(System):
         self._words += [set(self._analyzer.terms(chunk.content)) for chunk in chunks]
         self._rows = np.concatenate([self._rows, embeddings])
 
-    async def search(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        *,
-        ranker: Any = None,
-        filters: Any = None,
-    ) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return the k best."""
+        mode = asked.mode.value
         self.calls.append(f"search {mode}")
-        asked = set(self._analyzer.terms(text))
-        cosines = (self._rows @ embedding + 1) / 2
-        shares = np.array([len(asked & words) for words in self._words]) / max(1, len(asked))
-        scores = {"vector": cosines, "keyword": shares, "hybrid": cosines + shares}[mode.value]
-        order = np.argsort(-scores, kind="stable")[:k]
+        terms = set(self._analyzer.terms(asked.text))
+        cosines = (self._rows @ asked.embedding + 1) / 2
+        shares = np.array([len(terms & words) for words in self._words]) / max(1, len(terms))
+        scores = {"vector": cosines, "keyword": shares, "hybrid": cosines + shares}[mode]
+        order = np.argsort(-scores, kind="stable")[: asked.k]
         return [(self._ids[row], float(scores[row])) for row in order]
 
     async def close(self) -> None:
@@ -65,37 +58,36 @@ class Exact(System):
 class Worst(Exact):
     """Returns the worst first, with scores that fall: the sign was lost."""
 
-    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return the k worst, from 1 down."""
-        embedding, k = given
-        hits = await super().search(mode, text, embedding, len(self._ids), **options)
-        return [(name, 1 - score) for name, score in reversed(hits)][:k]
+        hits = await super().search(replace(asked, k=len(self._ids)))
+        return [(name, 1 - score) for name, score in reversed(hits)][: asked.k]
 
 
 class Distances(Exact):
     """Returns the right order with distances where scores are due."""
 
-    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return 1 - score."""
-        hits = await super().search(mode, text, *given, **options)
+        hits = await super().search(asked)
         return [(name, 1 - score) for name, score in hits]
 
 
 class Backwards(Exact):
     """Finds the right ones and returns them the wrong way round."""
 
-    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Turn the hits around."""
-        hits = await super().search(mode, text, *given, **options)
+        hits = await super().search(asked)
         return [(name, -score) for name, score in reversed(hits)]
 
 
 class Renamed(Exact):
     """Returns ids that nobody stored."""
 
-    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Return each id with a prefix."""
-        hits = await super().search(mode, text, *given, **options)
+        hits = await super().search(asked)
         return [(f"x-{name}", score) for name, score in hits]
 
 
@@ -118,11 +110,11 @@ class Full(Exact):
 class Wordless(Exact):
     """Fails in keyword mode only."""
 
-    async def search(self, mode: SearchMode, text: str, *given: Any, **options: Any) -> Ranked:
+    async def search(self, asked: Search) -> Ranked:
         """Fail for words."""
-        if mode is SearchMode.KEYWORD:
+        if asked.mode is SearchMode.KEYWORD:
             raise ValueError("unexpected punctuation")
-        return await super().search(mode, text, *given, **options)
+        return await super().search(asked)
 
 
 class VectorOnly(Exact):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidFilter, MissingDependency
+from corral.api.errors import MissingDependency
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import (
     expanded,
@@ -26,9 +26,9 @@ from corral.bench.backends import (
 )
 from corral.bench.fidelity.run import Forgetful
 from corral.bench.speed.checks import SpeedChecks
-from corral.bench.speed.load import simple_filter
-from corral.bench.speed.load_data import Corpus, share_filter, synthetic_corpus
+from corral.bench.speed.load_data import Corpus, share_limit, synthetic_corpus
 from corral.bench.speed.over_http import running_server, wait_until
+from corral.bench.system import Search
 from corral.providers.embedding.hashing.embedder import embed_text
 
 from ..providers.vector_io.pgvector.conftest import postgresql
@@ -56,9 +56,9 @@ async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
         await system.build()
         for mode in system.modes:
             for selectivity in (None, 0.1) if system.filters else (None,):
-                filters, answers = share_filter(selectivity), []
+                below, answers = share_limit(selectivity), []
                 for text, row in zip(corpus.questions, corpus.asked, strict=True):
-                    found = await system.search(mode, text, row, K, filters=filters)
+                    found = await system.search(Search(mode, text, row, K, below))
                     answers.append([one for one, _ in found])
                     assert len(found) <= K
                     assert set(answers[-1]) <= set(corpus.rows), "an unknown id"
@@ -67,13 +67,13 @@ async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
                 right = checks.right(mode, selectivity, answers)
                 assert right >= (0.95 if mode is SearchMode.VECTOR else 0.75), (mode, selectivity)
         if SearchMode.VECTOR in system.modes and not backend.address:
-            own = corpus.embeddings[7]
-            found = await system.search(SearchMode.VECTOR, corpus.texts[7], own, K)
+            own = Search(SearchMode.VECTOR, corpus.texts[7], corpus.embeddings[7], K)
+            found = await system.search(own)
             assert found[0][0] == corpus.chunk_ids[7]
             assert found[0][1] == pytest.approx(1, abs=1e-5)
             if isinstance(system, Forgetful):
                 await system.delete([corpus.chunk_ids[7]])
-                found = await system.search(SearchMode.VECTOR, corpus.texts[7], own, K)
+                found = await system.search(own)
                 assert corpus.chunk_ids[7] not in [one for one, _ in found]
 
 
@@ -107,7 +107,7 @@ async def test_chunks_need_no_metadata(name: str, tmp_path: Path) -> None:
         await system.add(chunks, CORPUS.embeddings[:20])
         await system.build()
         for mode in system.modes:
-            found = await system.search(mode, texts[3], CORPUS.embeddings[3], 5)
+            found = await system.search(Search(mode, texts[3], CORPUS.embeddings[3], 5))
             assert found[0][0] == "c3"
 
 
@@ -192,10 +192,3 @@ def test_all_peers_are_those_that_are_installed() -> None:
     assert expanded(["sqlite", "all-inline"]).count("sqlite") == 1
     named = [backend.name for backend in find_backends(["all-peers", "", "exact"])]
     assert sorted(named) == sorted(peers)
-
-
-def test_adapters_translate_single_comparisons_only() -> None:
-    """A combination is refused, not dropped."""
-    assert simple_filter({"type": "lt", "key": "share", "value": 3}) == ("lt", "share", 3)
-    with pytest.raises(InvalidFilter):
-        simple_filter({"type": "and", "filters": [{"type": "eq", "key": "a", "value": 1}]})

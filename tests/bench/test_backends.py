@@ -15,7 +15,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench import peers
 from corral.bench.backends import Backend, backend_names, find_backends, load_peer, prepared
 from corral.bench.quality.fusions import parse_fusion
-from corral.bench.system import Collection, CorralSystem, Ranked
+from corral.bench.system import SHARE_KEY, Collection, CorralSystem, Ranked, Search
 from corral.providers.config import RunConfig
 
 from .foreign import Exact, install
@@ -45,7 +45,7 @@ def rows(count: int) -> NDArray[np.float32]:
 def chunks(count: int) -> list[Chunk]:
     """Return chunks c000, c001, ..., each with a word of its own."""
     return [
-        Chunk(chunk_id=f"c{n:03d}", content=f"common word{n}", metadata={"n": n})
+        Chunk(chunk_id=f"c{n:03d}", content=f"common word{n}", metadata={SHARE_KEY: n})
         for n in range(count)
     ]
 
@@ -134,13 +134,14 @@ async def test_a_backend_answers_in_every_mode(name: str, tmp_path: Path) -> Non
             await system.add(chunks(600), rows(600))  # more than an embedder is handed at once
             await system.build()
             found = {
-                mode.value: await system.search(mode, "word7", rows(600)[7], 3)
+                mode.value: await system.search(Search(mode, "word7", rows(600)[7], 3))
                 for mode in SearchMode
             }
             ranker = parse_fusion('{"type": "weighted", "alpha": 0.0}').ranker
-            words = await system.search(SearchMode.HYBRID, "word8", rows(600)[7], 3, ranker=ranker)
-            only = {"type": "lt", "key": "n", "value": 5}
-            few = await system.search(SearchMode.VECTOR, "word7", rows(600)[7], 9, filters=only)
+            words = await system.search(
+                Search(SearchMode.HYBRID, "word8", rows(600)[7], 3, ranker=ranker)
+            )
+            few = await system.search(Search(SearchMode.VECTOR, "word7", rows(600)[7], 9, 5))
         return {**found, "words": words, "few": few}
 
     found = await work()
@@ -160,7 +161,7 @@ async def test_queries_at_once_keep_their_embeddings(tmp_path: Path) -> None:
         async with prepared(backend, tmp_path, COLLECTION) as system:
             await system.add(chunks(50), rows(50))
             return await asyncio.gather(
-                *(system.search(SearchMode.VECTOR, "same text", row, 1) for row in rows(50))
+                *(system.search(Search(SearchMode.VECTOR, "same text", row, 1)) for row in rows(50))
             )
 
     assert [hits[0][0] for hits in await work()] == [f"c{n:03d}" for n in range(50)]

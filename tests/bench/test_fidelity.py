@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from corral.bench.fidelity.run import gather, run_fidelity
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import FidelityRow
-from corral.bench.speed.load_data import Corpus, synthetic_corpus
-from corral.bench.system import Ranked
+from corral.bench.speed.load_data import SHARES, Corpus, synthetic_corpus
+from corral.bench.system import Ranked, Search
 
 SIZE = 300
 CORPUS = synthetic_corpus(SIZE, dimension=32, questions=12)
@@ -66,25 +67,18 @@ class Stale(Deleting):
 class LateFilter(Exact):
     """The filter is applied to the top k."""
 
-    def find(
-        self,
-        mode: SearchMode,
-        text: str,
-        embedding: NDArray[np.float32],
-        k: int,
-        filters: dict[str, Any] | None = None,
-    ) -> Ranked:
-        found = super().find(mode, text, embedding, k)
-        passing = self._mask(filters)
+    def find(self, asked: Search) -> Ranked:
+        found = super().find(replace(asked, below=None))
+        passing = self._shares < (asked.below or SHARES)
         rows = {one: n for n, one in enumerate(self._ids)}
-        return [hit for hit in found if passing is None or passing[rows[hit[0]]]]
+        return [hit for hit in found if passing[rows[hit[0]]]]
 
 
 class NoFilter(Exact):
     """The filter is ignored."""
 
-    def _mask(self, filters: dict[str, Any] | None) -> NDArray[np.bool_] | None:
-        return None
+    def find(self, asked: Search) -> Ranked:
+        return super().find(replace(asked, below=None))
 
 
 class Approximate(Exact):

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load import BlockingSystem, Load, Question, Timed, run_load
-from corral.bench.system import Collection, Ranked, System
+from corral.bench.speed.load import Load, Question, Timed, run_load
+from corral.bench.system import BlockingSystem, Collection, Ranked, Search, System
 
 QUESTIONS = [Question(f"question {n}", np.zeros(2, np.float32)) for n in range(5)]
 
@@ -48,16 +47,16 @@ class _Counting(System):
         with self._lock:
             self._now -= 1
 
-    async def search(self, mode: SearchMode, text: str, *_: Any, **__: Any) -> Ranked:
-        self.begin(text)
+    async def search(self, asked: Search) -> Ranked:
+        self.begin(asked.text)
         await asyncio.sleep(self.pause)
         self.end()
         return []
 
 
 class _Blocking(_Counting, BlockingSystem):
-    def find(self, mode: SearchMode, text: str, *_: Any, **__: Any) -> Ranked:
-        self.begin(text)
+    def find(self, asked: Search) -> Ranked:
+        self.begin(asked.text)
         time.sleep(max(0.0, self.pause))
         self.end()
         return []

@@ -9,17 +9,19 @@ import pytest
 
 from corral.api.errors import InvalidRequest
 from corral.api.filters import matches, parse_filter
+from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.speed.load_data import (
     StoredCorpus,
     parse_size,
-    share_filter,
+    share_limit,
     short_size,
     synthetic_corpus,
     without,
     write_corpus,
 )
 from corral.bench.speed.load_plan import parse_share
+from corral.bench.system import Search
 
 DATA = synthetic_data(2000, questions=40, dimension=384)
 
@@ -65,15 +67,16 @@ def test_every_fourth_question_is_of_common_words() -> None:
 
 @pytest.mark.parametrize("selectivity", [0.01, 0.1, 0.5])
 def test_a_filter_passes_exactly_its_share(selectivity: float) -> None:
-    """`share_filter` on the chunks' metadata and `passing` are the same chunks."""
+    """The filter of `Search` on the chunks' metadata and `passing` are the same chunks."""
     corpus = synthetic_corpus(400, dimension=8, questions=2)
-    parsed = parse_filter(share_filter(selectivity))
+    below = share_limit(selectivity)
+    parsed = parse_filter(Search(SearchMode.VECTOR, "", corpus.asked[0], 1, below).filters)
     chunks = corpus.chunks()
     passed = [matches(parsed, chunk.metadata) for chunk in chunks]
     assert passed == corpus.passing(selectivity).tolist()
     assert sum(passed) == round(400 * selectivity)
     assert corpus.passing(None).all()
-    assert share_filter(None) is None
+    assert share_limit(None) is None
 
 
 def test_stored_material_is_read_back_in_batches(tmp_path: Path) -> None:
