@@ -19,6 +19,7 @@ from corral.bench.options import (
     MAX_SECONDS,
     MODES,
     OUT,
+    POSITIVE,
     RESUME,
     SEED,
     SHARED,
@@ -53,7 +54,7 @@ def bench() -> None:
     type=int,
     default=100,
     show_default=True,
-    help="Hits asked for; fusion gets more of each leg, see docs/retrieval.md.",
+    help="Hits of a search (1-1000).",
 )
 @click.option(
     "--baseline",
@@ -69,7 +70,7 @@ def bench() -> None:
 )
 @click.option("--split", help="Judgements of a BEIR folder. [default: test, or the only ones]")
 @together(SEED, OUT, CONFIG, MAX_SECONDS)
-@click.option("--max-docs", "max_documents", type=int, help="Documents of a set, at most.")
+@click.option("--max-docs", "max_documents", type=POSITIVE, help="Most documents of a set.")
 @RESUME
 @click.pass_obj
 def quality(
@@ -97,7 +98,7 @@ def quality(
 )
 @click.option(
     "--concurrency", default="1,4,16,32", show_default=True, metavar="NUMBER,...",
-    help="Questions under way at once.",
+    help="Questions under way at once (1-256).",
 )  # fmt: skip
 @click.option(
     "--peers", default="", metavar="NAME,...", help="Foreign systems; all-peers; bare-engines."
@@ -122,7 +123,7 @@ def speed(target: Target, /, **options: Any) -> None:
 
     Every system runs in a process of its own and gets the same data: seeded and shaped like a
     model's, or --data. Cells (mode, filter, questions under way at once) are measured in rounds, on
-    each system in turn; at most a second each, and 300 questions.
+    each system in turn; at most a second each, and --queries questions.
     """
     target.local_only("bench speed")
     commands().speed(target.home, target.config, **options)
@@ -147,28 +148,32 @@ def fidelity(target: Target, /, **options: Any) -> None:
 @bench.command()
 @click.option(
     "--count",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1000),
     default=100_000,
     show_default=True,
     help="Chunks in the index.",
 )
-@click.option("--server-count", default=5_000, show_default=True, help="Chunks behind the server.")
+@click.option(
+    "--server-count",
+    type=POSITIVE,
+    default=5_000,
+    show_default=True,
+    help="Chunks behind the server.",
+)
 @click.option(
     "--only",
     type=click.Choice(["index", "lists", "server", "options", "scope", "ingest"]),
     help="Measure one part only.",
 )
 @click.pass_obj
-def bounds(target: Target, /, count: int, server_count: int, only: str | None) -> None:
+def bounds(target: Target, /, **options: Any) -> None:
     """Hold speed against the bounds in docs/benchmarks.md.
 
     That is of SQLite, the server, options, permissions and ingest. The exit code is 1 where one of
     them is missed.
     """
     target.local_only("bench bounds")
-    from corral.bench.speed.bounds import run_bounds  # noqa: PLC0415 - start-up time
-
-    if not run_bounds(count, server_count, only):
+    if not commands().bounds(**options):
         raise SystemExit(1)
 
 
@@ -226,7 +231,12 @@ def users(target: Target, /, **options: Any) -> None:
 @click.option("--db", help="A registered vector DB.")
 @click.option("--data", metavar="DIR", help="Or a judged set, stored for the time of the run.")
 @click.option("--queries", type=FILE, metavar="FILE", help="Judged questions as JSON lines.")
-@click.option("--generate", type=int, metavar="N", help="Or N questions made from the chunks.")
+@click.option(
+    "--generate",
+    type=click.IntRange(min=10),
+    metavar="N",
+    help="Or N questions made from the chunks (at least 10).",
+)
 @click.option("--backend", default="sqlite", show_default=True, help="Where --data is stored.")
 @click.option("--language", help="Of --data. [default: by its name, or english]")
 @EMBEDDER
@@ -253,14 +263,24 @@ def tune(target: Target, /, **options: Any) -> None:
 @MODES
 @click.option("--backend", default="sqlite", show_default=True, help="Where the sets are stored.")
 @EMBEDDER
-@click.option("--most", default=300, show_default=True, help="Questions of a set, at most.")
+@click.option(
+    "--most", type=POSITIVE, default=300, show_default=True, help="Most questions of a set."
+)
 @click.option(
     "--article",
+    type=POSITIVE,
     default=1,
     show_default=True,
     help="Texts of a set that follow each other and are one article, hidden as a whole.",
 )
-@click.option("--min-confidence", "least", default=0.5, show_default=True, help="For the shares.")
+@click.option(
+    "--min-confidence",
+    "least",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Threshold of the shares that are refused.",
+)
 @SEED
 @click.pass_obj
 def confidence(target: Target, /, **options: Any) -> None:

@@ -21,21 +21,28 @@ from typing import Any
 
 import click
 
-from corral.api.errors import Conflict, InvalidRequest
+from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.plan import make_fidelity_plan
 from corral.bench.fidelity.results import EXACT
 from corral.bench.fidelity.run import run_fidelity
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
-from corral.bench.report import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown, terminal
+from corral.bench.report import (
+    HTML_NAME,
+    MARKDOWN_NAME,
+    render_html,
+    render_markdown,
+    terminal,
+    write_reports,
+)
 from corral.bench.report.blocks import Block
 from corral.bench.report.combined import combined
-from corral.bench.report.compare import compare_reports, read
+from corral.bench.report.compare import compare_reports
 from corral.bench.report.compare_tables import compare_blocks
 from corral.bench.report.environment import begin_report
 from corral.bench.report.quality_sections import quality_table
-from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
 from corral.bench.report.speed_sections import (
     build_tables,
     failures_table,
@@ -44,6 +51,8 @@ from corral.bench.report.speed_sections import (
     tune_table,
 )
 from corral.bench.report.views import quality_by_set
+from corral.bench.run import refuse_existing
+from corral.bench.speed.bounds import run_bounds
 from corral.bench.speed.plan import make_speed_plan
 from corral.bench.speed.run import run_speed
 from corral.bench.speed.users import UsersPlan, run_users
@@ -78,7 +87,7 @@ def quality(
     """
     plan = make_plan(
         data=data,
-        backends=backends.split(","),
+        backends=_names(backends),
         modes=_names(modes),
         fusions=fusions or ("weighted",),
         languages=_languages(languages),
@@ -168,20 +177,24 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     Raises:
         CorralError: The plan contradicts itself, or questions, embedder or backend fail.
     """
-    folder = home or data_home()
+    folder, target = home or data_home(), out or _new_folder()
     plan = TunePlan(load_config(config, folder), folder, **options)
+    refuse_existing(target)
     report = begin_report(_command_line(), plan.seed)
     section = asyncio.run(run_tune(plan, _watch))
-    target = out or _new_folder()
-    target.mkdir(parents=True, exist_ok=True)
     report = report.with_rows(section).done()
-    write_report(report, target)
-    _write(report, target)
+    write_report(report, target / REPORT_NAME)
+    write_reports(report, target)
     judged = [t for t in section.trials if t.held_out or t.label == section.chosen]
     terminal.show([tune_table(section, judged[:TRIALS])])
     verb = "Registered" if plan.apply else "Recommended registration"
     registration = f"{verb}: {json.dumps(section.registration)}"
     terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
+
+
+def bounds(*, count: int, server_count: int, only: str | None) -> bool:
+    """Print figures beside their bounds; return whether all of them hold."""
+    return run_bounds(count, server_count, only)
 
 
 def users(*, clients: str, workers: str, rates: str, **options: Any) -> bool:
@@ -235,7 +248,7 @@ def report(
         paths = [out]
     elif len(paths) > 1:
         raise InvalidRequest("Several reports become one in the folder --out.", field="out")
-    found, folder = read(paths[0]), _folder(paths[0])
+    found, folder = read_report(paths[0]), _folder(paths[0])
     if html is None and markdown is None:
         html, markdown = folder / HTML_NAME, folder / MARKDOWN_NAME
     for target, render in ((markdown, render_markdown), (html, render_html)):
@@ -253,7 +266,7 @@ def compare(
         InvalidRequest: A file is no report, cannot be read, or is of other data.
     """
     found = compare_reports(
-        read(first), read(second), tolerance=tolerance, allow_missing=allow_missing
+        read_report(first), read_report(second), tolerance=tolerance, allow_missing=allow_missing
     )
     if as_json:
         click.echo(found.model_dump_json(indent=1))
@@ -272,8 +285,14 @@ def _common(
     out: Path | None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return what every plan needs, and the options that are passed on as they are."""
+    """Return what every plan needs, and the options that are passed on as they are.
+
+    Raises:
+        InvalidRequest: Nothing says which run to resume.
+    """
     folder = home or data_home()
+    if options["resume"] and out is None:
+        raise InvalidRequest("--resume needs --out, the folder of the run.", field="resume")
     return {
         "config": load_config(config or general_config, folder),
         "home": folder,
@@ -289,7 +308,7 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
     Raises:
         CommandError: There are failures.
     """
-    _write(report, out)
+    write_reports(report, out)
     terminal.show(blocks)
     if report.failures:
         terminal.show([failures_table(report.failures)])
@@ -301,15 +320,9 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
         raise CommandError(f"Not everything could be measured: {failures}.")
 
 
-def _write(report: Report, folder: Path) -> None:
-    (folder / MARKDOWN_NAME).write_text(render_markdown(report), encoding="utf-8")
-    (folder / HTML_NAME).write_text(render_html(report), encoding="utf-8")
-
-
 def _combine(paths: Sequence[Path], out: Path) -> None:
-    if (out / REPORT_NAME).exists():
-        raise Conflict(f"{out} holds a report already.", hint="Name another --out.", field="out")
-    whole = combined([(_folder(path), read(path)) for path in paths], out)
+    refuse_existing(out)
+    whole = combined([(_folder(path), read_report(path)) for path in paths], out)
     out.mkdir(parents=True, exist_ok=True)
     write_report(whole, out)
     terminal.line(f"Wrote {out / REPORT_NAME}")
@@ -355,11 +368,13 @@ def _languages(given: Sequence[str]) -> dict[str, str]:
     """Return languages by name of a set, under "" for all.
 
     Raises:
-        InvalidRequest: Two are given for one.
+        InvalidRequest: Two are given for one, or none.
     """
     found: dict[str, str] = {}
     for each in given:
         name, _, language = each.rpartition("=")
+        if not language:
+            raise InvalidRequest(f"--language names no language in {each!r}.", field="language")
         if name in found:
             raise InvalidRequest(f"--language is given twice for {name or 'all'}.")
         found[name] = language

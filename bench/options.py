@@ -14,6 +14,7 @@ from corral.api.errors import MissingDependency
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
+POSITIVE = click.IntRange(min=1)
 
 BACKENDS = click.option(
     "--backends",
@@ -30,7 +31,11 @@ EMBEDDER = click.option(
     metavar="MODEL",
     help="Embedding model of the judged data. [default: the configuration's]",
 )
-MAX_SECONDS = click.option("--max-seconds", type=float, help="Begin nothing after so long.")
+MAX_SECONDS = click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Time after which no measurement begins.",
+)
 MODES = click.option(
     "--modes",
     default="vector,keyword,hybrid",
@@ -41,9 +46,13 @@ MODES = click.option(
 OUT = click.option(
     "--out", type=FILE, help="Folder of the reports. [default: a new one in ./corral-bench]"
 )
-RESUME = click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+RESUME = click.option("--resume", is_flag=True, help="Continue the run in --out.")
 SEED = click.option(
-    "--seed", type=int, default=0, show_default=True, help="Seed of all that is random."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of all that is random.",
 )
 
 SHARED = (
@@ -63,7 +72,7 @@ SHARED = (
     CONFIG,
     MAX_SECONDS,
     click.option(
-        "--max-docs", "max_documents", type=int, help="Documents of a size or a set, at most."
+        "--max-docs", "max_documents", type=POSITIVE, help="Most documents of a size or a set."
     ),
     RESUME,
 )

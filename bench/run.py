@@ -6,6 +6,7 @@ the others go on; the report is written after every step, so that a run that is 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -24,7 +25,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import Conflict, CorralError, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, prepared
+from corral.bench.backends import Backend, find_backends, prepared
 from corral.bench.report.environment import DISTRIBUTION, begin_report, version_of
 from corral.bench.report.report import REPORT_NAME, Report, write_report
 from corral.bench.report.rows import Failure, Row
@@ -43,6 +44,7 @@ NO_TIME = "No time was left for all of it."
 _FOLDER = "cells"
 _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")
+_P = TypeVar("_P", bound="Plan")
 
 
 class OutOfTime(Exception):
@@ -54,14 +56,12 @@ class Plan:
     """What every run is told.
 
     Attributes:
-        backends, modes: What is measured.
         config: Whose providers are used.
         out: Folder of the report, the run files and the finished parts.
-        home: Data folder, where embeddings are kept between runs.
-        seed: Of everything random.
+        home: Data folder, which keeps embeddings between runs.
         model: Embedding model for judged sets; None takes the configuration's default.
-        max_seconds: After so many, nothing more is begun.
-        resume: Whether finished parts that `out` holds are taken as they are.
+        max_seconds: Time after which no step begins.
+        resume: Whether finished parts in `out` are taken as they are.
         command: For the report.
     """
 
@@ -94,12 +94,69 @@ class Plan:
             raise InvalidRequest(
                 f"None of these backends has the mode {', '.join(self.modes)}.", field="modes"
             )
-        if (self.out / REPORT_NAME).exists() and not self.resume:
-            raise Conflict(
-                f"{self.out} holds a report already.",
-                hint="Give --resume to go on with it, or another --out.",
-                field="out",
-            )
+        if not self.resume:
+            refuse_existing(self.out)
+
+
+def planned(
+    kind: type[_P],
+    *,
+    backends: Sequence[str],
+    modes: Sequence[str] = tuple(SearchMode),
+    config: RunConfig | None = None,
+    **options: Any,
+) -> _P:
+    """Return a checked plan; nothing has been started, embedded or written yet.
+
+    Args:
+        kind: Of the plan.
+        backends: As `find_backends` takes them.
+        modes: Names of search modes.
+        config: Whose providers are used; None takes the defaults.
+        options: Further fields of the plan.
+
+    Raises:
+        InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
+        Conflict: `out` holds another run's report, and `resume` is not set.
+    """
+    settings, valid = config or RunConfig(), [mode.value for mode in SearchMode]
+    for name in modes:
+        refuse_unknown(name, valid, "search mode", "modes")
+    plan = kind(
+        backends=tuple(find_backends(backends, settings)),
+        modes=tuple(dict.fromkeys(map(SearchMode, modes))),
+        config=settings,
+        **options,
+    )
+    plan.check()
+    return plan
+
+
+def refuse_unknown(
+    name: str, valid: Sequence[str], what: str, field: str, listed: str = "Valid"
+) -> None:
+    """Refuse a name that is not valid, and suggest the nearest one.
+
+    Raises:
+        InvalidRequest: It is not valid.
+    """
+    if name in valid:
+        return
+    near = difflib.get_close_matches(name, valid, n=1)
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    raise InvalidRequest(
+        f"Unknown {what} {name!r}.", hint=f"{meant}{listed}: {', '.join(valid)}.", field=field
+    )
+
+
+def refuse_existing(out: Path) -> None:
+    """Refuse a folder that holds a report.
+
+    Raises:
+        Conflict: It does.
+    """
+    if (out / REPORT_NAME).exists():
+        raise Conflict(f"{out} holds a report already.", hint="Name another --out.", field="out")
 
 
 class Run:

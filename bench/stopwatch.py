@@ -52,6 +52,12 @@ class Bound:
     bound: str
     holds: bool
 
+    @classmethod
+    def ratio(cls, what: str, ours: float, theirs: float, most: float) -> Bound:
+        """Return the ratio of two times in milliseconds beside its bound."""
+        figure = f"{ours:.2f} ms against {theirs:.2f} ms: {ours / theirs:.2f}x"
+        return cls(what, figure, f"<= {most:g}x", ours / theirs <= most)
+
 
 async def clocked(
     work: Callable[..., Awaitable[Any]], *given: Any, **named: Any

@@ -58,7 +58,7 @@ class Embedding:
             NotFound: No provider serves the model.
             MissingDependency: Its packages or weights are not installed.
         """
-        providers = Providers(embedding=_with_hashing(config.providers.embedding))
+        providers = Providers(embedding=with_hashing(config.providers.embedding))
         stack = Stack(RunConfig(providers=providers), home)
         cache = EmbeddingCache(home / FOLDER / CACHE_NAME)
         try:
@@ -85,7 +85,7 @@ class Embedding:
         return EmbeddedSet(judged, contents, documents, queries)
 
 
-def _with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:
+def with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:
     """Add the model that needs no weights, so that a run works everywhere."""
     if any(entry.provider_type == "inline::hashing" for entry in entries):
         return list(entries)

@@ -62,7 +62,7 @@ class Exact(BlockingSystem):
 
     def _nearest(
         self, embedding: NDArray[np.float32], k: int, passing: NDArray[np.bool_] | None
-    ) -> Leg:
+    ) -> list[tuple[str, float, float]]:
         rows = None if passing is None else np.flatnonzero(passing)
         cosines = (self._matrix if rows is None else self._matrix[rows]) @ embedding
         best = self._best(cosines, k, rows)
@@ -75,7 +75,9 @@ class Exact(BlockingSystem):
             for n in best
         ]
 
-    def _worded(self, text: str, k: int, passing: NDArray[np.bool_] | None) -> Leg:
+    def _worded(
+        self, text: str, k: int, passing: NDArray[np.bool_] | None
+    ) -> list[tuple[str, float, float]]:
         scores = self._words.scores(text)
         if passing is not None:
             scores[~passing] = 0.0

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import Backend, find_backends
+from corral.bench.backends import Backend
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.fusions import Fusion, parse_fusion
 from corral.bench.quality.metrics import measure
-from corral.bench.run import Plan, backend_key, key_of
+from corral.bench.run import Plan, backend_key, key_of, planned, refuse_unknown
 from corral.providers.config import RunConfig
 
 FASTEST_DOCUMENT_SECONDS = 20e-6
@@ -77,16 +75,25 @@ class QualityPlan(Plan):
         """Return every cell of one set."""
         return [cell for backend in self.backends for cell in self.cells(backend)]
 
+    def check(self) -> None:
+        """Refuse a plan that cannot work."""
+        if not self.sets:
+            raise InvalidRequest("No data set is named.", field="data")
+        if not 1 <= self.k <= 1000:
+            raise InvalidRequest(f"--k must be 1 to 1000 (got {self.k}).", field="k")
+        Plan.check(self)
+        if self.baseline is not None:
+            labels = [cell.label for cell in self.all_cells()]
+            refuse_unknown(self.baseline, labels, "baseline", "baseline", "Measured")
+        _check_budget(self)
+        measure({"q": {"d": 1}}, {})  # says now, and not after an hour, that ir-measures is missing
+
 
 def make_plan(
     *,
     data: Sequence[str],
-    backends: Sequence[str],
-    out: Path,
-    home: Path,
-    config: RunConfig | None = None,
-    modes: Sequence[str] = tuple(SearchMode),
     fusions: Sequence[str] = ("weighted",),
+    config: RunConfig | None = None,
     model: str | None = None,
     seed: int = 0,
     max_documents: int | None = None,
@@ -94,93 +101,30 @@ def make_plan(
     split: str | None = None,
     **options: Any,
 ) -> QualityPlan:
-    """Return a checked plan; nothing has been started, embedded or written yet.
-
-    Args:
-        data: As `read_sets` takes it.
-        backends: As `find_backends` takes them.
-        config: Whose providers are used; None takes the defaults.
-        fusions: As `parse_fusion` takes them.
-        model: None takes the configuration's default.
-        options: Further fields of `QualityPlan`.
+    """Return a checked plan; `options` as `planned` takes them.
 
     Raises:
         InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
     settings = config or RunConfig()
-    plan = QualityPlan(
-        sets=tuple(
-            read_sets(
-                data, languages=languages, split=split, max_documents=max_documents, seed=seed
-            )
-        ),
-        backends=tuple(find_backends(backends, settings)),
-        modes=_modes(modes),
-        fusions=_fusions(fusions),
-        model=model or settings.default_embedding_model,
+    sets = read_sets(data, languages=languages, split=split, max_documents=max_documents, seed=seed)
+    return planned(
+        QualityPlan,
+        sets=tuple(sets),
+        fusions=tuple({fusion.label: fusion for fusion in map(parse_fusion, fusions)}.values()),
         config=settings,
-        out=out,
-        home=home,
+        model=model or settings.default_embedding_model,
         seed=seed,
         **options,
     )
-    _check(plan)
-    return plan
 
 
 def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, model: str) -> str:
-    """Return a hash of everything that decides a cell's figures, versions included.
-
-    Args:
-        plan: The plan.
-        judged: The set.
-        cell: The cell.
-        model: The embedding model's fingerprint.
-    """
+    """Return a hash of all that decides a cell's figures; `model` is the embedder's fingerprint."""
     ranker = cell.fusion and cell.fusion.ranker.model_dump(mode="json")
     data = (judged.fingerprint(), model)
     return key_of(data, backend_key(cell.backend), cell.mode.value, ranker, plan.k, plan.seed)
-
-
-def _modes(given: Sequence[str]) -> tuple[SearchMode, ...]:
-    valid = [mode.value for mode in SearchMode]
-    for name in given:
-        if name not in valid:
-            near = difflib.get_close_matches(name, valid, n=1)
-            meant = f"Did you mean {near[0]!r}? " if near else ""
-            raise InvalidRequest(
-                f"Unknown search mode {name!r}.",
-                hint=f"{meant}Valid: {', '.join(valid)}.",
-                field="modes",
-            )
-    return tuple(dict.fromkeys(map(SearchMode, given)))
-
-
-def _fusions(given: Sequence[str]) -> tuple[Fusion, ...]:
-    found = {fusion.label: fusion for fusion in map(parse_fusion, given)}
-    if not found:
-        raise InvalidRequest("No fusion is named.", field="fusion")
-    return tuple(found.values())
-
-
-def _check(plan: QualityPlan) -> None:
-    if not plan.sets:
-        raise InvalidRequest("No data set is named.", field="data")
-    if not 1 <= plan.k <= 1000:
-        raise InvalidRequest(f"--k must be 1 to 1000 (got {plan.k}).", field="k")
-    plan.check()
-    labels = [cell.label for cell in plan.all_cells()]
-    if plan.baseline is not None and plan.baseline not in labels:
-        near = difflib.get_close_matches(plan.baseline, labels, n=1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
-        raise InvalidRequest(
-            f"The baseline {plan.baseline!r} is not among what is measured.",
-            hint=f"{meant}Measured: {', '.join(labels)}.",
-            field="baseline",
-        )
-    _check_budget(plan)
-    measure({"q": {"d": 1}}, {})  # says now, and not after an hour, that ir-measures is missing
 
 
 def _check_budget(plan: QualityPlan) -> None:

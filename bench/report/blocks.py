@@ -8,7 +8,7 @@ from typing import Literal
 
 from corral.bench.report.markup import Html
 
-Brief = Literal["all", "text", "none"]
+Brief = Literal["all", "text", "below", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class Column:
     Attributes:
         figures: Whether it is right-aligned.
         wraps: Whether its texts may take several lines.
-        brief: What a terminal shows of its cells: all, the text without the note, or nothing.
+        brief: What a terminal shows of its cells: all, the text without the note, the notes once
+            below the table, or nothing.
     """
 
     name: str

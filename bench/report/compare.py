@@ -1,6 +1,6 @@
 """Two reports of the same data: what changed from the first to the second, and whether for worse.
 
-    found = compare_reports(read(Path("a/report.json")), read(Path("b/report.json")))
+    found = compare_reports(read_report(Path("a")), read_report(Path("b")))
     found.regressions   # what a CI has to fail for, in words
 
 Quality is compared query by query: a paired randomization test on nDCG@10, p after Holm's
@@ -11,7 +11,6 @@ be paired, so its ratios are held against a tolerance, and only where both ran o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Literal, TypeVar
 
 from corral.api.errors import InvalidRequest
@@ -28,7 +27,7 @@ from corral.bench.report.compare_rows import (
     quality_name,
     speed_name,
 )
-from corral.bench.report.report import Report, read_report
+from corral.bench.report.report import Report
 from corral.bench.report.rows import DataSet, QualityRow, Row
 
 TOLERANCE = 0.25
@@ -36,18 +35,6 @@ TOLERANCE = 0.25
 
 _FIDELITY = ("agrees", "approximate", "mapping")
 _R = TypeVar("_R", bound=Row)
-
-
-def read(path: Path) -> Report:
-    """Return the report in a file, or in the folder that holds `report.json`.
-
-    Raises:
-        InvalidRequest: It cannot be read, is no report, or has another schema version.
-    """
-    try:
-        return read_report(path)
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
 def compare_reports(
@@ -61,8 +48,6 @@ def compare_reports(
     """Return what changed from the first report to the second.
 
     Args:
-        first: What was.
-        second: What is now.
         tolerance: How much slower or larger a figure may be, as a share: 0.25 allows a ratio of
             1.25, and of 1 / 1.25 for a throughput.
         allow_missing: Whether a row that the second lacks is no regression.

@@ -101,12 +101,13 @@ def read_report(path: Path) -> Report:
     """Return the report in a file, or in the folder that holds `report.json`.
 
     Raises:
-        InvalidRequest: It is no report, or one of another schema version.
-        OSError: It cannot be read.
+        InvalidRequest: It cannot be read, is no report, or has another schema version.
     """
     source = path / REPORT_NAME if path.is_dir() else path
     try:
         data = json.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror or error}.") from error
     except ValueError as error:
         raise InvalidRequest(f"{source} is not JSON: {error}.") from error
     version = data.get("schema_version") if isinstance(data, dict) else None

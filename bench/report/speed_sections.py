@@ -115,8 +115,9 @@ def speed_tables(report: Report) -> Iterable[tuple[tuple[str, int], Table]]:
     wrong = {(f.backend, f.mode) for f in report.failures if f.stage == "check"}
     for key, rows in views.grouped(report.speed, lambda row: (row.data_set, row.size)).items():
         levels = sorted({row.concurrency for row in rows})
-        said = "; x4: answers a second, 4 at once"
-        caption = f"{key[0]}, {wording.count(key[1], 'chunk')}, asking{said}"
+        most = levels[-1]
+        said = f"x{most}: answers a second, {most} at once"
+        caption = f"{key[0]}, {wording.count(key[1], 'chunk')}, asking; {said}"
         columns = [
             Column("System", wraps=True),
             Column("Mode"),
@@ -153,8 +154,11 @@ def build_tables(report: Report) -> Iterable[Table]:
     columns = [
         Column("Backend"),
         *figures("Dim.", brief="none"),
-        *figures("Inserts/s", "First tenth", "Last tenth", "Index s", "Found after s"),
-        *figures("Memory MiB", "Disk MiB", "Ratio"),
+        *figures("Inserts/s"),
+        *figures("First tenth", "Last tenth", brief="none"),
+        *figures("Index s", "Found after s"),
+        *figures("Memory MiB", "Disk MiB"),
+        Column("Ratio", figures=True, wraps=True),
     ]
     for (name, size), rows in views.grouped(
         report.builds, lambda row: (row.data_set, row.size)
@@ -239,9 +243,10 @@ def _fidelity_table(caption: str, rows: Sequence[FidelityRow]) -> Table:
         Column("Mode"),
         Column("Filter"),
         *figures("k"),
-        *figures("Recall", "Overlap", "RBO", brief="text"),
+        *figures("Recall", "Overlap", brief="text"),
+        *figures("RBO", brief="none"),
         *figures("Score diff"),
-        Column("Verdict", wraps=True),
+        Column("Verdict", wraps=True, brief="below"),
     ]
     return Table(caption, columns, [_fidelity_cells(row) for row in rows])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich import box
+from rich.cells import cell_len
 from rich.table import Table as Grid
 from rich.text import Text as Line
 
@@ -17,6 +18,8 @@ def show(blocks: Iterable[Block]) -> None:
     for block in blocks:
         if isinstance(block, Table):
             display.show(grid(block), "")
+            for note in dict.fromkeys(_notes(block)):
+                line(note)
         elif isinstance(block, Folded):
             line(f"{block.name}: {block.summary}")
             show([] if block.agrees else block.blocks)
@@ -37,18 +40,28 @@ def grid(table: Table) -> Grid:
     ]
     found = Grid(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     found.title, found.title_justify = Line(display.clean(table.caption)), "left"
-    for at in shown:
+    rows = [[Line(_text(row[at], table.columns[at])) for at in shown] for row in table.cells]
+    for place, at in enumerate(shown):
         column = table.columns[at]
-        found.add_column(
+        texts = [row[place].plain for row in rows]
+        parts = [part for text in texts for part in (text.split() if column.wraps else [text])]
+        found.add_column(  # a name may take several lines; no figure and no word is cut
             display.clean(column.name),
             overflow="fold",
             justify="right" if column.figures else "left",
-            no_wrap=not column.wraps,
+            min_width=max(map(cell_len, parts), default=0),
         )
-    for row in table.cells:
-        found.add_row(*(Line(_text(row[at], table.columns[at])) for at in shown))
+    for row in rows:
+        found.add_row(*row)
     return found
 
 
 def _text(cell: Cell, column: Column) -> str:
-    return display.clean(cell.text if column.brief == "text" else cell.whole)
+    return display.clean(cell.whole if column.brief == "all" else cell.text)
+
+
+def _notes(table: Table) -> Iterable[str]:
+    for row in table.cells:
+        for cell, column in zip(row, table.columns, strict=True):
+            if column.brief == "below" and cell.note:
+                yield f"{cell.text}: {cell.note}."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import faiss
@@ -21,13 +21,14 @@ from rich.table import Table
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
 from corral.bench.speed.ingesting import measure_ingest, measure_waiting
 from corral.bench.speed.lists import measure_lists
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
 from corral.bench.speed.scope import measure_scope
+from corral.bench.speed.scratch import BATCH, DIMENSION, scratch_vector_db, synthetic_chunks
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
@@ -35,7 +36,6 @@ from corral.providers.vector_io.sqlite.provider import create
 K = 10
 QUERIES = 100
 WARM_UP = 20
-BATCH = 500
 
 
 def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
@@ -76,12 +76,10 @@ async def compare_vector(
         with theirs.running():
             _, rows = flat.search(query[None], K)
         if number >= WARM_UP:
-            common += len({c.chunk_id for c in answer.chunks} & {name(r) for r in rows[0]})
+            common += len({c.chunk_id for c in answer.chunks} & {f"c{row:07d}" for row in rows[0]})
     recall = common / (K * len(ours.seconds))
-    a, b = ours.ms(), theirs.ms()
-    figure = f"{a:.2f} ms against {b:.2f} ms: {a / b:.2f}x"
     return [
-        Bound("vector p50 against flat faiss, one thread", figure, "<= 0.5x", a / b <= 0.5),
+        Bound.ratio("vector p50 against flat faiss, one thread", ours.ms(), theirs.ms(), 0.5),
         Bound("recall_vs_exact@10", f"{recall:.4f}", "1.0", recall == 1.0),
     ]
 
@@ -143,39 +141,24 @@ async def after_writes(
             part = slice(10 * number, 10 * number + 10)
             await index.add_chunks(chunks[part], vectors[part])
             await after.call(index.query, query, text, k=K, mode=mode)
-        a, b = after.ms(), warm.ms()
-        figure = f"{a:.2f} ms against {b:.2f} ms: {a / b:.2f}x"
         what = f"{mode.value} p50 right after a write of 10 chunks, against a warm one"
-        lines.append(Bound(what, figure, "<= 3x", a / b <= 3))
+        lines.append(Bound.ratio(what, after.ms(), warm.ms(), 3))
     return lines
 
 
-def name(row: int) -> str:
-    """Return the chunk_id of a row of the synthetic data."""
-    return f"c{row:07d}"
+def questions() -> tuple[NDArray[np.float32], list[str]]:
+    """Return embeddings of questions, and texts."""
+    asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
+    return asked, queries_of_common_and_rare_words(QUERIES + WARM_UP)
 
 
 async def measure_index(count: int) -> list[Bound]:
     """Measure one SQLite index of `count` chunks, without a server."""
-    vectors = synthetic_embeddings(count)
-    asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
-    texts = queries_of_common_and_rare_words(QUERIES + WARM_UP)
-    chunks = [
-        Chunk.model_construct(
-            chunk_id=name(n), content=text, metadata={"document_id": f"d{n // 8}"}
-        )
-        for n, text in enumerate(synthetic_texts(count))
-    ]
-    vector_db = VectorDB(
-        identifier="speed",
-        provider_id="sqlite",
-        provider_resource_id="speed",
-        embedding_model="synthetic",
-        embedding_dimension=vectors.shape[1],
-    )
+    vectors, chunks = synthetic_embeddings(count), synthetic_chunks(count)
+    asked, texts = questions()
     with tempfile.TemporaryDirectory() as folder:
         provider = create("sqlite", SqliteConfig(), Path(folder))
-        index = await provider.open_index(vector_db, create=True)
+        index = await provider.open_index(scratch_vector_db("sqlite"), create=True)
         lines = [await fill(index, chunks, vectors), await cold_keywords(index, texts)]
         lines += await compare_vector(index, vectors, asked)
         lines += await compare_modes(index, asked, texts)
@@ -198,34 +181,32 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
     Args:
         count: Chunks in the index.
         server_count: Chunks behind the server.
-        only: `index`, `lists`, `server`, `options`, `scope` or `ingest`; None for all.
+        only: The part to measure; None for all.
     """
-    console = Console(width=140)
-    lines: list[Bound] = []
-    if only in (None, "options"):
-        lines = measure_options()
-        show("what options of a query add to it", lines, console)
-    if only in (None, "index"):
-        found = asyncio.run(measure_index(count))
-        show(f"inline::sqlite, {count:,} chunks x 384, k={K}", found, console)
-        lines += found
-    if only in (None, "lists"):
-        listed = asyncio.run(measure_lists(count))
-        show(f"inline::faiss, index: ivf, {count:,} chunks x 384, k={K}", listed, console)
-        lines += listed
-    if only in (None, "scope"):
-        asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
-        texts = queries_of_common_and_rare_words(QUERIES + WARM_UP)
-        data = synthetic_embeddings(count), synthetic_texts(count)
-        scoped = asyncio.run(measure_scope(*data, asked, texts))
-        show(f"permissions, {count:,} chunks x 384, k={K}", scoped, console)
-        lines += scoped
-    if only in (None, "server"):
-        served = measure_server(server_count)
-        show(f"over HTTP, {server_count:,} chunks", served, console)
-        lines += served
-    if only in (None, "ingest"):
-        ingested = asyncio.run(measure_ingest()) + asyncio.run(measure_waiting())
-        show("documents in, as jobs, inline::sqlite", ingested, console)
-        lines += ingested
-    return all(line.holds for line in lines)
+    chunks = f"{count:,} chunks x {DIMENSION}, k={K}"
+    parts: dict[str, tuple[str, Callable[[], list[Bound]]]] = {
+        "options": ("what options of a query add to it", measure_options),
+        "index": (f"inline::sqlite, {chunks}", lambda: asyncio.run(measure_index(count))),
+        "lists": (
+            f"inline::faiss, index: ivf, {chunks}",
+            lambda: asyncio.run(measure_lists(count)),
+        ),
+        "scope": (
+            f"permissions, {chunks}",
+            lambda: asyncio.run(
+                measure_scope(synthetic_embeddings(count), synthetic_texts(count), *questions())
+            ),
+        ),
+        "server": (f"over HTTP, {server_count:,} chunks", lambda: measure_server(server_count)),
+        "ingest": (
+            "documents in, as jobs, inline::sqlite",
+            lambda: asyncio.run(measure_ingest()) + asyncio.run(measure_waiting()),
+        ),
+    }
+    console, holds = Console(width=140), True
+    for name, (title, measure) in parts.items():
+        if only in (None, name):
+            lines = measure()
+            show(title, lines, console)
+            holds = holds and all(line.holds for line in lines)
+    return holds

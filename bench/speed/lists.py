@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import word
+from corral.bench.speed.scratch import DIMENSION, scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
@@ -22,7 +23,6 @@ from corral.providers.vector_io.faiss.provider import create
 K = 10
 QUERIES = 100
 WARM_UP = 20
-DIMENSION = 384
 BLOCK = 2000
 TOPICS = 1000
 TOPIC_SHARE = 0.6
@@ -74,15 +74,8 @@ def _stored_mib(folder: Path) -> float:
 
 async def _opened(folder: Path, kind: str, *, create_it: bool = False) -> FaissIndex:
     config = FaissConfig.model_validate({"index": kind, "approximate_from": 1, "folder": folder})
-    vector_db = VectorDB(
-        identifier="lists",
-        provider_id="faiss",
-        provider_resource_id="lists",
-        embedding_model="synthetic",
-        embedding_dimension=DIMENSION,
-        created_at=1,
-    )
-    index = await create("faiss", config, folder).open_index(vector_db, create=create_it)
+    provider = create("faiss", config, folder)
+    index = await provider.open_index(scratch_vector_db("faiss"), create=create_it)
     assert isinstance(index, FaissIndex)
     return index
 

@@ -18,19 +18,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.data.datasets import synthetic_embeddings, word
+from corral.bench.speed.scratch import DIMENSION, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
 from corral.providers.config import RunConfig
 from corral.providers.copying import copy_vector_db
 from corral.providers.stack import Stack
 
-DIMENSION = 384
 QUERIES = 50
 WARM_UP = 10
-BATCH = 500
 INLINE = ("inline::memory", "inline::faiss", "inline::chroma", "inline::qdrant", "inline::milvus")
 
 
@@ -49,14 +47,7 @@ async def fill(stack: Stack, count: int) -> None:
     """Make the vector DB `source` on SQLite."""
     await stack.register(VectorDBRegistration(vector_db_id="source", embedding_model="hashing"))
     index = await stack.index("source")
-    rows, texts = synthetic_embeddings(count), synthetic_texts(count)
-    chunks = [
-        Chunk.model_construct(chunk_id=f"c{n:07d}", content=text, metadata={})
-        for n, text in enumerate(texts)
-    ]
-    for start in range(0, count, BATCH):
-        part = slice(start, start + BATCH)
-        await index.add_chunks(chunks[part], rows[part])
+    await store(index, synthetic_chunks(count), synthetic_embeddings(count))
 
 
 async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:

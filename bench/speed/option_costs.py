@@ -13,8 +13,8 @@ from corral.api.fusion import Explanation
 from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank
-from corral.api.vector_dbs import VectorDB
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.bench.speed.scratch import scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.rag.context import assemble
 from corral.providers.rag.selection import ContextHit, select
@@ -35,13 +35,7 @@ async def _measure() -> list[Bound]:
     found = hits(100, words=200)
     embedding = np.asarray(synthetic_embeddings(101)[100])
     question = " ".join(found[7].chunk.content.split()[:8])
-    vector_db = VectorDB(
-        identifier="speed",
-        provider_id="sqlite",
-        provider_resource_id="speed",
-        embedding_model="synthetic",
-        embedding_dimension=len(embedding),
-    )
+    vector_db = scratch_vector_db("sqlite")
     mmr = reranker_for(MMRRerank(candidates=100), vector_db)
     bm25 = reranker_for(BM25Rerank(candidates=100), vector_db)
     return [

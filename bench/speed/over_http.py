@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -91,7 +90,6 @@ class Served(System):
         settings = {"providers": {"vector_io": [vector_io], "embedding": [hashing]}}
         (self.folder / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         url = self._running.enter_context(running_server(self.folder))
-        await asyncio.to_thread(wait_until, lambda: httpx.get(f"{url}/v1/health"))
         self._client = httpx.AsyncClient(base_url=url, timeout=300)
         body = {
             "vector_db_id": self.vector_db_id,
@@ -138,40 +136,44 @@ class Served(System):
 
 @contextmanager
 def running_server(home: Path, workers: int = 1) -> Iterator[str]:
-    """Run `corral serve` on a free port of this machine and yield its URL."""
+    """Run `corral serve` on a free port of this machine, and yield its URL when it answers.
+
+    Raises:
+        RuntimeError: It ended, or did not answer for a minute; with its last words.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "serve"]
-    environment, quiet = {**os.environ, "CORRAL_HOME": str(home)}, subprocess.DEVNULL
-    process = subprocess.Popen(
-        [*command, "--port", str(port), "--workers", str(workers)],
-        env=environment,
-        stdout=quiet,
-        stderr=quiet,
-    )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def wait_until(ask: Callable[[], httpx.Response]) -> None:
-    """Ask until the answer is 200.
-
-    Raises:
-        TimeoutError: It was not, for a minute.
-    """
-    deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    while time.monotonic() < deadline:
+    command += ["--port", str(port), "--workers", str(workers)]
+    url = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            command, env={**os.environ, "CORRAL_HOME": str(home)}, stdout=said, stderr=said
+        )
         try:
-            if ask().status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
+            if not _answers(process, url):
+                said.seek(0)
+                words = said.read()[-500:].decode(errors="replace").strip()
+                raise RuntimeError(f"The server does not answer: {words}")
+            yield url
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(httpx.TransportError):
+            if httpx.get(f"{url}/v1/health", trust_env=False).status_code == 200:
+                return True
         time.sleep(0.01)
-    raise TimeoutError("the server did not answer")
+    return False
 
 
 def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str, Any]:
@@ -189,7 +191,6 @@ def measure_server(count: int) -> list[Bound]:
         home = Path(folder)
         (home / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
         with running_server(home) as url, httpx.Client(base_url=url, timeout=120) as client:
-            wait_until(lambda: client.get("/v1/health"))
             lines = [_insert(client, count)]
             lines.append(_hybrid(client))
             lines.append(_overhead(client, load_config(home=home), home))
@@ -239,8 +240,9 @@ def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
         search = Retrieval(stack).search
         for number in range(WARM_UP + REPEATS):
             text = QUESTION.format(number)
+            body = query_body("hashed", text, "hybrid")
             with served.running():
-                client.post("/v1/vector-io/query", json=query_body("hashed", text, "hybrid"))
+                client.post("/v1/vector-io/query", json=body).raise_for_status()
             with direct.running():
                 runner.run(search("hashed", text, k=10, mode="hybrid"))
         runner.run(stack.close())
@@ -257,6 +259,6 @@ def _start(home: Path) -> Bound:
         with ExitStack() as running, watch.running():
             url = running.enter_context(running_server(home))
             client = running.enter_context(httpx.Client(base_url=url, timeout=60))
-            wait_until(partial(client.post, "/v1/vector-io/query", json=body))
+            client.post("/v1/vector-io/query", json=body).raise_for_status()
     median = watch.ms() / 1000
     return Bound("process start to first answer", f"{median:.2f} s", "< 2 s", median < 2)

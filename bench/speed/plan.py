@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
-from corral.bench.run import Plan, backend_key, key_of
+from corral.bench.run import Plan, backend_key, key_of, planned
 from corral.bench.speed.load_data import parse_size
 from corral.bench.speed.load_plan import Source, parse_share, sources
 from corral.bench.speed.worker import HTTP, INDEX, Entrant
-from corral.providers.config import RunConfig
 
 BASELINE = "exact"
 SERVER_SIZE = 5_000
@@ -100,74 +97,59 @@ class SpeedPlan(Plan):
         cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells(served=served)]
         return key_of(source.key(), served, names, settings, self.model, cells)
 
+    def check(self) -> None:
+        """Refuse a plan that cannot work."""
+        if not self.sources:
+            raise InvalidRequest("Neither --sizes nor --data is given.", field="sizes")
+        for name, value, most in (("rounds", self.rounds, 100), ("queries", self.queries, 100_000)):
+            if not 1 <= value <= most:
+                raise InvalidRequest(f"--{name} must be 1 to {most} (got {value}).", field=name)
+        wrong = [each for each in self.concurrencies if not 1 <= each <= MOST_CONCURRENCY]
+        if wrong or not self.concurrencies:
+            raise InvalidRequest(
+                f"--concurrency takes numbers from 1 to {MOST_CONCURRENCY} "
+                f"(got {', '.join(map(str, wrong)) or 'none'}).",
+                field="concurrency",
+            )
+        if self.max_seconds is not None and self.max_seconds < LEAST_SECONDS:
+            raise InvalidRequest(
+                f"--max-seconds {self.max_seconds:g} is too small for one measurement: starting "
+                f"takes {LEAST_SECONDS:g} s.",
+                field="max_seconds",
+            )
+        Plan.check(self)
+
 
 def make_speed_plan(
     *,
     backends: Sequence[str],
-    out: Path,
-    home: Path,
-    config: RunConfig | None = None,
     data: Sequence[str] = (),
     sizes: Sequence[str] = (),
-    modes: Sequence[str] = tuple(SearchMode),
     filters: Sequence[str] = (),
     concurrency: Sequence[int] = (1,),
     baseline: str = BASELINE,
     max_documents: int | None = None,
     **options: Any,
 ) -> SpeedPlan:
-    """Return a checked plan; nothing has been started or written yet.
+    """Return a checked plan; further `options` as `planned` takes them.
 
     Args:
-        backends: As `find_backends` takes them.
+        backends: As `find_backends` takes them; the baseline is measured too.
         data: Judged sets, as `read_sets` takes them; none for seeded data.
         sizes: Such as 1k; needed for seeded data.
         filters: Shares of the chunks that pass, such as 1%; asking without a filter comes first.
-        concurrency: Questions under way at once.
-        baseline: A backend; measured too where it is not named.
-        options: Further fields of `SpeedPlan`.
 
     Raises:
         InvalidRequest, ConfigError: Something cannot work; the message says what.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
-    settings = config or RunConfig()
-    names = [*backends, *([] if baseline in backends else [baseline])]
-    shares: list[float | None] = [None, *map(parse_share, filters)]
     wanted = [parse_size(size) for size in sizes]
-    plan = SpeedPlan(
-        backends=tuple(find_backends(names, settings)),
+    return planned(
+        SpeedPlan,
+        backends=[*backends, *([] if baseline in backends else [baseline])],
         sources=tuple(sources(read_sets(data), wanted, options.get("seed", 0), max_documents)),
-        modes=tuple(dict.fromkeys(map(SearchMode.parse, modes))),
-        selectivities=tuple(dict.fromkeys(shares)),
+        selectivities=tuple(dict.fromkeys([None, *map(parse_share, filters)])),
         concurrencies=tuple(sorted(set(concurrency))),
-        config=settings,
-        out=out,
-        home=home,
         baseline=baseline.partition("=")[0],
         **options,
     )
-    _check(plan)
-    return plan
-
-
-def _check(plan: SpeedPlan) -> None:
-    if not plan.sources:
-        raise InvalidRequest("Neither --sizes nor --data is given.", field="sizes")
-    for name, value, most in (("rounds", plan.rounds, 100), ("queries", plan.queries, 100_000)):
-        if not 1 <= value <= most:
-            raise InvalidRequest(f"--{name} must be 1 to {most} (got {value}).", field=name)
-    if (
-        not plan.concurrencies
-        or not 1 <= min(plan.concurrencies) <= max(plan.concurrencies) <= MOST_CONCURRENCY
-    ):
-        raise InvalidRequest(
-            f"--concurrency holds numbers from 1 to {MOST_CONCURRENCY}.", field="concurrency"
-        )
-    if plan.max_seconds is not None and plan.max_seconds < LEAST_SECONDS:
-        raise InvalidRequest(
-            f"--max-seconds {plan.max_seconds:g} is too small for one measurement: starting takes "
-            f"{LEAST_SECONDS:g} s.",
-            field="max_seconds",
-        )
-    plan.check()

@@ -13,7 +13,8 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.principal import Principal, Role
 from corral.api.provider import Api, VectorIOProvider
-from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.vector_dbs import SearchMode
+from corral.bench.speed.scratch import scratch_vector_db, store
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.truth import Words
 from corral.providers.config import ProviderEntry
@@ -28,7 +29,6 @@ CHECKED = 20
 """Questions whose answers are held against brute force."""
 K = 10
 WARM_UP = 20
-BATCH = 500
 SLACK = 1e-6
 
 
@@ -51,8 +51,8 @@ async def measure_scope(
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as folder:
             provider = _provider(engine, Path(folder))
-            index = await provider.open_index(_vector_db(engine, vectors.shape[1]), create=True)
-            await _fill(index, vectors, texts)
+            index = await provider.open_index(scratch_vector_db(engine), create=True)
+            await store(index, list(map(_chunk, range(len(texts)), texts)), vectors)
             lines += await _ask(engine, index, asked, questions)
             lines.append(await _check(engine, index, vectors, words, asked, questions))
             await index.close()
@@ -67,29 +67,14 @@ def _provider(engine: str, folder: Path) -> VectorIOProvider:
     return provider
 
 
-def _vector_db(engine: str, dimension: int) -> VectorDB:
-    return VectorDB(
-        identifier="scope",
-        provider_id=engine,
-        provider_resource_id="scope",
-        embedding_model="synthetic",
-        embedding_dimension=dimension,
+def _chunk(number: int, text: str) -> Chunk:
+    group = number % GROUPS
+    return Chunk(
+        chunk_id=f"c{number:07d}",
+        content=text,
+        metadata={"group": group},
+        acl=[f"group:group {group}"],
     )
-
-
-async def _fill(index: EmbeddingIndex, vectors: NDArray[np.float32], texts: Sequence[str]) -> None:
-    for start in range(0, len(texts), BATCH):
-        rows = range(start, min(start + BATCH, len(texts)))
-        chunks = [
-            Chunk(
-                chunk_id=f"c{n:07d}",
-                content=texts[n],
-                metadata={"group": n % GROUPS},
-                acl=[f"group:group {n % GROUPS}"],
-            )
-            for n in rows
-        ]
-        await index.add_chunks(chunks, vectors[start : start + BATCH])
 
 
 async def _ask(
@@ -104,9 +89,7 @@ async def _ask(
     other = whole.ms()
     lines = []
     for what, one in (("in a scope of 1 %", scoped.ms()), ("with a filter of 1 %", filtered.ms())):
-        figure = f"{one:.2f} ms against {other:.2f} ms: {one / other:.2f}x"
-        holds = one / other <= 1.2
-        lines.append(Bound(f"{engine}: hybrid p50 {what}", figure, "<= 1.2x", holds))
+        lines.append(Bound.ratio(f"{engine}: hybrid p50 {what}", one, other, 1.2))
     return lines
 
 

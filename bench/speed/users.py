@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -27,7 +26,7 @@ from rich.table import Table
 
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
-from corral.bench.speed.over_http import query_body, running_server, wait_until
+from corral.bench.speed.over_http import query_body, running_server
 from corral.bench.stopwatch import Bound
 from corral.providers.config import load_config
 
@@ -133,7 +132,6 @@ def run_users(plan: UsersPlan) -> bool:
         config, urls = load_config(home=Path(folder)), dict[int, str]()
         for number in plan.workers:
             urls[number] = running.enter_context(running_server(Path(folder), number))
-            wait_until(partial(httpx.get, f"{urls[number]}/v1/health"))
             if len(urls) == 1:
                 _fill(urls[number], plan.count, config.default_embedding_model)
         cells = asyncio.run(_measure(plan, urls))

@@ -64,6 +64,8 @@ async def asked(
 def proposal(answered: Sequence[float], removed: Sequence[float]) -> str:
     """Return the `min_confidence` that refuses few of the answered questions, and what it does."""
     bound = max(0.0, float(np.floor(np.quantile(answered, REFUSED) * 100) / 100))
+    if not bound:
+        return "No min_confidence above 0 accepts 95% of these questions."
     refused, caught = (float(np.mean(np.array(some) < bound)) for some in (answered, removed))
     return (
         f"min_confidence {bound:g} refuses {refused:.0%} of these questions, and {caught:.0%} of "

@@ -13,7 +13,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
-from corral.bench.data.embedded import Embedding
+from corral.bench.data.embedded import Embedding, with_hashing
 from corral.bench.data.judged import JudgedSet
 from corral.bench.report.rows import TuneSection
 from corral.bench.tuning.confidence import of_questions, proposal
@@ -157,14 +157,17 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
     grades = {key: {i: v for i, v in found.items() if v > 0} for key, found in judged.qrels.items()}
     answered = {key: text for key, text in judged.queries.items() if grades[key]}
     questions = checked(Questions(answered, grades), judged.name)
-    [backend] = find_backends([plan.backend], plan.config)
-    if backend.entry is None:
-        raise InvalidRequest(f"{plan.backend} is not a provider of Corral.", field="backend")
-    providers = Providers(vector_io=[backend.entry], embedding=plan.config.providers.embedding)
+    backend, *others = find_backends([plan.backend], plan.config)
+    if backend.entry is None or others:
+        raise InvalidRequest(
+            f"--backend takes one provider, got {plan.backend!r}.", field="backend"
+        )
+    embedding = with_hashing(plan.config.providers.embedding)
+    providers = Providers(vector_io=[backend.entry], embedding=embedding)
     config = plan.config.model_copy(update={"providers": providers})
     model = plan.model or config.default_embedding_model
-    async with Embedding.opened(plan.config, plan.home, model) as embedding:
-        made = await embedding.embed(judged, None)
+    async with Embedding.opened(plan.config, plan.home, model) as opened_model:
+        made = await opened_model.embed(judged)
     with tempfile.TemporaryDirectory() as folder:
         stack = Stack(config, Path(folder))
         try:

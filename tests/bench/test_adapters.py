@@ -27,7 +27,7 @@ from corral.bench.backends import (
 from corral.bench.fidelity.run import Forgetful
 from corral.bench.speed.checks import SpeedChecks
 from corral.bench.speed.load_data import Corpus, share_limit, synthetic_corpus
-from corral.bench.speed.over_http import running_server, wait_until
+from corral.bench.speed.over_http import running_server
 from corral.bench.system import Search
 from corral.providers.embedding.hashing.embedder import embed_text
 
@@ -153,7 +153,6 @@ def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
     rows = np.stack([embed_text(text, 64) for text in CORPUS.texts])
     asked = np.stack([embed_text(text, 64) for text in CORPUS.questions])
     with running_server(tmp_path) as url:
-        wait_until(lambda: httpx.get(f"{url}/v1/health"))
         named = f"llama-stack={url}#hashing"
         asyncio.run(check(named, tmp_path / "scratch", CORPUS.with_embeddings(rows, asked)))
         assert httpx.get(f"{url}/v1/vector-dbs").json()["data"] == []

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from corral.bench.report import terminal
+from corral.bench.report.blocks import Cell, Column, Table, figures
 from corral.bench.report.report import read_report
 from corral.server.command_line.cli import main
 
@@ -107,7 +109,11 @@ def test_a_configured_backend(tmp_path: Path) -> None:
         (["miniature", "--max-docs", "5"], "--max-docs 5 is too small"),
         (["miniature", "--max-seconds", "0.0001"], "--max-seconds 0.0001 is too small"),
         (["miniature", "--language", "de", "--language", "fr"], "given twice for all"),
+        (["miniature", "--language", "de="], "names no language in 'de='"),
         (["miniature", "--embedder", "none"], "No provider serves"),
+        (["miniature", "--resume"], "--resume needs --out"),
+        (["miniature", "--seed", "-1"], "-1 is not in the range"),
+        (["miniature", "--max-seconds", "0"], "0 is not in the range"),
         (["broken"], "1 of 4 judgements name an unknown document id, the first 'd9'"),
     ],
 )
@@ -154,6 +160,53 @@ def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
     assert (again.exit_code, "holds a report already" in again.stderr) == (2, True)
     nowhere = corral("bench", "report", *parts)
     assert (nowhere.exit_code, "--out" in nowhere.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["tune", "--data", "miniature", "--backend", "all-inline"],
+            "--backend takes one provider",
+        ),
+        (["tune", "--data", "miniature", "--out", "done"], "done holds a report already"),
+        (["tune", "--db", "farm", "--generate", "0"], "0 is not in the range"),
+        (["confidence", "--data", "miniature", "--article", "0"], "0 is not in the range"),
+        (["bounds", "--count", "10"], "10 is not in the range"),
+        (["fidelity", "--synthetic", "1k", "--resume"], "--resume needs --out"),
+        (["speed", "--sizes", "1k", "--modes", "vectr"], "Did you mean 'vector'?"),
+    ],
+)
+def test_bad_input_of_other_commands(tmp_path: Path, words: list[str], said: str) -> None:
+    """The same for them; a report that is there stays as it is.
+
+    If this fails: a person sees a traceback, or loses a report.
+    """
+    (tmp_path / "done").mkdir()
+    (tmp_path / "done" / "report.json").write_text("{}")
+    done = corral("bench", *words)
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+    assert (tmp_path / "done" / "report.json").read_text() == "{}"
+    assert not (tmp_path / "corral-bench").exists()
+
+
+def test_no_figure_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of columns take several lines before a figure loses a digit; a note is said once.
+
+    If this fails: `< 0.001` reads `< 0.`, which is another figure.
+    """
+    columns = [Column("Backend", wraps=True), *figures(*["A long name of a figure"] * 6)]
+    columns.append(Column("Verdict", wraps=True, brief="below"))
+    row: list[Cell | str] = [
+        "chroma-direct",
+        *["< 0.001"] * 6,
+        Cell("approximate", "hits are missed"),
+    ]
+    terminal.show([Table("Many figures", columns, [row, row])])
+    shown = capsys.readouterr().out
+    assert shown.count("< 0.001") == 12
+    assert shown.count("approximate: hits are missed.") == 1
 
 
 def test_it_works_on_this_machine_only() -> None:

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 from corral.api.errors import InvalidRequest
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report import render_html, render_markdown
-from corral.bench.report.compare import TOLERANCE, compare_reports, read
+from corral.bench.report.compare import TOLERANCE, compare_reports
 from corral.bench.report.compare_rows import ReportComparison
-from corral.bench.report.report import Report, write_report
+from corral.bench.report.report import Report, read_report, write_report
 from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.command_line.cli import main
 
@@ -276,7 +276,7 @@ def test_json_is_the_whole_comparison(files: tuple[Path, Path]) -> None:
     done = corral("bench", "compare", *files, "--json")
     assert done.exit_code == 1
     found = ReportComparison.model_validate_json(done.stdout)
-    assert found == compare_reports(read(files[0]), read(files[1]))
+    assert found == compare_reports(read_report(files[0]), read_report(files[1]))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_exit_code_2_for_what_is_no_report(
 
 def test_exit_code_2_for_other_data(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Reports of other data are bad input too."""
-    report = read(files[0])
+    report = read_report(files[0])
     first, *rest = report.data_sets
     changed = first.model_copy(update={"sha256": {"corpus.jsonl": "f" * 64}})
     other = tmp_path / "other.json"
@@ -335,7 +335,7 @@ def test_names_cannot_act_upon_the_terminal(tmp_path: Path) -> None:
 
 def test_report_renders_again(files: tuple[Path, Path], tmp_path: Path) -> None:
     """Both beside the report, or only the one that is named, as the library renders them."""
-    report = read(files[0])
+    report = read_report(files[0])
     assert corral("bench", "report", files[0]).exit_code == 0
     assert (tmp_path / "report.html").read_text("utf-8") == render_html(report)
     assert (tmp_path / "report.md").read_text("utf-8") == render_markdown(report)

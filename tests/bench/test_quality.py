@@ -15,7 +15,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.quality.plan import QualityPlan, make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report.report import Report, read_report
-from corral.bench.system import Collection
+from corral.bench.system import Collection, Ranked, Search
 
 from .foreign import Exact, install
 from .judged_files import write_beir
@@ -182,10 +182,10 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Cells that were finished before Ctrl-C are in the report and are kept; only others follow."""
     plain = Exact.search
 
-    async def interrupted(self: Exact, mode: SearchMode, *given: Any, **options: Any) -> Any:
-        if mode is SearchMode.HYBRID:
+    async def interrupted(self: Exact, asked: Search) -> Ranked:
+        if asked.mode is SearchMode.HYBRID:
             raise KeyboardInterrupt
-        return await plain(self, mode, *given, **options)
+        return await plain(self, asked)
 
     monkeypatch.setattr(Exact, "search", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -209,10 +209,10 @@ def test_the_report_is_there_after_every_cell(
     seen: list[int] = []
     plain = Exact.search
 
-    async def looking(self: Exact, mode: SearchMode, *given: Any, **options: Any) -> Any:
-        if mode is SearchMode.HYBRID and not seen:
+    async def looking(self: Exact, asked: Search) -> Ranked:
+        if asked.mode is SearchMode.HYBRID and not seen:
             seen.append(len(read_report(tmp_path / "out").quality))
-        return await plain(self, mode, *given, **options)
+        return await plain(self, asked)
 
     monkeypatch.setattr(Exact, "search", looking)
     measure(tmp_path, ["exact"])

@@ -326,7 +326,7 @@ def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.Monke
     assert done.exit_code == 0, done.output
     for shown in (
         "synthetic-200, 200 chunks, storing",
-        "x4: answers a second",
+        "x2: answers a second",
         "sqlite",
         "exact",
         "10 %",

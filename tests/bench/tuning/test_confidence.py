@@ -29,6 +29,11 @@ def test_the_area_is_the_share_of_right_pairs(
     assert found.low <= area <= found.high
 
 
+def test_no_proposal_where_confidence_tells_nothing() -> None:
+    """Where one question in ten has none, a threshold that refuses nothing is not proposed."""
+    assert proposal([0.0] * 10 + [0.9] * 90, [0.5]).startswith("No min_confidence")
+
+
 def test_a_proposal_refuses_few_of_the_answered() -> None:
     """Of 100 questions at most five are refused; it says how many of the others are.
 
