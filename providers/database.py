@@ -51,7 +51,7 @@ class Database:
         self._schema, self._upgrades, self._remedy = schema, upgrades, remedy
         self._durable = durable
         self._reader = Threads(path.name, None, most=1)
-        self._reads = Together(self._select_all, self._reader.run)
+        self._reads = Together(self._select_all, self._reader.run, at_once=1)
         self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
         self._opening = threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None

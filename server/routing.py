@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from email.message import Message
+from functools import lru_cache
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request, Response
@@ -241,18 +242,22 @@ def _check_content_type(request: Request) -> None:
     asking; application/json it cannot.
     """
     given = request.headers.getlist("content-type")
-    message = Message()
-    message["content-type"] = given[0] if given else ""
-    subtype = message.get_content_subtype()
-    is_json = message.get_content_maintype() == "application" and (
-        subtype == "json" or subtype.endswith("+json")
-    )
-    if len(given) != 1 or not is_json:
+    if len(given) != 1 or not _is_json(given[0]):
         raise InvalidRequest(
             f"The request must have one content-type header, and of JSON (got {len(given)}).",
             hint="Send the body as JSON, with the header content-type: application/json.",
             field="content-type",
         )
+
+
+@lru_cache
+def _is_json(content_type: str) -> bool:
+    message = Message()
+    message["content-type"] = content_type
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (
+        subtype == "json" or subtype.endswith("+json")
+    )
 
 
 async def _cut(request: Request, raw: bytes) -> Pieces | None:

@@ -12,7 +12,7 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 BATCHES_AT_ONCE = 2
-"""So that a slow batch does not hold up all that come after it."""
+"""So that a slow batch does not hold up all that come after it; 1 where there is one thread."""
 
 
 class Together(Generic[A, R]):
@@ -25,14 +25,16 @@ class Together(Generic[A, R]):
         work: Returns the answers to some questions, in their order. It only reads: where it fails,
             each question is asked again alone, so that nobody gets the error of another's.
         run: Calls it in a thread, with its argument.
+        at_once: Batches that are at work at once.
     """
 
     def __init__(
         self,
         work: Callable[[Sequence[A]], Sequence[R]],
         run: Callable[..., Awaitable[Sequence[R]]] = asyncio.to_thread,
+        at_once: int = BATCHES_AT_ONCE,
     ) -> None:
-        self._work, self._run = work, run
+        self._work, self._run, self._at_once = work, run, at_once
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[A, R]] = WeakKeyDictionary()
 
     async def ask(self, question: A) -> R:
@@ -41,7 +43,7 @@ class Together(Generic[A, R]):
         line = self._lines.setdefault(loop, _Line())
         answer: asyncio.Future[R] = loop.create_future()
         line.waiting.append((question, answer))
-        if len(line.serving) < BATCHES_AT_ONCE:
+        if len(line.serving) < self._at_once:
             # In no caller's context: it serves those that come later, too.
             line.serving.append(loop.create_task(self._serve(line), context=Context()))
         return await answer
