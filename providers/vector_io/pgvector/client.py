@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -243,7 +243,8 @@ class Database:
         pools = await self.client.connected()
         loop = asyncio.get_running_loop()
         if loop not in pools:
-            await _close_pools(pools, [one for one in pools if one.is_closed()])
+            for closed in [one for one in pools if one.is_closed()]:
+                await pools.pop(closed).close()
             seconds = self.config.connect_timeout_seconds
             pools[loop] = Pool(self._connect, self.config.max_connections, seconds)
         return pools[loop]
@@ -293,11 +294,10 @@ async def _no_pools() -> Pools:
     return {}
 
 
-async def _close_pools(
-    pools: Pools, loops: Sequence[asyncio.AbstractEventLoop] | None = None
-) -> None:
-    """Close the pools of some event loops, by default of all."""
-    for pool in [pools.pop(loop) for loop in loops or list(pools)]:
+async def _close_pools(pools: Pools) -> None:
+    """Close the pools of all event loops."""
+    while pools:
+        _, pool = pools.popitem()
         await pool.close()
 
 

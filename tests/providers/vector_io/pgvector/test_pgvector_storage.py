@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -291,6 +292,20 @@ async def test_event_loops_do_not_share_connections(server: Server) -> None:
     await index.add_chunks(some_chunks(3), embeddings(3))
     assert await index.count() == 3
     await index.delete()
+
+
+async def test_event_loops_beside_each_other_keep_their_connections(server: Server) -> None:
+    """A call in the loop of another thread leaves the connections of this loop open.
+
+    If this fails: two loops close each other's connections with every call.
+    """
+    asked = "SELECT pid FROM pg_stat_activity WHERE application_name = 'corral'"
+    async with opened(server, vector_db()) as index:
+        before = set(ask(server, asked))
+        async with asyncio.timeout(60):
+            assert await asyncio.to_thread(lambda: asyncio.run(index.count())) == 0
+        assert before
+        assert before <= set(ask(server, asked))
 
 
 def test_bm25_needs_a_term(server: Server) -> None:
