@@ -264,7 +264,8 @@ class Database:
         """Prepare a new connection; `check_database` reports it if the extension is missing.
 
         Plans are made for the values at hand, since a term or a filter may hold for one row or all;
-        JIT compilation costs more than such statements take.
+        JIT compilation costs more than such statements take. PostgreSQL's own functions come first:
+        others may have made some of the same names beside the extension.
         """
         cursor = await connection.execute(
             "SELECT quote_ident(nspname) FROM pg_extension"
@@ -274,7 +275,7 @@ class Database:
         if found is None:
             return
         settings = {
-            "search_path": f"{found[0]}, pg_catalog",
+            "search_path": f"pg_catalog, {found[0]}",
             "statement_timeout": f"{self.config.statement_timeout_seconds * 1000:.0f}ms",
             "plan_cache_mode": "force_custom_plan",
             "jit": "off",

@@ -239,6 +239,24 @@ async def test_names_of_schema_and_vector_db_are_data(server: Server) -> None:
         assert comment == [(f"Corral: chunks of vector DB {db.identifier}",)]
 
 
+async def test_functions_beside_the_extension_replace_none_of_postgresql(server: Server) -> None:
+    """Who may make functions in the extension's schema cannot have Corral's role run them.
+
+    If this fails: any role that may create in `public` gets the rights of Corral's.
+    """
+    ask(
+        server,
+        "CREATE FUNCTION public.octet_length(bytea) RETURNS int LANGUAGE plpgsql"
+        " AS $$ BEGIN RAISE 'run by Corral'; END $$",
+    )
+    try:
+        async with opened(server, vector_db()) as index:
+            await index.add_chunks(some_chunks(3), embeddings(3))
+            assert len((await index.query(None, "herd", k=3, mode="keyword")).hits) == 3
+    finally:
+        ask(server, "DROP FUNCTION public.octet_length(bytea)")
+
+
 async def test_an_idle_provider_holds_no_connection(server: Server) -> None:
     """Closing the last index closes the pool; the next use opens a new one."""
 
