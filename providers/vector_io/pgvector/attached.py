@@ -19,7 +19,12 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
-from corral.providers.vector_io.pgvector.keyword.fulltext import MOST_CHARACTERS, asked, words_of
+from corral.providers.vector_io.pgvector.keyword.fulltext import (
+    MOST_CHARACTERS,
+    asked,
+    configuration,
+    words_of,
+)
 from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
@@ -81,6 +86,7 @@ class AttachedIndex(EmbeddingIndex):
         metric = Metric.COSINE if vector_db.normalize else vector_db.metric
         self._operator = METRICS[metric]
         self._embedding_type: LiteralString = "vector"
+        self._language = "simple"
         self._closed = False
         database.client.enter()
 
@@ -88,12 +94,14 @@ class AttachedIndex(EmbeddingIndex):
         """Look at the table.
 
         Raises:
-            ConfigError: It is absent, or a column is.
+            ConfigError: It is absent, or a column is, or the text search configuration.
             InvalidRequest: Its embeddings have another dimension.
         """
 
         async def work(connection: Connection) -> list[Row]:
             await check_database(connection)
+            named = self._database.config.text_search_configuration
+            self._language = await configuration(connection, named, self.vector_db.language)
             return await (
                 await connection.execute(_TYPES, (self._table.as_string(connection),))
             ).fetchall()
@@ -185,10 +193,6 @@ class AttachedIndex(EmbeddingIndex):
             await self._database.client.leave()
 
     # --- the table ---------------------------------------------------------------------------
-
-    @property
-    def _language(self) -> str:
-        return self._database.config.text_search_configuration or self.vector_db.language
 
     def _chunks(self) -> sql.Composed:
         columns = {role: sql.Identifier(column) for role, column in self._attachment.roles.items()}

@@ -92,7 +92,7 @@ class PgvectorConfig(ProviderConfig):
     )
     text_search_configuration: str | None = Field(
         default=None,
-        max_length=63,
+        pattern=r"^[^%\x00]{1,63}$",
         description="For ts_rank_cd; by default the one of the vector DB's language, or `simple`.",
     )
     exact_below_rows: int = Field(

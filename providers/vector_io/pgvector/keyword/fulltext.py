@@ -104,16 +104,8 @@ class FullText:
         Raises:
             ConfigError: There is no text search configuration of the name in the settings.
         """
-        cursor = await connection.execute(
-            "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)", (self._wanted,)
-        )
-        [(exists,)] = await cursor.fetchall()
-        if self._configuration is not None and not exists:
-            raise ConfigError(
-                f"PostgreSQL has no text search configuration {self._configuration!r}.",
-                hint="List them with: SELECT cfgname FROM pg_ts_config;",
-            )
-        language = sql.Literal(self._wanted if exists else "simple")
+        found = await configuration(connection, self._configuration, self._wanted)
+        language = sql.Literal(found)
         fields = [
             sql.SQL("setweight(to_tsvector({}::regconfig, left({}, {})), {})").format(
                 language, sql.Identifier(column), sql.Literal(MOST_CHARACTERS), sql.Literal(label)
@@ -180,6 +172,25 @@ class FullTextSearch:
     def complete(self, scores: Sequence[float], k: int) -> bool:
         """Return True: it sees all."""
         return True
+
+
+async def configuration(connection: Connection, named: str | None, language: str) -> str:
+    """Return the text search configuration that is named, or the language's, or `simple`.
+
+    Raises:
+        ConfigError: There is none of the name in the settings.
+    """
+    cursor = await connection.execute(
+        "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)", (named or language,)
+    )
+    [(exists,)] = await cursor.fetchall()
+    if named is not None and not exists:
+        raise ConfigError(
+            f"PostgreSQL has no text search configuration {named!r}.",
+            hint="List them with: SELECT cfgname FROM pg_ts_config;",
+            field="text_search_configuration",
+        )
+    return named or language if exists else "simple"
 
 
 def asked(configuration: str) -> sql.Composed:

@@ -257,6 +257,24 @@ async def test_what_does_not_fit_is_named(server: Server) -> None:
         PgvectorConfig.model_validate({"attach": {"db": {**SETTINGS, "table": "100%"}}})
 
 
+@pytest.mark.usefixtures("table")
+async def test_a_language_that_postgresql_lacks_is_searched_as_simple(server: Server) -> None:
+    """Such a registration works in all modes; a configuration that the operator names must exist.
+
+    If this fails: a vector DB in Chinese fails with each query of whatever mode.
+    """
+    index = await attached(server, registration={"language": "chinese"})
+    assert ids(await index.query(np.array([1.0, 0, 0]), k=1, mode="vector")) == ["1"]
+    assert set(ids(await index.query(None, "zebra", k=3, mode="keyword"))) == {"1", "2"}
+    await index.close()
+    db = vector_db(3)
+    named = provider(server, attach={db.identifier: SETTINGS}, text_search_configuration="nowhere")
+    with pytest.raises(ConfigError, match="no text search configuration 'nowhere'"):
+        await named.open_index(db, create=True)
+    with pytest.raises(ValidationError, match="text_search_configuration"):
+        PgvectorConfig.model_validate({"text_search_configuration": "100%"})
+
+
 async def test_another_dimension_is_refused(server: Server, table: str) -> None:
     """The registration's embedding model must be the one that made the table's embeddings."""
 
