@@ -133,6 +133,9 @@ FROM pg_tables t JOIN pg_class c ON relname = tablename AND relkind = 'r'
 WHERE schemaname = %(schema)s AND tablename = ANY (%(names)s)
 """
 
+MOST_KEPT = 64
+"""Statements of a vector DB that are remembered, a few kB each."""
+
 COMMENT = "Corral: chunks of vector DB "
 """How the comment of a table of chunks begins; the id follows."""
 
@@ -178,6 +181,8 @@ class Tables:
 
     def kept(self, name: str, made: Callable[[], sql.Composed]) -> Statement:
         """Return a statement that never changes, made when its name is asked for first."""
+        if len(self._kept) >= MOST_KEPT and name not in self._kept:
+            self._kept.clear()  # names tell of sizes and rows: there is no end of them
         if name not in self._kept:
             self._kept[name] = Statement(made().as_bytes(None), kept=True)
         return self._kept[name]
@@ -258,7 +263,8 @@ async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str
 
 async def drop_tables(connection: Connection, *, schema: str, name: str) -> None:
     """Drop the tables of a vector DB by the name of its table of chunks."""
-    names = [name, *(f"{name}_{part}" for part in PARTS)]
+    state, *others = (f"{name}_{part}" for part in PARTS)
+    names = [state, name, *others]  # in the order in which writers lock them
     tables = sql.SQL(", ").join(sql.Identifier(schema, one) for one in names)
     await connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(tables))
 
