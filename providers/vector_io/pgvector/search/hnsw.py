@@ -151,7 +151,8 @@ class HnswIndex:
         """Build it.
 
         Without it every answer stays right and only takes longer, so a failure here does not make
-        a stored write fail; the next process tries again.
+        a stored write fail; the next process tries again, and where the server was away or the
+        build was cancelled, the next write.
         """
         key = self.key
 
@@ -163,7 +164,7 @@ class HnswIndex:
         try:
             await self._database.run_beside(work)
         except CorralError as error:
-            self._failed = True
+            self._failed = not error.retryable
             logger.warning("No HNSW index for %s: %s", self._tables.name, error)
             return
         seconds = time.monotonic() - started

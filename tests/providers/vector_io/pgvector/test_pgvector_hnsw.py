@@ -263,6 +263,25 @@ async def test_an_index_that_cannot_be_built_costs_time_only(
     assert "No HNSW index" in caplog.text
 
 
+async def test_an_index_whose_build_was_cancelled_is_built_by_the_next_write(
+    server: Server,
+) -> None:
+    """A build that the server's restart or its administrator has ended is tried again.
+
+    If this fails: a server searches row by row until it is started anew.
+    """
+    db = vector_db()
+    async with opened(server, db, exact_below_rows=10) as index:
+        ask(server, REFUSE.replace("'no'", "'no' USING ERRCODE = 'query_canceled'"))
+        try:
+            await index.add_chunks(some_chunks(20), embeddings(20))
+        finally:
+            ask(server, "DROP FUNCTION refuse CASCADE")
+        assert hnsw_index(server, db) == ""
+        await index.add_chunks(some_chunks(1, "d"), embeddings(1))
+        assert "hnsw" in hnsw_index(server, db)
+
+
 LARGE = 48
 
 
