@@ -14,6 +14,7 @@ from corral.api.errors import MissingDependency
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
 
 BACKENDS = click.option(
@@ -44,7 +45,7 @@ MODES = click.option(
     help="Search modes to measure.",
 )
 OUT = click.option(
-    "--out", type=FILE, help="Folder of the reports. [default: a new one in ./corral-bench]"
+    "--out", type=FOLDER, help="Folder of the reports. [default: a new one in ./corral-bench]"
 )
 RESUME = click.option("--resume", is_flag=True, help="Continue the run in --out.")
 SEED = click.option(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from corral.bench.options import FILE, commands
+from corral.bench.options import FILE, FOLDER, commands
 
 if TYPE_CHECKING:
     from corral.server.command_line.options import Target
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("paths", metavar="REPORT.json...", type=FILE, nargs=-1, required=True)
 @click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
 @click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")
-@click.option("--out", type=FILE, metavar="DIR", help="Write several as one report there.")
+@click.option("--out", type=FOLDER, metavar="DIR", help="Write several as one report there.")
 @click.pass_obj
 def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     """Render a report again, for people, or make one of several.

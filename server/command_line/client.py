@@ -6,10 +6,10 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import quote
 
 import httpx
 
+from corral.server.command_line.paths import document_path, quoted, vector_db_path
 from corral.server.command_line.transport import (
     JSON,
     CommandError,
@@ -51,8 +51,8 @@ class Client:
 
     async def vector_db(self, vector_db_id: str, *, counts: bool = False) -> JSON:
         """Return a registered vector DB, on request with counts."""
-        path = f"{_vector_db_path(vector_db_id)}{'?counts=true' * counts}"
-        return object_of(await self._transport.call("GET", path))
+        path = f"{vector_db_path(vector_db_id)}{'?counts=true' * counts}"
+        return await self._object("GET", path)
 
     async def register(self, vector_db_id: str, settings: JSON) -> JSON:
         """Register a vector DB and return it; where `settings` names no model, with the default.
@@ -62,16 +62,16 @@ class Client:
         """
         model = settings.get("embedding_model") or await self._default_model()
         body = {**settings, "vector_db_id": vector_db_id, "embedding_model": model}
-        return object_of(await self._transport.call("POST", "/v1/vector-dbs", body))
+        return await self._object("POST", "/v1/vector-dbs", body)
 
     async def unregister(self, vector_db_id: str) -> str:
         """Delete a vector DB with everything in it; return what stays behind, "" for nothing."""
-        reply = await self._transport.call("DELETE", _vector_db_path(vector_db_id))
+        reply = await self._transport.call("DELETE", vector_db_path(vector_db_id))
         return str(object_of(reply).get("note") or "") if reply else ""
 
     async def orphans(self) -> JSON:
         """Return the data that no registration holds: `data` and `failures`."""
-        return object_of(await self._transport.call("GET", "/v1/orphans"))
+        return await self._object("GET", "/v1/orphans")
 
     async def remove_orphans(self, orphans: Sequence[JSON]) -> None:
         """Delete data that no registration holds."""
@@ -81,40 +81,31 @@ class Client:
         self, source_id: str, target_id: str, provider_id: str | None, after: str, limit: int
     ) -> JSON:
         """Copy the next chunks and return what was done and where to go on."""
-        body = {
-            "target_id": target_id,
-            "provider_id": provider_id,
-            "after": after,
-            "limit": limit,
-        }
-        return object_of(
-            await self._transport.call("POST", f"{_vector_db_path(source_id)}/copy", body)
-        )
+        body = {"target_id": target_id, "provider_id": provider_id, "after": after, "limit": limit}
+        return await self._object("POST", f"{vector_db_path(source_id)}/copy", body)
 
     async def verify_copy(self, source_id: str, target_id: str) -> JSON:
         """Compare a copy with its source and return what was compared."""
-        path = f"{_vector_db_path(source_id)}/copy/verify"
-        return object_of(await self._transport.call("POST", path, {"target_id": target_id}))
+        path = f"{vector_db_path(source_id)}/copy/verify"
+        return await self._object("POST", path, {"target_id": target_id})
 
     async def begin_rebuild(self, vector_db_id: str, settings: JSON) -> JSON:
         """Begin a rebuild, or take it up; return whether it is needed and what changes."""
-        path = f"{_vector_db_path(vector_db_id)}/rebuild"
-        return object_of(await self._transport.call("POST", path, settings))
+        path = f"{vector_db_path(vector_db_id)}/rebuild"
+        return await self._object("POST", path, settings)
 
     async def step_rebuild(self, vector_db_id: str, after: str, limit: int) -> JSON:
         """Build the next chunks and return what was done and where to go on."""
-        path = f"{_vector_db_path(vector_db_id)}/rebuild/step"
-        return object_of(await self._transport.call("POST", path, {"after": after, "limit": limit}))
+        path = f"{vector_db_path(vector_db_id)}/rebuild/step"
+        return await self._object("POST", path, {"after": after, "limit": limit})
 
     async def switch_rebuild(self, vector_db_id: str) -> JSON:
         """Put the new index into service; return the registration and what stays behind."""
-        return object_of(
-            await self._transport.call("POST", f"{_vector_db_path(vector_db_id)}/rebuild/switch")
-        )
+        return await self._object("POST", f"{vector_db_path(vector_db_id)}/rebuild/switch")
 
     async def abandon_rebuild(self, vector_db_id: str) -> None:
         """Give a rebuild up."""
-        await self._transport.call("POST", f"{_vector_db_path(vector_db_id)}/rebuild/abandon")
+        await self._transport.call("POST", f"{vector_db_path(vector_db_id)}/rebuild/abandon")
 
     async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
         """Yield a snapshot of a vector DB, piece by piece."""
@@ -124,7 +115,7 @@ class Client:
             async for piece in export(self._stack, vector_db_id):
                 yield piece
             return
-        path = f"/v1/snapshots/{_quoted(vector_db_id)}"
+        path = f"/v1/snapshots/{quoted(vector_db_id)}"
         with self._transport.transport_errors():
             async with self._transport.http.stream("GET", path) as response:
                 if not response.is_success:
@@ -170,28 +161,26 @@ class Client:
 
     async def documents(self, vector_db_id: str, after: str, limit: int) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
-        asked = f"after={_quoted(after)}&limit={limit}"
-        path = f"{_vector_db_path(vector_db_id)}/documents?{asked}"
-        return object_of(await self._transport.call("GET", path))
+        asked = f"after={quoted(after)}&limit={limit}"
+        path = f"{vector_db_path(vector_db_id)}/documents?{asked}"
+        return await self._object("GET", path)
 
     async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:
         """Return a document with some of its chunks."""
-        path = _document_path(vector_db_id, document_id)
-        return object_of(await self._transport.call("GET", f"{path}?offset={offset}&limit={limit}"))
+        path = document_path(vector_db_id, document_id)
+        return await self._object("GET", f"{path}?offset={offset}&limit={limit}")
 
     async def change_acl(
         self, vector_db_id: str, document_id: str, acl: Sequence[str] | None
     ) -> JSON:
         """Change who may read a document, and return what was changed."""
-        path = _document_path(vector_db_id, document_id)
-        return object_of(
-            await self._transport.call("PATCH", path, {"acl": None if acl is None else [*acl]})
-        )
+        path = document_path(vector_db_id, document_id)
+        return await self._object("PATCH", path, {"acl": None if acl is None else [*acl]})
 
     async def delete_document(self, vector_db_id: str, document_id: str) -> JSON:
         """Delete a document with all its chunks, and return what was deleted."""
-        path = _document_path(vector_db_id, document_id)
-        return object_of(await self._transport.call("DELETE", path))
+        path = document_path(vector_db_id, document_id)
+        return await self._object("DELETE", path)
 
     async def submit(
         self,
@@ -220,17 +209,17 @@ class Client:
             "skip_unchanged": True,
             "same_origin_only": not replace_others,
         }
-        return object_of(await self._transport.call("POST", "/v1/jobs", body))
+        return await self._object("POST", "/v1/jobs", body)
 
     async def changed_jobs(self, batch_id: str, version: int) -> JSON:
         """Return the jobs of a batch that changed after a version: `data` and `has_more`."""
-        asked = f"batch_id={_quoted(batch_id)}&changed_after={version}&limit=1000"
-        return object_of(await self._transport.call("GET", f"/v1/jobs?{asked}"))
+        asked = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
+        return await self._object("GET", f"/v1/jobs?{asked}")
 
     async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
         """Return the newest jobs of a vector DB, on request only those in one state."""
         only = f"&status={status}" if status else ""
-        asked = f"vector_db_id={_quoted(vector_db_id)}&limit={limit}{only}"
+        asked = f"vector_db_id={quoted(vector_db_id)}&limit={limit}{only}"
         return rows_of(await self._transport.call("GET", f"/v1/jobs?{asked}"))
 
     async def cancel_jobs(self, batch_id: str) -> None:
@@ -246,7 +235,7 @@ class Client:
 
     async def limits(self) -> JSON:
         """Return what the operator allows: `server` of a request, `document` of a document."""
-        return object_of(await self._transport.call("GET", "/v1/limits"))
+        return await self._object("GET", "/v1/limits")
 
     async def ask(self, vector_db_id: str, question: str, query_config: JSON) -> JSON:
         """Ask the RAG tool and return its reply: `content` and `metadata`."""
@@ -255,9 +244,7 @@ class Client:
             "vector_db_ids": [vector_db_id],
             "query_config": {k: v for k, v in query_config.items() if v is not None},
         }
-        return object_of(
-            await self._transport.call("POST", "/v1/tool-runtime/rag-tool/query", body)
-        )
+        return await self._object("POST", "/v1/tool-runtime/rag-tool/query", body)
 
     async def models(self) -> list[JSON]:
         """Return the embedding models that can be registered."""
@@ -266,7 +253,11 @@ class Client:
 
     async def providers(self) -> JSON:
         """Return the reply of `/v1/providers`: the configured providers with their health."""
-        return object_of(await self._transport.call("GET", "/v1/providers"))
+        return await self._object("GET", "/v1/providers")
+
+    async def _object(self, method: str, path: str, body: JSON | None = None) -> JSON:
+        """Send a request and return the reply, which must be an object."""
+        return object_of(await self._transport.call(method, path, body))
 
     async def _default_model(self) -> str:
         models = await self.models()
@@ -302,21 +293,6 @@ async def _restored(
     done = await restore(stack, file, progress=stored, **asked)
     shown = done.vector_db.model_dump(mode="json")
     return {"vector_db": shown, "chunks": done.chunks, "notes": list(done.notes)}
-
-
-def _vector_db_path(vector_db_id: str) -> str:
-    """Return the path of a vector DB."""
-    return f"/v1/vector-dbs/{_quoted(vector_db_id)}"
-
-
-def _document_path(vector_db_id: str, document_id: str) -> str:
-    """Return the path of a document."""
-    return f"{_vector_db_path(vector_db_id)}/documents/{_quoted(document_id)}"
-
-
-def _quoted(text: str) -> str:
-    """Escape an id; slashes, since it may hold them, and dots, so that `..` is no step upward."""
-    return quote(text, safe="", errors="replace").replace(".", "%2E")
 
 
 def _text_item(content: Any) -> Any:

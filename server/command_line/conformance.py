@@ -36,8 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.table import Table
+from rich.console import RenderableType
 
 from corral.api.errors import MissingDependency, Unavailable, UnknownProvider
 from corral.api.provider import Api, Health, Provider, ProviderSpec
@@ -262,7 +261,6 @@ def _lines(read: Callable[[], str], process: subprocess.Popen[bytes]) -> Iterato
 
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
-    # Late, because they import pytest, which may be absent.
     from corral.api.testing.matrix import matrix  # noqa: PLC0415 - it needs pytest
     from corral.api.testing.report import read_outcomes  # noqa: PLC0415 - it needs pytest
 
@@ -270,23 +268,20 @@ def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
 
 
 def _show(subject: Subject, groups: Sequence[Group]) -> None:
-    failures = [(group, failure) for group in groups for failure in group.failures]
     found = [
         f"{group.name}: {failure.test}\n  rule: {failure.rule}\n  found: {failure.message}"
-        for group, failure in failures
+        for group in groups
+        for failure in group.failures
     ]
     display.show(_table(groups), *map(display.clean, [*found, _verdict(subject, groups)]))
 
 
-def _table(groups: Sequence[Group]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    table.add_column("group")
-    for header in ("passed", "failed", "not run", "not applicable"):
-        table.add_column(header, justify="right")
-    table.add_column("outcome")
+def _table(groups: Sequence[Group]) -> RenderableType:
+    numbers = ("passed", "failed", "not run", "not applicable")
+    table = display.new_table("group", *(f"{name}>" for name in numbers), "outcome")
     for group in groups:
-        numbers = (group.passed, group.failed, group.not_run, group.not_applicable)
-        table.add_row(group.name, *(str(n) if n else "-" for n in numbers), group.outcome)
+        found = (group.passed, group.failed, group.not_run, group.not_applicable)
+        display.add_row(table, group.name, *(n or "-" for n in found), group.outcome)
     return table
 
 
@@ -298,11 +293,8 @@ def _verdict(subject: Subject, groups: Sequence[Group]) -> str:
     }
     applying = count["passed"] + count["failed"] + count["not_run"]
     if conforms(groups):
-        return (
-            f"{who} conforms: all {applying} standard tests that apply passed, "
-            f"{count['not_applicable']} do not apply."
-        )
+        rest = f"{count['not_applicable']} do not apply"
+        return f"{who} conforms: all {applying} standard tests that apply passed, {rest}."
     not_run = f", {count['not_run']} did not run" if count["not_run"] else ""
-    return (
-        f"{who} does not conform: {count['failed']} of {applying} standard tests failed{not_run}."
-    )
+    failed = f"{count['failed']} of {applying} standard tests failed{not_run}"
+    return f"{who} does not conform: {failed}."

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from corral.server.command_line.client import Client
+from corral.server.command_line.display import counted
 from corral.server.command_line.files import (
     DEFAULT_OPTIONS,
     BadFileError,
@@ -69,7 +70,8 @@ async def ingest(
             await following.submit(documents)
         await following.until(0, 0)
     except CommandError as error:
-        error.hint = f"{error.hint} Stored before that: {report.documents} documents.".strip()
+        stored = f"Stored before that: {counted(report.documents, 'document')}."
+        error.hint = f"{error.hint} {stored}".strip()
         raise
     finally:
         report.seconds = time.monotonic() - started

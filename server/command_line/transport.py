@@ -102,6 +102,8 @@ def refusal(response: httpx.Response) -> CommandError:
     """Return what a server's error reply says."""
     status = response.status_code
     message, hint = _said(response)
+    if status == 401 and not hint:
+        hint = "Pass a key with --key or in CORRAL_API_KEY."
     exit_code = BAD_INPUT if status in _BAD_INPUT_STATUSES else FAILURE
     return CommandError(message, hint=hint, exit_code=exit_code, status=status)
 

@@ -114,13 +114,16 @@ def test_a_configured_backend(tmp_path: Path) -> None:
         (["miniature", "--resume"], "--resume needs --out"),
         (["miniature", "--seed", "-1"], "-1 is not in the range"),
         (["miniature", "--max-seconds", "0"], "0 is not in the range"),
+        (["miniature", "--out", "broken/corpus.jsonl"], "'broken/corpus.jsonl' is a file."),
         (["broken"], "1 of 4 judgements name an unknown document id, the first 'd9'"),
     ],
 )
 def test_bad_input(tmp_path: Path, words: list[str], said: str) -> None:
     """A message that says what is wrong, exit code 2, and no result folder."""
     write_beir(tmp_path / "broken", qrels=[*QRELS, "q1\td9\t1"])
+    corpus = (tmp_path / "broken" / "corpus.jsonl").read_bytes()
     done = corral(*QUALITY, *words)
+    assert (tmp_path / "broken" / "corpus.jsonl").read_bytes() == corpus  # it was once the report
     assert done.exit_code == 2
     assert said in done.stderr
     assert not (tmp_path / "corral-bench").exists()
