@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from corral.api.chunks import Chunk, is_unicode, strip_nul
 from corral.api.errors import InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker
 from corral.api.scoring import check_embeddings
 from corral.api.vector_dbs import VectorDB
@@ -128,10 +128,9 @@ def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
     try:
         return _RANKER.validate_python(ranker)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(["ranker", *map(str, first["loc"])])
+        path, words = first_finding(error, "ranker")
         raise InvalidRequest(
-            f"Malformed ranker at {path}: {said(first)}.",
+            f"Malformed ranker at {path}: {words}.",
             hint="Valid types: rrf, weighted, max.",
             field=path,
         ) from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 _WORDS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
@@ -36,3 +38,12 @@ def said(finding: Mapping[str, Any]) -> str:
     if words := _WORDS.get(finding["type"]):
         return words.format_map(finding.get("ctx") or {})
     return str(finding["msg"]).removeprefix("Value error, ")
+
+
+def first_finding(error: ValidationError, *above: str) -> tuple[str, str]:
+    """Return where the first finding is, a dotted path below `above`, and what it says.
+
+    Without what was given: that may be a secret or a user's text.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ".".join(map(str, (*above, *first["loc"]))), said(first)

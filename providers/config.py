@@ -37,7 +37,7 @@ import yaml
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
 
 from corral.api.errors import ConfigError
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.provider import Api
 from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
 from corral.providers.config_section import Section
@@ -293,9 +293,9 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
     try:
         return RunConfig.model_validate(substitute({} if data is None else data, os.environ))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the top level"
-        raise ConfigError(f"{source}: {where}: {said(first)}.", field=where) from None
+        place, words = first_finding(error)
+        where = place or "the top level"
+        raise ConfigError(f"{source}: {where}: {words}.", field=where) from None
 
 
 def _read(source: Path) -> Any:

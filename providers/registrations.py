@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import Conflict, InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.fusion import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.provider import Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
@@ -228,6 +228,5 @@ def with_settings(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
     try:
         return VectorDB.model_validate({**stored.model_dump(mode="json"), **settings})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{path}: {said(first)}.", field=path) from None
+        path, words = first_finding(error)
+        raise InvalidRequest(f"{path}: {words}.", field=path) from None

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, UnknownProvider
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.provider import (
     ENTRY_POINT_GROUP,
     Api,
@@ -98,9 +98,8 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     try:
         config: ProviderConfig = model.model_validate(entry.config)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join([entry.provider_id, "config", *map(str, first["loc"])])
-        raise ConfigError(f"providers.{api}: {where}: {said(first)}.", field=where) from None
+        where, words = first_finding(error, entry.provider_id, "config")
+        raise ConfigError(f"providers.{api}: {where}: {words}.", field=where) from None
     return config
 
 

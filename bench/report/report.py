@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.bench.report.rows import (
     BuildRow,
     DataSet,
@@ -119,6 +119,5 @@ def read_report(path: Path) -> Report:
     try:
         return Report.model_validate_json(json.dumps(data))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"{source}: {where}: {said(first)}.", field=where) from None
+        where, words = first_finding(error)
+        raise InvalidRequest(f"{source}: {where}: {words}.", field=where) from None

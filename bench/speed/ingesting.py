@@ -126,7 +126,8 @@ async def ingested(stack: Stack, numbers: range) -> tuple[float, float, list[str
     asked = [JobRequest("db", document=document) for document in documents]
     started, begun = time.time(), time.process_time()
     jobs = await stack.ingestion.submit(asked, batch=True)
-    ended = [job.updated_at async for job in stack.ingestion.watch(batch_id=jobs[0].batch_id)]
+    changes = stack.ingestion.changes(batch_id=jobs[0].batch_id)
+    ended = [job.updated_at async for changed in changes for job in changed]
     processor = time.process_time() - begun
     index = await stack.index("db")
     ids = [i for each in documents for i in await index.document_chunk_ids(each.document_id)]

@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
-from corral.api.vector_dbs import SearchSettings, VectorDB, VectorDBRegistration
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.checks import CopyChecks, compare
+from corral.providers.copying.snapshot_file import SETTINGS
 from corral.providers.copying.steps import (
     MAX_BATCH,
     WRITTEN_AT_ONCE,
@@ -30,8 +31,6 @@ from corral.providers.copying.steps import (
 )
 from corral.providers.registry import find_spec
 from corral.providers.stack import Stack
-
-_SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +171,7 @@ async def _target(
     else:
         _check_settings(source, target, provider_id)
         return
-    settings = source.model_dump(include={*_SETTINGS, "vector_db_name"})
+    settings = source.model_dump(include={*SETTINGS, "vector_db_name"})
     chosen = {"vector_db_id": target_id, "provider_id": provider_id or source.provider_id}
     asked = VectorDBRegistration.model_validate({**settings, **chosen})
     await stack.register(asked, fingerprint=source.fingerprint)
@@ -181,7 +180,7 @@ async def _target(
 def _check_settings(source: VectorDB, target: VectorDB, provider_id: str | None) -> None:
     if source.identifier == target.identifier:
         raise InvalidRequest("Source and target are the same.", field="target_id")
-    differing = [name for name in _SETTINGS if getattr(source, name) != getattr(target, name)]
+    differing = [name for name in SETTINGS if getattr(source, name) != getattr(target, name)]
     made_by = {source.fingerprint, target.fingerprint} - {None}
     if len(made_by) > 1:
         differing.append("fingerprint")

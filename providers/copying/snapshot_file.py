@@ -33,7 +33,7 @@ from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.vector_dbs import SearchSettings, VectorDB
 
 FORMAT = "corral-snapshot"
@@ -46,7 +46,8 @@ MOST_MEMBER_BYTES = 256 << 20
 """Largest member that is read."""
 
 _MANIFEST = "manifest.json"
-_SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
+SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
+"""What of a registration goes where its chunks go."""
 
 
 class Member(BaseModel):
@@ -183,7 +184,7 @@ def _manifest(vector_db: VectorDB, details: Details, writer: _Writer, *, changed
         vector_db_name=vector_db.vector_db_name,
         fingerprint=vector_db.fingerprint,
         vector_store=details,
-        settings=vector_db.model_dump(mode="json", include=set(_SETTINGS)),
+        settings=vector_db.model_dump(mode="json", include=set(SETTINGS)),
         chunks=writer.chunks,
         changed_meanwhile=changed,
         members=writer.members,
@@ -324,9 +325,8 @@ def _parsed(raw: bytes) -> Manifest:
     try:
         return Manifest.model_validate(told)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise _damaged(f"its manifest is malformed ({path}: {said(first)})") from None
+        path, words = first_finding(error)
+        raise _damaged(f"its manifest is malformed ({path}: {words})") from None
 
 
 def _chunks(raw: bytes, name: str) -> list[Chunk]:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot, snapshot_of
 from corral.providers.expiry import schedule
@@ -132,10 +132,9 @@ def _registration(
     try:
         return VectorDBRegistration.model_validate({**manifest.settings, **chosen})
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
+        path, words = first_finding(error)
         raise InvalidRequest(
-            f"The snapshot's registration cannot be used: {path}: {said(first)}.", field="file"
+            f"The snapshot's registration cannot be used: {path}: {words}.", field="file"
         ) from None
 
 

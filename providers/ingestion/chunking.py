@@ -21,7 +21,7 @@ from corral.api.chunks import (
 )
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
-from corral.api.findings import said
+from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.headings import Heading, Outline
@@ -45,11 +45,11 @@ def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> 
     try:
         return ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        path, words = first_finding(error)
         raise InvalidRequest(
-            f"Chunks of {size} tokens with an overlap of {overlap}: {said(first)}.",
+            f"Chunks of {size} tokens with an overlap of {overlap}: {words}.",
             hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
-            field=str(first["loc"][0]) if first["loc"] else "chunk_size_in_tokens",
+            field=path or "chunk_size_in_tokens",
         ) from None
 
 

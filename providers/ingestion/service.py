@@ -261,14 +261,6 @@ class Ingestion:
         scope = await self._scope(vector_db_id, None, JobStatus.COMPLETED, True)
         return await self._table.usage(scope)
 
-    async def watch(
-        self, *, job_id: str | None = None, batch_id: str | None = None
-    ) -> AsyncIterator[Job]:
-        """Yield jobs as they are, then each change of them, until all are final."""
-        async for changed in self.changes(job_id=job_id, batch_id=batch_id):
-            for job in changed:
-                yield job
-
     async def changes(
         self, *, job_id: str | None = None, batch_id: str | None = None
     ) -> AsyncIterator[list[Job]]:

@@ -162,10 +162,6 @@ class Checker:
         self._fields = tuple(fields)
         self._rules = list(_rules(query, self._analyzer))
 
-    def passes(self, chunk: Chunk) -> bool:
-        """Say whether a chunk holds every phrase and nothing that is excluded."""
-        return self.refusal(chunk) is None
-
     def refusal(self, chunk: Chunk) -> str | None:
         """Return why a chunk is refused, e.g. `excluded word 'bank'`; None where it is not."""
         if not self._rules:

@@ -112,7 +112,7 @@ async def settled(stack: Stack, jobs: Sequence[Job], seconds: float) -> None:
     job_id = None if batch_id else jobs[0].job_id
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            async for _ in stack.ingestion.watch(job_id=job_id, batch_id=batch_id):
+            async for _ in stack.ingestion.changes(job_id=job_id, batch_id=batch_id):
                 pass
 
 

@@ -62,7 +62,7 @@ class HTTPRerankProvider(RerankProvider):
         return self._rerankers[model]
 
     async def health(self) -> Health:
-        """Say whether the service answers, within 3 seconds."""
+        """Return OK if the service answers within 3 seconds."""
         return await self._service.health(self._health_path)
 
     async def close(self) -> None:

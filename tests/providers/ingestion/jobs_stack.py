@@ -107,7 +107,7 @@ async def upload(stack: Stack, text: str, filename: str = "a.md") -> str:
 async def finished(stack: Stack, jobs: Sequence[Job]) -> list[Job]:
     """Wait until jobs are final and return them."""
     for job in jobs:
-        async for _ in stack.ingestion.watch(job_id=job.job_id):
+        async for _ in stack.ingestion.changes(job_id=job.job_id):
             pass
     return [await stack.ingestion.job(job.job_id) for job in jobs]
 
