@@ -20,7 +20,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import field_texts
 from corral.providers.vector_io._shared.copy_format import int8, row, vectors
 from corral.providers.vector_io._shared.names import stored_name
-from corral.providers.vector_io.pgvector.client import Connection, Statement
+from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
 SCHEMA_VERSION = 2

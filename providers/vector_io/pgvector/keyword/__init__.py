@@ -10,7 +10,7 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.client import Connection, Statement
+from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
 REINDEX_BATCH = 1000

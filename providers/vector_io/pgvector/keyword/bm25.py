@@ -20,7 +20,7 @@ from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io._shared.copy_format import array
 from corral.providers.vector_io.pgvector import records
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import keep_memory

@@ -25,7 +25,7 @@ from corral.providers.ranking.bm25 import K1, B, idf
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
 from corral.providers.vector_io._shared.copy_format import array
-from corral.providers.vector_io.pgvector.client import Connection, Statement
+from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best
 from corral.providers.vector_io.pgvector.records import Tables

@@ -12,8 +12,9 @@ from psycopg import errors, sql
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.renewal import Renewal
-from corral.providers.vector_io.pgvector.client import Connection, Database
+from corral.providers.vector_io.pgvector.client import Database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.records import Tables
 
 logger = logging.getLogger(__name__)

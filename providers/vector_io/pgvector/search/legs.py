@@ -10,7 +10,7 @@ from psycopg import AsyncCursor, sql
 
 from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import (
+from corral.providers.vector_io.pgvector.connections import (
     BY_INDEX,
     KEPT_PLANS,
     Connection,

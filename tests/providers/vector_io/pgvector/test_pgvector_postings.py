@@ -12,7 +12,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
 from corral.providers.vector_io.pgvector import records
-from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.keyword import bm25, maxscore, postings
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.records import Tables
