@@ -197,10 +197,12 @@ class Scan:
         return partial(self._served, mine)
 
     def _served(self, mine: _Asked) -> NDArray[np.float32]:
+        """Return the scores, and keep none: a batch has more queries than a pass."""
         with self._turn:
             if mine.scores is None:
                 self._pass(mine)
-        return cast(NDArray[np.float32], mine.scores)
+        scores, mine.scores = mine.scores, None
+        return cast(NDArray[np.float32], scores)
 
     def _pass(self, mine: _Asked) -> None:
         """Serve a query and those who have waited longest; where that fails, they try on their own.
