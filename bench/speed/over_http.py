@@ -168,11 +168,12 @@ def running_server(home: Path, workers: int = 1) -> Iterator[str]:
 
 def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(httpx.TransportError):
-            if httpx.get(f"{url}/v1/health", trust_env=False).status_code == 200:
-                return True
-        time.sleep(0.01)
+    with httpx.Client(base_url=url, trust_env=False) as client:  # a new one each time costs 20 ms
+        while time.monotonic() < deadline and process.poll() is None:
+            with suppress(httpx.TransportError):
+                if client.get("/v1/health").status_code == 200:
+                    return True
+            time.sleep(0.01)
     return False
 
 
