@@ -10,11 +10,11 @@ from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.names import strays
-from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import PREFIX, Tables, drop_tables, stored_tables
+from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
 
 
 class PgvectorProvider(VectorIOProvider):

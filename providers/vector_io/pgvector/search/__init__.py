@@ -1,1 +1,1 @@
-"""Search in PostgreSQL: `vectors` and their `hnsw` index, and both `legs` of a query."""
+"""Search in PostgreSQL: `vectors` with their `hnsw`, both `legs` of a query, `attached` tables."""

@@ -15,8 +15,8 @@ from corral.api.filters import matches, parse_filter
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.stack import Stack
-from corral.providers.vector_io.pgvector.attached import AttachedIndex
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
 
 from .conftest import Server
 from .helpers import ask, ids, provider, vector_db
