@@ -299,7 +299,8 @@ class _Query:
         some = stored[near]
         uncoded = (some.codes.astype(np.float32) @ self.unit) * some.scales
         finer = self.compared(uncoded, squared_norms[near])
-        left: NDArray[np.intp] = near[finer + self._factor * some.residuals >= least]
+        slack = self._factor * some.residuals.astype(np.float64)  # in float32, 1e-50 would be 0
+        left: NDArray[np.intp] = near[finer + slack >= least]
         return left
 
     def comparable(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
