@@ -56,12 +56,14 @@ class Watched:
         self.texts: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.waiting = asyncio.Event()
         self.refusals = 0
         self.poison: str | None = None
         self._embed = HashingEmbedder.embed_documents
 
-    def pass_one(self) -> None:
-        """Let the call that waits at the gate through, and no other."""
+    async def pass_one(self) -> None:
+        """Let the next call through, once it waits at the gate, and no other."""
+        await self.waiting.wait()
         self.gate.set()
         self.gate.clear()
 
@@ -69,7 +71,9 @@ class Watched:
         self, embedder: HashingEmbedder, texts: Sequence[str]
     ) -> NDArray[np.float32]:
         """Embed texts."""
+        self.waiting.set()
         await self.gate.wait()
+        self.waiting.clear()
         if self.refusals:
             self.refusals -= 1
             raise Unavailable("The model is away.")

@@ -381,7 +381,7 @@ async def test_a_job_that_is_cancelled_leaves_the_others(tmp_path: Path, embedde
     async with opened(tmp_path, ingestion={"workers": 1}) as stack:
         jobs = await stack.ingestion.submit([of_text(name, f"{name}.") for name in "abcd"])
         await until_running(stack, jobs[0])
-        embedder.pass_one()
+        await embedder.pass_one()
         await until_running(stack, jobs[2])
         assert await stack.ingestion.cancel(job_id=jobs[2].job_id) == 1
         embedder.gate.set()
