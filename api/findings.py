@@ -25,8 +25,13 @@ _WORDS = {
     "list_type": "must be a list",
     "literal_error": "must be {expected}",
     "missing": "missing",
+    "model_attributes_type": "must be a mapping",
     "model_type": "must be a mapping",
+    "string_too_long": "must have <= {max_length} characters",
+    "string_too_short": "must have >= {min_length} characters",
     "string_type": "must be a string",
+    "too_long": "must have <= {max_length} items (got {actual_length})",
+    "too_short": "must have >= {min_length} items (got {actual_length})",
     "union_tag_invalid": "{discriminator} must be one of {expected_tags}",
     "union_tag_not_found": "{discriminator} is missing",
 }
@@ -35,8 +40,11 @@ _WORDS = {
 
 def said(finding: Mapping[str, Any]) -> str:
     """Return what one of `ValidationError.errors()` says, without pydantic's name for its kind."""
+    limits = finding.get("ctx") or {}
+    if limits.get("min_length") == 1:
+        return "must not be empty"
     if words := _WORDS.get(finding["type"]):
-        return words.format_map(finding.get("ctx") or {})
+        return words.format_map(limits)
     return str(finding["msg"]).removeprefix("Value error, ")
 
 

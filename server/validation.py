@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from corral.api.errors import InvalidRequest
 from corral.api.filters import refused_filter
+from corral.api.findings import said
 
 Location = tuple[str | int, ...]
 Json = dict[str, Any]
@@ -73,8 +74,10 @@ def from_framework(findings: Sequence[Any]) -> InvalidBody:
     for found in findings:
         location = tuple(found["loc"][1:])  # without "query"
         sent = _as_number(found.get("input"))
-        said = "send it as a file that has a filename" if _is_no_file(found) else found["msg"]
-        message = _sentence(location, found["type"], said, sent)
+        if _is_no_file(found):
+            message = f"{_path(location)}: send it as a file that has a filename."
+        else:
+            message = _sentence(location, found, sent)
         told.append(_Finding(location, message, found["type"]))
     return _invalid(told, more=len(told) - 1)
 
@@ -115,23 +118,23 @@ def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Find
     if found["type"] == "extra_forbidden":
         known = list(_known_keys(model, in_piece[:-1], data))
         return _Finding(location, _unknown_key(location, known), "extra_forbidden")
-    message = _sentence(location, found["type"], found["msg"], found["input"])
+    message = _sentence(location, found, found["input"])
     return _Finding(location, message, found["type"])
 
 
-def _sentence(location: Location, kind: str, said: str, value: Any) -> str:
-    path = _path(location) or "The body"
+def _sentence(location: Location, found: Any, value: Any) -> str:
+    path, kind, words = _path(location) or "The body", found["type"], said(found)
     if kind == "missing":
         return f"{path} is missing."
     if kind in _OURS:
-        return f"{path}: {said.split(', ', 1)[-1]}."
+        return f"{path}: {words}."
     if kind == "union_tag_not_found":
         return f"{path} needs a key 'type' that says which kind it is."
     if kind == "union_tag_invalid" and isinstance(value, dict):
-        said = "input should be one of" + said.partition("expected tags:")[2]
-        value = value.get("type")
-    found = "" if "_too_" in f"_{kind}" else f"; found {_describe(value, kind)}"
-    return f"{path}: {said[:1].lower()}{said[1:]}{found}."
+        words, value = f"needs a key {words}", value.get("type")
+    got = "" if "_too_" in f"_{kind}" else f" (got {_describe(value, kind)})"
+    colon = "" if words.startswith(("must ", "needs ")) else ":"
+    return f"{path}{colon} {words.replace('a mapping', 'an object')}{got}."
 
 
 def _describe(value: Any, kind: str) -> str:
@@ -145,7 +148,7 @@ def _describe(value: Any, kind: str) -> str:
     if isinstance(value, str):
         quoted = kind in _CHOICES and len(value) <= _MAX_QUOTED
         return repr(value) if quoted else "a string"
-    return {"list": "an array", "dict": "an object"}.get(type(value).__name__, "something else")
+    return {"list": "a list", "dict": "an object"}.get(type(value).__name__, "something else")
 
 
 def _unknown_key(location: Location, known: Sequence[str]) -> str:

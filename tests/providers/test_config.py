@@ -220,7 +220,7 @@ def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
         ("server: {port: 99999}", r"server\.port: .*65535"),
         ("providers: {vector_io: [{provider_id: a}]}", r"vector_io\.0\.provider_type"),
         ("a: [", r"line 1, column 5 .*not valid YAML"),
-        ("providers: {vector_io: []}", r"providers\.vector_io: .*at least 1 item"),
+        ("providers: {vector_io: []}", r"providers\.vector_io: must not be empty"),
         ("server: {limits: {max_body_mib: .inf}}", r"server\.limits\.max_body_mib: .*finite"),
         ("server: {limits: {max_body_mib: .nan}}", r"server\.limits\.max_body_mib: .*finite"),
         ("rag: {fetch_max_mib: .inf}", r"rag\.fetch_max_mib: .*finite"),
