@@ -1,4 +1,4 @@
-"""The calls at work in an index: it is deleted after the last of them, and some work alone."""
+"""The calls at work in an index: it is deleted after the last of them, and some exclude others."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class Calls:
         return True
 
 
-class Turns:
-    """Lets many in together, or one alone: who wants to be alone waits for those inside.
+class SharedLock:
+    """Many hold it together, or one exclusively, who waits for those before it.
 
-    Whoever comes after one that waits waits, too. For one event loop.
+    Whoever comes after it waits, too. For one event loop.
     """
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class Turns:
         self._empty.set()
 
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
-        """Be inside with others."""
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold it with others."""
         async with self._door:
             self._inside += 1
             self._empty.clear()
@@ -104,8 +104,8 @@ class Turns:
                 self._empty.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Be inside without others."""
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold it without others."""
         async with self._door:
             await self._empty.wait()
             yield

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from corral.api.calls import Calls, Turns
+from corral.api.calls import Calls, SharedLock
 from corral.api.checks import (
     MAX_IDS,
     AnyRanker,
@@ -67,7 +67,7 @@ class EmbeddingIndex(LegSearch):
     def __init__(self, vector_db: VectorDB) -> None:
         self.vector_db = vector_db
         self._calls = Calls(vector_db.identifier)
-        self._writes = Turns()
+        self._writes = SharedLock()
         self._principal = UNRESTRICTED
 
     def seen_by(self, principal: Principal) -> EmbeddingIndex:
@@ -110,14 +110,14 @@ class EmbeddingIndex(LegSearch):
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
         del embeddings  # where the caller kept none, the engine has the only ones
         write = Write(self.vector_db, self._principal, latest, matrix, replaced)
-        async with kept(self.keeper, write), self._turn(alone=not scope.is_whole):
+        async with kept(self.keeper, write), self._turn(exclusive=not scope.is_whole):
             await self._add_in_scope(scope, latest, matrix, replaced)
 
     @asynccontextmanager
-    async def _turn(self, *, alone: bool) -> AsyncIterator[None]:
-        """Write in this context, beside other writes or alone, while the index is there."""
+    async def _turn(self, *, exclusive: bool) -> AsyncIterator[None]:
+        """Write in this context, beside other writes or exclusively, while the index is there."""
         with self._calls:
-            async with self._writes.alone() if alone else self._writes.together():
+            async with self._writes.exclusive() if exclusive else self._writes.shared():
                 yield
 
     def _checked(
@@ -154,7 +154,7 @@ class EmbeddingIndex(LegSearch):
         count = 0
         # Alone, or a chunk that is deleted meanwhile would come back.
         write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
-        async with kept(self.keeper, write), self._turn(alone=True):
+        async with kept(self.keeper, write), self._turn(exclusive=True):
             count = await self._set_acl(scope, chunk_ids, given)
         return count  # noqa: RET504 - where the index is gone, the keeper writes, and `kept` goes on
 
@@ -236,7 +236,7 @@ class EmbeddingIndex(LegSearch):
             return
         whole = scope.is_whole
         write = Write(self.vector_db, self._principal, deleted=chunk_ids)
-        async with kept(self.keeper, write), self._turn(alone=not whole):
+        async with kept(self.keeper, write), self._turn(exclusive=not whole):
             seen = chunk_ids if whole else await self._seen_ids(scope, chunk_ids)
             await self._delete_chunks(seen)
 

@@ -52,7 +52,7 @@ def _choice(choice: Any) -> Any:
 
 def _no_boolean(value: Any) -> Any:
     if isinstance(value, bool):
-        raise ValueError(f"a number, not a boolean, belongs here (got {str(value).lower()})")
+        raise ValueError(f"must be a number, not a boolean (got {str(value).lower()})")
     return value
 
 

@@ -14,7 +14,7 @@ from corral.providers.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ProviderOrphans:
     """What was found at one provider, or why it could not be asked."""
 
     entry: ProviderEntry
@@ -22,7 +22,7 @@ class Looked:
     failure: str = ""
 
 
-async def find_orphans(stack: Stack) -> list[Looked]:
+async def find_orphans(stack: Stack) -> list[ProviderOrphans]:
     """Return what each vector_io provider holds for no registration, all asked at once."""
     entries = stack.config.providers.of(Api.VECTOR_IO)
     return list(await asyncio.gather(*(_look(stack, entry) for entry in entries)))
@@ -48,8 +48,8 @@ async def remove_orphans(stack: Stack, names: Sequence[tuple[str, str]]) -> None
         await known[one].drop()
 
 
-async def _look(stack: Stack, entry: ProviderEntry) -> Looked:
+async def _look(stack: Stack, entry: ProviderEntry) -> ProviderOrphans:
     try:
-        return Looked(entry, await stack.orphans(entry.provider_id))
+        return ProviderOrphans(entry, await stack.orphans(entry.provider_id))
     except CorralError as error:
-        return Looked(entry, [], str(error))
+        return ProviderOrphans(entry, [], str(error))

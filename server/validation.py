@@ -126,14 +126,12 @@ def _sentence(location: Location, found: Any, value: Any) -> str:
     path, kind, words = _path(location) or "The body", found["type"], said(found)
     if kind == "missing":
         return f"{path} is missing."
-    if kind in _OURS:
-        return f"{path}: {words}."
     if kind == "union_tag_not_found":
         return f"{path} needs a key 'type' that says which kind it is."
     if kind == "union_tag_invalid" and isinstance(value, dict):
-        words, value = f"needs a key {words}", value.get("type")
-    got = "" if "_too_" in f"_{kind}" else f" (got {_describe(value, kind)})"
-    colon = "" if words.startswith(("must ", "needs ")) else ":"
+        path, words, value = f"{path}.type", words.removeprefix("'type' "), value.get("type")
+    got = "" if kind in _OURS or "_too_" in f"_{kind}" else f" (got {_describe(value, kind)})"
+    colon = "" if words.startswith("must ") else ":"
     return f"{path}{colon} {words.replace('a mapping', 'an object')}{got}."
 
 

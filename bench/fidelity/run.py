@@ -33,7 +33,7 @@ AFTER_K = 10
 
 
 @runtime_checkable
-class Forgetful(Protocol):
+class SupportsDelete(Protocol):
     """A foreign system that can delete."""
 
     async def delete(self, chunk_ids: list[str]) -> None:
@@ -130,7 +130,7 @@ async def _delete_and_ask(
     gone = gone[: max(1, len(corpus.texts) // 10)]
     if isinstance(system, CorralSystem):
         await (await system.index()).delete_chunks(gone)
-    elif isinstance(system, Forgetful):
+    elif isinstance(system, SupportsDelete):
         await system.delete(gone)
     else:
         return

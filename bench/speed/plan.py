@@ -85,13 +85,13 @@ class SpeedPlan(Plan):
         return plain + (behind if self.server and self.entrants(served=True) else [])
 
     def seconds(self, source: Source, *, served: bool) -> float:
-        """Return about how long a unit takes."""
+        """Return about how long a workload takes."""
         entrants, cells = self.entrants(served=served), self.cells(served=served)
         asked = len(cells) * self.cell_seconds * CELL_SHARE
         return len(entrants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
 
     def key(self, source: Source, *, served: bool) -> str:
-        """Return a hash of everything that decides a unit's figures, versions included."""
+        """Return a hash of everything that decides a workload's figures, versions included."""
         names = [(c.label, backend_key(c.backend)) for c in self.entrants(served=served)]
         settings = (self.baseline, self.k, self.rounds, self.queries, self.cell_seconds, self.seed)
         cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells(served=served)]

@@ -15,13 +15,13 @@ from corral.bench.report.report import Report
 from corral.bench.run import Advance, Finished, Run
 from corral.bench.speed.load_plan import joined
 from corral.bench.speed.plan import SpeedPlan
-from corral.bench.speed.unit import Unit
+from corral.bench.speed.workload import Workload
 
 
 async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None) -> Report:
     """Measure everything that is planned and return the report, which `plan.out` then holds.
 
-    The report is written after every unit, a data set at one size; a run that is resumed takes
+    The report is written after every workload, a data set at one size; a run that is resumed takes
     finished units over, and begins interrupted ones anew, since what was stored is gone.
 
     Raises:
@@ -34,8 +34,8 @@ async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None
         key = plan.key(source, served=served)
         part = finished.find(key)
         if part is None:
-            unit = Unit(plan, source, served, run.ends, advance)
-            part = await unit.measure(begin_report(plan.command, plan.seed))
+            workload = Workload(plan, source, served, run.ends, advance)
+            part = await workload.measure(begin_report(plan.command, plan.seed))
             if not any(failure.stage == "budget" for failure in part.failures):
                 finished.keep(key, part)
         else:

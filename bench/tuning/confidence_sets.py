@@ -27,7 +27,7 @@ RESAMPLES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class QuestionConfidences:
     """Confidences of the questions of one set in one mode; `unrelated` may be empty."""
 
     data_set: str
@@ -39,7 +39,7 @@ class Told:
 
 async def tell(
     plan: TunePlan, data: Sequence[str], modes: Sequence[SearchMode], most: int
-) -> list[Told]:
+) -> list[QuestionConfidences]:
     """Ask the questions of judged sets, each in a vector DB of its own.
 
     Args:
@@ -53,7 +53,7 @@ async def tell(
         CorralError: The embedder or a backend failed.
     """
     texts = {judged.name: list(judged.queries.values()) for judged in read_sets(list(data))}
-    found: list[Told] = []
+    found: list[QuestionConfidences] = []
     for each in data:
         async with opened(replace(plan, data=each)) as (stack, name, questions):
             chosen = _drawn(list(questions.texts), most, plan.seed)
@@ -64,7 +64,7 @@ async def tell(
                     await asked(Retrieval(stack), name, text, mode)
                     for text in _drawn(others, most, plan.seed)
                 ]
-                found.append(Told(name, mode, answered, removed, unrelated))
+                found.append(QuestionConfidences(name, mode, answered, removed, unrelated))
     return found
 
 
@@ -89,7 +89,7 @@ def _area(above: NDArray[Any], below: NDArray[Any]) -> float:
     return float((ranks.sum() - len(above) * (len(above) + 1) / 2) / (len(above) * len(below)))
 
 
-def table(told: Sequence[Told], least: float, seed: int = 0) -> list[str]:
+def table(told: Sequence[QuestionConfidences], least: float, seed: int = 0) -> list[str]:
     """Return a Markdown table, by set and mode: AUROC, and what a least confidence refuses."""
     head = ["set", "mode", "AUROC unrelated", "AUROC removed"]
     head += [f"refused at {least:g}: answered", "removed", "unrelated"]

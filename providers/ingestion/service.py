@@ -23,7 +23,7 @@ from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus, Step
 from corral.providers.ingestion.pipeline import Pipeline, Sizes
 from corral.providers.ingestion.relabeling import relabel
-from corral.providers.ingestion.work import Shelves
+from corral.providers.ingestion.work import FileLibrary
 from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
 
 WAIT_SECONDS = 60.0
@@ -62,19 +62,19 @@ class Ingestion:
     others exist for it. A job writes with the rights of who submitted it.
 
     Args:
-        shelves: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
+        library: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
         workers: Who does the jobs.
     """
 
-    def __init__(self, shelves: Shelves, workers: Workers) -> None:
-        self._shelves = shelves
+    def __init__(self, library: FileLibrary, workers: Workers) -> None:
+        self._library = library
         self._workers = workers
         self._table = workers.table
 
-    def on(self, shelves: Shelves) -> Self:
+    def on(self, library: FileLibrary) -> Self:
         """Return the same for another principal."""
         view = copy.copy(self)
-        view._shelves = shelves
+        view._library = library
         return view
 
     async def start(self) -> None:
@@ -122,7 +122,7 @@ class Ingestion:
         """
         await self.start()
         known = {r.vector_db_id: None for r in requests}
-        vector_dbs = {name: await self._shelves.vector_db(name) for name in known}
+        vector_dbs = {name: await self._library.vector_db(name) for name in known}
         new = [await self._submission(r, vector_dbs[r.vector_db_id]) for r in requests]
         batch_id = f"vsfb_{uuid4().hex[:24]}" if batch is True else batch or None
         jobs = await self._table.add(new, batch_id, same_origin=same_origin_only)
@@ -152,7 +152,7 @@ class Ingestion:
             raise InvalidRequest(
                 f"Document {twice[0]!r} is in the request twice.", field="documents"
             )
-        index = await self._shelves.index(vector_db_id)
+        index = await self._library.index(vector_db_id)
         sizes = Sizes.of(index.vector_db, size, overlap)
         same: set[str] = set()
         if documents and (skip_unchanged or same_origin_only):
@@ -162,7 +162,7 @@ class Ingestion:
         left = sorted(same) if skip_unchanged else []
         changed = [each for each in documents if each.document_id not in left]
         if changed:
-            await self._shelves.embedder_of(index.vector_db)  # refuses another model; loads it
+            await self._library.embedder_of(index.vector_db)  # refuses another model; loads it
         chosen = size is not None or overlap is not None
         return Prepared(changed, left, sizes.chunking if chosen else None)
 
@@ -173,15 +173,15 @@ class Ingestion:
         if request.document is not None:
             metadata = request.document.metadata
             name = metadata.get("title") or metadata.get("source") or ""
-            return Submission(request, vector_db, str(name), self._shelves.principal)
+            return Submission(request, vector_db, str(name), self._library.principal)
         filename = await self._filename(str(request.file_id), must_exist=request.must_exist)
-        return Submission(request, vector_db, filename, self._shelves.principal)
+        return Submission(request, vector_db, filename, self._library.principal)
 
     async def _filename(self, file_id: str, *, must_exist: bool) -> str:
         """Return a file's name; "" of one that does not exist, where it need not."""
         try:
-            file = await self._shelves.files.get(file_id)
-            if file.tenant == self._shelves.principal.tenant:  # else it does not exist for this one
+            file = await self._library.files.get(file_id)
+            if file.tenant == self._library.principal.tenant:  # else it does not exist for this one
                 return file.filename
         except NotFound:
             pass
@@ -197,7 +197,7 @@ class Ingestion:
 
     async def newest(self, vector_db_id: str, file_id: str) -> Job:
         """Return the newest job of a file in a vector DB, or raise NotFound."""
-        vector_db = await self._shelves.vector_db(vector_db_id)
+        vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         return await self._table.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
 
@@ -279,14 +279,14 @@ class Ingestion:
     async def _scope(
         self, vector_db_id: str | None, batch_id: str | None, status: Statuses, newest_only: bool
     ) -> Scope:
-        vector_db = await self._shelves.vector_db(vector_db_id) if vector_db_id else None
+        vector_db = await self._library.vector_db(vector_db_id) if vector_db_id else None
         statuses = {status} if isinstance(status, JobStatus) else status
         return self._all(
             vector_db=vector_db, batch_id=batch_id, statuses=statuses, newest_only=newest_only
         )
 
     def _all(self, **chosen: Any) -> Scope:
-        principal = self._shelves.principal
+        principal = self._library.principal
         return Scope(principal.tenant, reader=principal, **chosen)
 
     # --- changing ----------------------------------------------------------------------------
@@ -324,11 +324,11 @@ class Ingestion:
             Unavailable: It is being stored, and that takes long.
         """
         job = await self.newest(vector_db_id, file_id)
-        vector_db = await self._shelves.vector_db(vector_db_id)
+        vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         await self._table.cancel(scope)
         await self._settled(scope)
-        await delete_document(await self._shelves.index(vector_db_id), job.document_id)
+        await delete_document(await self._library.index(vector_db_id), job.document_id)
         await self._table.remove(scope)
 
     async def set_attributes(
@@ -342,12 +342,12 @@ class Ingestion:
             Unavailable: It is being stored, and that takes long.
         """
         _check_attributes(attributes)
-        vector_db = await self._shelves.vector_db(vector_db_id)
+        vector_db = await self._library.vector_db(vector_db_id)
         await self.start()
         await self._settled(self._all(vector_db=vector_db, file_id=file_id))
         job = await self.newest(vector_db_id, file_id)
         if await self._table.change_attributes(job, self._workers.owner, attributes):
-            index = await self._shelves.index(vector_db_id)
+            index = await self._library.index(vector_db_id)
             try:
                 await relabel(index, job.document_id, job.attributes, attributes)
             except BaseException:  # the job runs again, with its new attributes

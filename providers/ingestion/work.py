@@ -37,13 +37,13 @@ FIRST_PAUSE_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-class Shelves(Library, Protocol):
+class FileLibrary(Library, Protocol):
     """A library with uploaded files, as a principal sees it; `Stack` is one."""
 
     files: FileStore
     principal: Principal
 
-    def for_principal(self, principal: Principal) -> Shelves:
+    def for_principal(self, principal: Principal) -> FileLibrary:
         """Return the same as another principal sees it."""
 
 
@@ -69,7 +69,7 @@ class Work:
         self._owner = owner
         self._clock = clock
 
-    async def do(self, jobs: Sequence[Job], shelves: Shelves) -> list[Job]:
+    async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
         """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
 
         Several are embedded and stored in one go. Where that fails for any of them, each is done
@@ -77,25 +77,25 @@ class Work:
 
         Args:
             jobs: One job, or some that `job_queue.together` has put together.
-            shelves: Where vector DBs, models and files are, as their principal sees them.
+            library: Where vector DBs, models and files are, as their principal sees them.
 
         Returns:
             The next jobs, claimed in the step that noted the end of these; none where these were
             not stored in one go, or none waits.
         """
         if len(jobs) == 1:
-            return await self._alone(jobs[0], shelves, claim_next=True)
+            return await self._alone(jobs[0], library, claim_next=True)
         try:
-            return await self._do(jobs, shelves, claim_next=True)
+            return await self._do(jobs, library, claim_next=True)
         except Exception as error:  # noqa: BLE001 - whatever it was, each document meets it alone
             log.info("%d jobs are done one by one: %s", len(jobs), type(error).__name__)
         for job in jobs:
-            await self._alone(job, shelves, claim_next=False)
+            await self._alone(job, library, claim_next=False)
         return []
 
-    async def _alone(self, job: Job, shelves: Shelves, *, claim_next: bool) -> list[Job]:
+    async def _alone(self, job: Job, library: FileLibrary, *, claim_next: bool) -> list[Job]:
         try:
-            return await self._do([job], shelves, claim_next=claim_next)
+            return await self._do([job], library, claim_next=claim_next)
         except NoLongerOurs:
             pass
         except CorralError as error:
@@ -106,10 +106,12 @@ class Work:
             await self._end(job, "server_error", "The server failed on this document.")
         return []
 
-    async def _do(self, jobs: Sequence[Job], shelves: Shelves, *, claim_next: bool) -> list[Job]:
-        index = await _index(jobs[0], shelves)
-        texts = await self._texts(jobs, shelves)
-        how = await self._pipeline.splitting(shelves, index.vector_db, *_sizes(jobs[0]))
+    async def _do(
+        self, jobs: Sequence[Job], library: FileLibrary, *, claim_next: bool
+    ) -> list[Job]:
+        index = await _index(jobs[0], library)
+        texts = await self._texts(jobs, library)
+        how = await self._pipeline.splitting(library, index.vector_db, *_sizes(jobs[0]))
         now = self._clock()
         states = [
             _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
@@ -155,22 +157,22 @@ class Work:
         return await self._table.complete(self._owner, steps, claim_next=claim_next)
 
     async def _texts(
-        self, jobs: Sequence[Job], shelves: Shelves
+        self, jobs: Sequence[Job], library: FileLibrary
     ) -> list[tuple[RAGDocument, ParsedDocument]]:
         """Return the documents of jobs and their texts."""
         kept = await self._table.documents([job for job in jobs if job.file_id is None])
-        return [await self._read(job, kept.get(job.number), shelves) for job in jobs]
+        return [await self._read(job, kept.get(job.number), library) for job in jobs]
 
     async def _read(
-        self, job: Job, document: RAGDocument | None, shelves: Shelves
+        self, job: Job, document: RAGDocument | None, library: FileLibrary
     ) -> tuple[RAGDocument, ParsedDocument]:
         if job.file_id is None:
             if document is None:
                 raise NotFound("The document is no longer kept.", hint="Submit it again.")
             document = document.model_copy(update={"metadata": job.attributes})
             return document, await self._pipeline.read(document)
-        file = await shelves.files.get(job.file_id)
-        path = shelves.files.path(file)
+        file = await library.files.get(job.file_id)
+        path = library.files.path(file)
         return file_document(job, file.sha256), await self._pipeline.read_file(path, job.filename)
 
     async def _report(self, state: _Embedding) -> None:
@@ -281,8 +283,8 @@ def _sizes(job: Job) -> tuple[int, int] | tuple[()]:
     return (asked.chunk_size_in_tokens, asked.overlap_in_tokens) if asked else ()
 
 
-async def _index(job: Job, shelves: Shelves) -> EmbeddingIndex:
-    index = await shelves.index(job.vector_db_id)
+async def _index(job: Job, library: FileLibrary) -> EmbeddingIndex:
+    index = await library.index(job.vector_db_id)
     if index.vector_db.created_at != job.vector_db_created_at:
         raise NotFound(f"The vector DB {job.vector_db_id!r} was deleted.")
     return index

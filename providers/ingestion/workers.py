@@ -16,7 +16,7 @@ from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import Job
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.pipeline import Pipeline
-from corral.providers.ingestion.work import Shelves, Work
+from corral.providers.ingestion.work import FileLibrary, Work
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Workers:
     what a killed owner has left is taken over.
 
     Args:
-        shelves: Where vector DBs, models and files are; a `Stack`.
+        library: Where vector DBs, models and files are; a `Stack`.
         home: The data folder.
         settings: How many workers.
         pipeline: Makes chunks of documents.
@@ -44,7 +44,7 @@ class Workers:
 
     def __init__(
         self,
-        shelves: Shelves,
+        library: FileLibrary,
         home: Path,
         settings: IngestionSettings,
         pipeline: Pipeline,
@@ -52,7 +52,7 @@ class Workers:
     ) -> None:
         self.pipeline = pipeline
         self.table = JobTable(home, clock)
-        self._shelves = shelves
+        self._library = library
         self._settings = settings
         self._clock = clock
         self._owner = Owner(home / "workers")
@@ -98,7 +98,7 @@ class Workers:
                     first = await self.table.claim(self._owner.name)
                     jobs = [first] if first else []
                 if jobs:
-                    jobs = await work.do(jobs, self._shelves.for_principal(jobs[0].principal))
+                    jobs = await work.do(jobs, self._library.for_principal(jobs[0].principal))
                     continue
             except CorralError as error:
                 jobs = []
@@ -138,5 +138,5 @@ class Workers:
             return found.created_at == created_at
         return False
 
-    def _of_tenant(self, tenant: str) -> Shelves:
-        return self._shelves.for_principal(Principal(tenant, role=Role.ADMIN))
+    def _of_tenant(self, tenant: str) -> FileLibrary:
+        return self._library.for_principal(Principal(tenant, role=Role.ADMIN))

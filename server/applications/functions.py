@@ -13,7 +13,7 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, status_of
 from corral.server.routing import ContractRoute, StackOf
 from corral.server.tools.catalog import find_tool, offered
-from corral.server.tools.routing import DeskOf
+from corral.server.tools.routing import ToolServicesOf
 from corral.server.tools.schemas import Schema, arguments_schema, strict_schema
 from corral.server.tools.tool import Tool
 
@@ -42,7 +42,7 @@ class FunctionTools(BaseModel):
     data: list[FunctionTool]
 
 
-class Called(BaseModel):
+class FunctionCall(BaseModel):
     """What a model calls."""
 
     model_config = ConfigDict(extra="ignore")
@@ -58,7 +58,7 @@ class ToolCall(BaseModel):
 
     id: str
     type: Literal["function"] = "function"
-    function: Called
+    function: FunctionCall
 
 
 class ToolMessage(BaseModel):
@@ -77,14 +77,14 @@ async def functions(stack: StackOf) -> FunctionTools:
 
 
 @router.post("/openai/call", summary="Answer a function call", dependencies=[READER])
-async def call(request: ToolCall, desk: DeskOf) -> ToolMessage:
+async def call(request: ToolCall, services: ToolServicesOf) -> ToolMessage:
     """Run a tool call of a model and return the message that answers it.
 
     A call that cannot be served is answered, too: the model reads what is wrong and calls again.
     """
     try:
-        tool = find_tool(request.function.name, desk.settings)
-        answer = await tool.call(desk, _arguments(request.function.arguments))
+        tool = find_tool(request.function.name, services.settings)
+        answer = await tool.call(services, _arguments(request.function.arguments))
     except CorralError as error:
         if status_of(error)[0] >= 500:
             raise

@@ -64,7 +64,7 @@ uploads = APIRouter(
 )
 
 
-class Up(BaseModel):
+class ServiceHealth(BaseModel):
     """The service is there."""
 
     status: str = "UP"
@@ -122,9 +122,9 @@ FileIds = Annotated[list[Identifier], Query(min_length=1, max_length=1000)]
 
 
 @router.get("/health", summary="Is the service up? (LibreChat)", dependencies=[PUBLIC])
-async def health() -> Up:
+async def health() -> ServiceHealth:
     """Return that it is."""
-    return Up()
+    return ServiceHealth()
 
 
 @router.get("/ids", summary="List the files (LibreChat)")

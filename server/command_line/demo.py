@@ -26,7 +26,7 @@ from corral.server.command_line.db_commands import describe
 from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.ingest_commands import say_passed_over, summary
-from corral.server.command_line.progress import ingest_board
+from corral.server.command_line.progress import ingest_bars
 from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -89,8 +89,8 @@ async def _show(
     async with in_process(settings, home) as client:
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
         display.show(_step("Registered", describe(vector_db)))
-        with ingest_board(len(files), sum(file.size for file in files)) as board:
-            await ingest(client, vector_db, files, report, board)
+        with ingest_bars(len(files), sum(file.size for file in files)) as bars:
+            await ingest(client, vector_db, files, report, bars)
         say_passed_over(report)
         if not report.documents:
             raise CommandError("No document could be ingested.")

@@ -17,7 +17,7 @@ from corral.server.command_line.files import (
     SourceFile,
     read_document,
 )
-from corral.server.command_line.progress import Board
+from corral.server.command_line.progress import IngestProgress
 from corral.server.command_line.transport import JSON, CommandError
 
 BATCH_BYTES = 1024 * 1024
@@ -39,7 +39,7 @@ async def ingest(
     vector_db: JSON,
     files: Sequence[SourceFile],
     report: Report,
-    board: Board | None = None,
+    bars: IngestProgress | None = None,
     *,
     options: ReadOptions = DEFAULT_OPTIONS,
     replace: bool = False,
@@ -53,7 +53,7 @@ async def ingest(
         vector_db: The registration as the server returned it.
         files: What `collect` found.
         report: What `collect` passed over.
-        board: Where the progress is shown.
+        bars: Where the progress is shown.
         options: How files are read.
         replace: Whether documents of the same ids from other places are replaced.
 
@@ -62,11 +62,11 @@ async def ingest(
         CancelledError: It was interrupted; the same holds, and the report says how many.
     """
     started = time.monotonic()
-    following = _Following(client, vector_db, report, board or Board(), replace=replace)
+    following = _Following(client, vector_db, report, bars or IngestProgress(), replace=replace)
     try:
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
-            documents = await asyncio.to_thread(_read_batch, batch, report, options, board)
+            documents = await asyncio.to_thread(_read_batch, batch, report, options, bars)
             await following.submit(documents)
         await following.until(0, 0)
     except CommandError as error:
@@ -91,7 +91,7 @@ def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _read_batch(
-    batch: Sequence[SourceFile], report: Report, options: ReadOptions, board: Board | None
+    batch: Sequence[SourceFile], report: Report, options: ReadOptions, bars: IngestProgress | None
 ) -> list[tuple[SourceFile, JSON]]:
     documents = []
     for file in batch:
@@ -102,8 +102,8 @@ def _read_batch(
             report.skipped.append((file.source, str(reason)))
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
-        if board:
-            board.done(file.source, file.size)
+        if bars:
+            bars.done(file.source, file.size)
     return documents
 
 
@@ -111,12 +111,18 @@ class _Following:
     """Submits documents to one vector DB, follows their jobs, and keeps the report."""
 
     def __init__(
-        self, client: Client, vector_db: JSON, report: Report, board: Board, *, replace: bool
+        self,
+        client: Client,
+        vector_db: JSON,
+        report: Report,
+        bars: IngestProgress,
+        *,
+        replace: bool,
     ) -> None:
         self._client = client
         self._vector_db_id = vector_db["identifier"]
         self._report = report
-        self._board = board
+        self._bars = bars
         self._replace = replace
         self._batch_id: str | None = None
         self._version = -1
@@ -158,7 +164,7 @@ class _Following:
         for document_id in reply.get("unchanged") or ():
             file = by_id.pop(document_id)
             self._report.unchanged += 1
-            self._board.done(file.source, file.size)
+            self._bars.done(file.source, file.size)
         self._batch_id = reply.get("batch_id") or self._batch_id
         for job in reply.get("jobs") or ():
             self._waiting[job["job_id"]] = by_id[job["document_id"]]
@@ -179,7 +185,7 @@ class _Following:
             return
         if job["status"] in ("queued", "running"):
             if job["status"] == "running":
-                self._board.at_work(file.source, file.size, job["progress"])
+                self._bars.at_work(file.source, file.size, job["progress"])
             return
         del self._waiting[job["job_id"]]
         if job["status"] == "completed":
@@ -187,14 +193,14 @@ class _Following:
             self._report.documents += 1
             self._report.size += file.size
             self._report.notes += [f"{file.source}: {note}" for note in job["notes"]]
-            self._board.done(file.source, file.size, job["progress"]["embedded"])
+            self._bars.done(file.source, file.size, job["progress"]["embedded"])
         else:
             self._failed(file, job["error_message"] or "cancelled")
             await self._stop_if_all_fail(job)
 
     def _failed(self, file: SourceFile, reason: str) -> None:
         self._report.failed.append((file.source, reason))
-        self._board.done(file.source, file.size)
+        self._bars.done(file.source, file.size)
 
     async def _stop_if_all_fail(self, job: JSON) -> None:
         """End the run where the server is to blame, and not a document."""

@@ -24,7 +24,7 @@ from corral.server.command_line.files import (
     within_limits,
 )
 from corral.server.command_line.ingest import ingest as ingest_files
-from corral.server.command_line.progress import ingest_board
+from corral.server.command_line.progress import ingest_bars
 from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 NAMES_SHOWN = 5
@@ -98,10 +98,8 @@ async def _put_in(
     replace: bool,
 ) -> None:
     size = sum(file.size for file in files)
-    with _says_what_is_stored(report), ingest_board(len(files), size) as board:
-        await ingest_files(
-            client, vector_db, files, report, board, options=options, replace=replace
-        )
+    with _says_what_is_stored(report), ingest_bars(len(files), size) as bars:
+        await ingest_files(client, vector_db, files, report, bars, options=options, replace=replace)
 
 
 def summary(report: Report) -> str:

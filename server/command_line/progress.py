@@ -69,7 +69,7 @@ def _lines(
     return advance
 
 
-class Board:
+class IngestProgress:
     """The progress of an ingest, file by file; this one shows nothing."""
 
     def at_work(self, source: str, size: int, progress: JSON) -> None:
@@ -79,7 +79,7 @@ class Board:
         """Show that a file is done with, stored or not."""
 
 
-class _Counting(Board):
+class _Counting(IngestProgress):
     """Adds up what is done.
 
     Args:
@@ -180,7 +180,7 @@ class _Bars(_Counting):
 
 
 @contextmanager
-def ingest_board(number: int, size: int) -> Iterator[Board]:
+def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
     """Show the progress of an ingest on stderr.
 
     Args:

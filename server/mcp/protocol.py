@@ -29,7 +29,7 @@ from corral.server.tools.reading import (
 )
 from corral.server.tools.reading import NoArguments as Nothing
 from corral.server.tools.schemas import arguments_schema
-from corral.server.tools.tool import Desk, Tool
+from corral.server.tools.tool import Tool, ToolServices
 
 Context = ServerRequestContext[Any, Any]
 
@@ -53,22 +53,24 @@ _DOCUMENT = types.ResourceTemplate(
 )
 
 
-def mcp_server(settings: ToolSettings, desk_of: Callable[[Context], Desk]) -> Server[Any]:
+def mcp_server(
+    settings: ToolSettings, services_of: Callable[[Context], ToolServices]
+) -> Server[Any]:
     """Return an MCP server.
 
     Args:
         settings: Which tools it offers.
-        desk_of: Returns what a request works with, as its caller may see it.
+        services_of: Returns what a request works with, as its caller may see it.
     """
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> Any:
         return types.ListToolsResult(tools=[_described(tool) for tool in offered(settings)])
 
     async def call_tool(context: Context, params: types.CallToolRequestParams) -> Any:
-        return await _called(params, settings, desk_of, context)
+        return await _called(params, settings, services_of, context)
 
     async def list_resources(context: Context, _: types.PaginatedRequestParams | None) -> Any:
-        known = await _guarded(list_vector_dbs(desk_of(context), Nothing()))
+        known = await _guarded(list_vector_dbs(services_of(context), Nothing()))
         return types.ListResourcesResult(
             resources=[_resource(each.vector_db_id, each.name) for each in known.vector_dbs]
         )
@@ -77,7 +79,7 @@ def mcp_server(settings: ToolSettings, desk_of: Callable[[Context], Desk]) -> Se
         return types.ListResourceTemplatesResult(resource_templates=[_DOCUMENT])
 
     async def read(context: Context, params: types.ReadResourceRequestParams) -> Any:
-        return await _guarded(_read(desk_of(context), str(params.uri)))
+        return await _guarded(_read(services_of(context), str(params.uri)))
 
     def input_schema(name: str) -> dict[str, Any] | None:
         tool = next((tool for tool in offered(settings) if tool.name == name), None)
@@ -116,7 +118,7 @@ def _described(tool: Tool[Any]) -> types.Tool:
 async def _called(
     params: types.CallToolRequestParams,
     settings: ToolSettings,
-    desk_of: Callable[[Context], Desk],
+    services_of: Callable[[Context], ToolServices],
     context: Context,
 ) -> types.CallToolResult:
     """Return what a tool answers; a failure is an answer, too, for the model to read."""
@@ -125,7 +127,7 @@ async def _called(
     except CorralError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from None
     try:
-        answer = await tool.call(desk_of(context), params.arguments or {})
+        answer = await tool.call(services_of(context), params.arguments or {})
     except Exception as error:  # noqa: BLE001 - what nothing foresaw must not reach the SDK's log
         return types.CallToolResult(content=[_text(_message(error))], is_error=True)
     structured = answer.model_dump(mode="json")
@@ -167,7 +169,7 @@ def _resource(vector_db_id: str, name: str) -> types.Resource:
     )
 
 
-async def _read(desk: Desk, uri: str) -> types.ReadResourceResult:
+async def _read(services: ToolServices, uri: str) -> types.ReadResourceResult:
     """Return a vector DB's description, or a document's text."""
     path = uri.removeprefix(_SCHEME)
     name, _, document_id = path.partition("/documents/")
@@ -175,17 +177,17 @@ async def _read(desk: Desk, uri: str) -> types.ReadResourceResult:
         raise InvalidRequest(f"uri must be {_SCHEME}DB or {_TEMPLATE} (got {uri[:200]!r}).")
     if document_id:
         place = Place(unquote(name), unquote(document_id))
-        found = await fetch(desk, FetchArguments(id=str(place)))
+        found = await fetch(services, FetchArguments(id=str(place)))
         content = types.TextResourceContents(uri=uri, mime_type="text/plain", text=found.text)
     else:
-        text = json.dumps(await _details(desk, unquote(name)), ensure_ascii=False)
+        text = json.dumps(await _details(services, unquote(name)), ensure_ascii=False)
         content = types.TextResourceContents(uri=uri, mime_type="application/json", text=text)
     return types.ReadResourceResult(contents=[content])
 
 
-async def _details(desk: Desk, vector_db_id: str) -> dict[str, Any]:
-    details = await get_vector_db(desk, NameArguments(vector_db_id=vector_db_id))
-    index = await desk.stack.index(vector_db_id)
+async def _details(services: ToolServices, vector_db_id: str) -> dict[str, Any]:
+    details = await get_vector_db(services, NameArguments(vector_db_id=vector_db_id))
+    index = await services.stack.index(vector_db_id)
     page = await list_documents(index, "", MAX_LISTED_DOCUMENTS)
     base = f"{_SCHEME}{quote(vector_db_id, safe='')}/documents/"
     documents = [base + quote(each.document_id, safe="") for each in page.items]

@@ -18,8 +18,8 @@ from corral.server.access.roles import READER
 from corral.server.limits import MIB
 from corral.server.mcp import check_installed
 from corral.server.routing import ContractRoute
-from corral.server.tools.routing import DeskOf
-from corral.server.tools.tool import Desk
+from corral.server.tools.routing import ToolServicesOf
+from corral.server.tools.tool import ToolServices
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 router = APIRouter(route_class=ContractRoute, include_in_schema=False)
 
 
-def _desk_of(context: Any) -> Desk:
-    desk: Desk = context.request.state.desk
-    return desk
+def _services_of(context: Any) -> ToolServices:
+    services: ToolServices = context.request.state.services
+    return services
 
 
 class Sessions:
@@ -67,7 +67,7 @@ class Sessions:
 
         settings = self._config.server
         return StreamableHTTPSessionManager(
-            mcp_server(settings.tools, _desk_of),
+            mcp_server(settings.tools, _services_of),
             json_response=True,
             stateless=True,
             max_request_body_size=int(settings.limits.max_body_mib * MIB),
@@ -108,8 +108,8 @@ class _Handled(Response):
 
 
 @router.post("/mcp", dependencies=[READER])  # a tool that writes asks for more itself
-async def mcp(request: Request, desk: DeskOf) -> Any:
+async def mcp(request: Request, services: ToolServicesOf) -> Any:
     """Answer a message of the Model Context Protocol (JSON-RPC), of both eras, without sessions."""
     manager = await request.app.state.mcp.manager()
-    request.state.desk = desk
+    request.state.services = services
     return _Handled(manager)

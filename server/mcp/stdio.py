@@ -11,14 +11,14 @@ from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server.mcp import check_installed
-from corral.server.tools.tool import Desk
+from corral.server.tools.tool import ToolServices
 
 
-def desk_of(stack: Stack) -> Desk:
+def services_of(stack: Stack) -> ToolServices:
     """Return what tools work with in a process of the user's own, who may see all."""
     server = stack.config.server
     here = f"http://{server.host}:{server.port}"
-    return Desk(
+    return ToolServices(
         stack,
         Retrieval(stack, server.limits.max_k),
         RagTool(stack, stack.config.rag, limits=server.limits),
@@ -47,8 +47,8 @@ async def _serve(config: RunConfig, home: Path) -> None:
 
     stack = Stack(config, home)
     try:
-        desk = desk_of(stack)
-        server: Any = mcp_server(config.server.tools, lambda _: desk)
+        services = services_of(stack)
+        server: Any = mcp_server(config.server.tools, lambda _: services)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:

@@ -18,7 +18,7 @@ from corral.providers.rag.selection import ContextHit
 from corral.server.access import audit
 from corral.server.limits import check_count, check_max_chunks
 from corral.server.tools.places import Place, source_url, title_of
-from corral.server.tools.tool import Arguments, Desk
+from corral.server.tools.tool import Arguments, ToolServices
 
 MAX_FETCHED_CHUNKS = 1000
 """Most chunks of one answer of `fetch`; a longer document comes in parts."""
@@ -152,27 +152,27 @@ class VectorDBSummaries(BaseModel):
     vector_dbs: list[VectorDBSummary]
 
 
-async def search(desk: Desk, asked: SearchArguments) -> SearchAnswer:
+async def search(services: ToolServices, asked: SearchArguments) -> SearchAnswer:
     """Return the best documents, each with its best passage."""
-    names = await scope(desk, asked.vector_db_ids)
+    names = await scope(services, asked.vector_db_ids)
     if not names:
         return SearchAnswer(results=[])
-    k = min(asked.max_results * CHUNKS_PER_RESULT, desk.limits.max_k)
-    found = await desk.retrieval.search_many(
+    k = min(asked.max_results * CHUNKS_PER_RESULT, services.limits.max_k)
+    found = await services.retrieval.search_many(
         names, asked.query, k=k, mode=asked.mode, filters=asked.filters
     )
     best: dict[Place, ContextHit] = {}
     for each in found.hits:
         best.setdefault(Place.of(each.vector_db_id, each.hit.chunk), each)
     kept = list(best.items())[: asked.max_results]
-    return SearchAnswer(results=[_result(desk, place, each) for place, each in kept])
+    return SearchAnswer(results=[_result(services, place, each) for place, each in kept])
 
 
-async def fetch(desk: Desk, asked: FetchArguments) -> FetchAnswer:
+async def fetch(services: ToolServices, asked: FetchArguments) -> FetchAnswer:
     """Return a document's text, joined from its chunks without what they share."""
     place = Place.parse(asked.id)
-    await scope(desk, [place.vector_db_id])
-    chunks, metadata, count = await _read(desk, place, asked.offset)
+    await scope(services, [place.vector_db_id])
+    chunks, metadata, count = await _read(services, place, asked.offset)
     metadata |= {"vector_db_id": place.vector_db_id, "chunk_count": count}
     if asked.offset + len(chunks) < count:
         metadata["next_offset"] = asked.offset + len(chunks)
@@ -180,15 +180,15 @@ async def fetch(desk: Desk, asked: FetchArguments) -> FetchAnswer:
         id=str(place),
         title=title_of(chunks[0]),
         text=document_text(chunks),
-        url=source_url(chunks[0]) or place.url(desk.base_url),
+        url=source_url(chunks[0]) or place.url(services.base_url),
         metadata=metadata,
     )
 
 
-async def rag_query(desk: Desk, asked: QuestionArguments) -> QuestionAnswer:
+async def rag_query(services: ToolServices, asked: QuestionArguments) -> QuestionAnswer:
     """Return a context within a token budget, with what its markers stand for."""
-    check_max_chunks(asked.max_chunks, desk.limits, field="max_chunks")
-    names = await scope(desk, asked.vector_db_ids)
+    check_max_chunks(asked.max_chunks, services.limits, field="max_chunks")
+    names = await scope(services, asked.vector_db_ids)
     if not names:
         return QuestionAnswer(context="", citations=[], token_count=0)
     config = RAGQueryConfig(
@@ -198,12 +198,12 @@ async def rag_query(desk: Desk, asked: QuestionArguments) -> QuestionAnswer:
         filters=asked.filters,
         citations=True,
     )
-    found = await desk.rag_tool.query(asked.question, names, config)
+    found = await services.rag_tool.query(asked.question, names, config)
     said = found.metadata
     cited = said.get("citations", [])
-    chunks = await _first_chunks(desk, cited)
+    chunks = await _first_chunks(services, cited)
     citations = [
-        _citation(desk, each, chunks, score)
+        _citation(services, each, chunks, score)
         for each, score in zip(cited, said["scores"], strict=True)
     ]
     return QuestionAnswer(
@@ -211,16 +211,16 @@ async def rag_query(desk: Desk, asked: QuestionArguments) -> QuestionAnswer:
     )
 
 
-async def list_vector_dbs(desk: Desk, _: NoArguments) -> VectorDBSummaries:
+async def list_vector_dbs(services: ToolServices, _: NoArguments) -> VectorDBSummaries:
     """Return the vector DBs, by id."""
-    known = await desk.stack.vector_dbs()
+    known = await services.stack.vector_dbs()
     return VectorDBSummaries(vector_dbs=[VectorDBSummary(**_about(each)) for each in known])
 
 
-async def get_vector_db(desk: Desk, asked: NameArguments) -> VectorDBDetails:
+async def get_vector_db(services: ToolServices, asked: NameArguments) -> VectorDBDetails:
     """Return a vector DB with its counts."""
-    await scope(desk, [asked.vector_db_id])
-    index = await desk.stack.index(asked.vector_db_id)
+    await scope(services, [asked.vector_db_id])
+    index = await services.stack.index(asked.vector_db_id)
     return VectorDBDetails(
         **_about(index.vector_db),
         provider_id=index.vector_db.provider_id,
@@ -229,15 +229,15 @@ async def get_vector_db(desk: Desk, asked: NameArguments) -> VectorDBDetails:
     )
 
 
-async def scope(desk: Desk, wanted: Sequence[str]) -> list[str]:
+async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
     """Return the vector DBs that a call is about: those it names, else those of the operator.
 
     Raises:
         NotFound: One is unknown; the message lists the known ones.
         InvalidRequest: There are too many to search at once.
     """
-    known = [vector_db.identifier for vector_db in await desk.stack.vector_dbs()]
-    chosen = list(dict.fromkeys(wanted)) or desk.settings.vector_db_ids or known
+    known = [vector_db.identifier for vector_db in await services.stack.vector_dbs()]
+    chosen = list(dict.fromkeys(wanted)) or services.settings.vector_db_ids or known
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise NotFound(
@@ -247,7 +247,7 @@ async def scope(desk: Desk, wanted: Sequence[str]) -> list[str]:
         )
     try:
         setting = "max_vector_dbs_per_query"
-        most = desk.limits.max_vector_dbs_per_query
+        most = services.limits.max_vector_dbs_per_query
         check_count(chosen, most, field="vector_db_ids", setting=setting)
     except InvalidRequest as error:
         hint = f"{error.hint} Name some of: {_listed(known)}."
@@ -262,10 +262,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 async def _read(
-    desk: Desk, place: Place, offset: int
+    services: ToolServices, place: Place, offset: int
 ) -> tuple[Sequence[Chunk], dict[str, Any], int]:
     """Return chunks of a place, its metadata and the number of all its chunks."""
-    index = await desk.stack.index(place.vector_db_id)
+    index = await services.stack.index(place.vector_db_id)
     entry = audit.current()
     entry.names(place.vector_db_id)
     if place.chunk_id:
@@ -285,24 +285,26 @@ async def _read(
     )
 
 
-async def _first_chunks(desk: Desk, cited: Sequence[dict[str, Any]]) -> dict[str, Chunk]:
+async def _first_chunks(
+    services: ToolServices, cited: Sequence[dict[str, Any]]
+) -> dict[str, Chunk]:
     """Return the first chunk of each cited passage, by id."""
     wanted: dict[str, list[str]] = {}
     for each in cited:
         wanted.setdefault(each["vector_db_id"], []).append(each["chunk_ids"][0])
     found: dict[str, Chunk] = {}
     for vector_db_id, ids in wanted.items():
-        index = await desk.stack.index(vector_db_id)
+        index = await services.stack.index(vector_db_id)
         found |= {chunk.chunk_id: chunk for chunk in await index.get_chunks(ids)}
     return found
 
 
-def _result(desk: Desk, place: Place, each: ContextHit) -> SearchResult:
+def _result(services: ToolServices, place: Place, each: ContextHit) -> SearchResult:
     chunk = each.hit.chunk
     return SearchResult(
         id=str(place),
         title=title_of(chunk),
-        url=source_url(chunk) or place.url(desk.base_url),
+        url=source_url(chunk) or place.url(services.base_url),
         text=chunk.content,
         score=each.hit.score,
         vector_db_id=each.vector_db_id,
@@ -310,7 +312,7 @@ def _result(desk: Desk, place: Place, each: ContextHit) -> SearchResult:
 
 
 def _citation(
-    desk: Desk, cited: dict[str, Any], chunks: dict[str, Chunk], score: float
+    services: ToolServices, cited: dict[str, Any], chunks: dict[str, Chunk], score: float
 ) -> Citation:
     first, document_id = cited["chunk_ids"][0], cited.get("document_id")
     known = {"document_id": document_id} if document_id else {}
@@ -321,7 +323,7 @@ def _citation(
         marker=cited["marker"],
         id=str(place),
         title=title_of(chunk),
-        url=source_url(chunk) or place.url(desk.base_url),
+        url=source_url(chunk) or place.url(services.base_url),
         score=score,
         vector_db_id=place.vector_db_id,
     )

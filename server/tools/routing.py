@@ -7,16 +7,16 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from corral.server.routing import LimitsOf, RagToolOf, RetrievalOf, StackOf
-from corral.server.tools.tool import Desk
+from corral.server.tools.tool import ToolServices
 
 
-async def _desk(
+async def _services(
     request: Request, stack: StackOf, retrieval: RetrievalOf, rag_tool: RagToolOf, limits: LimitsOf
-) -> Desk:
+) -> ToolServices:
     settings = stack.config.server.tools
     base_url = settings.public_url or str(request.base_url)
-    return Desk(stack, retrieval, rag_tool, limits, settings, base_url.rstrip("/"))
+    return ToolServices(stack, retrieval, rag_tool, limits, settings, base_url.rstrip("/"))
 
 
-DeskOf = Annotated[Desk, Depends(_desk)]
+ToolServicesOf = Annotated[ToolServices, Depends(_services)]
 """What the tools of a request work with, as its caller may see it."""

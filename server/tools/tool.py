@@ -23,7 +23,7 @@ class Arguments(NullsAreDefaults):
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ToolServices:
     """What a tool works with, as its caller may see it.
 
     Attributes:
@@ -67,17 +67,17 @@ class Tool(Generic[A]):
     description: str
     arguments: type[A]
     answer: type[BaseModel]
-    work: Callable[[Desk, A], Awaitable[BaseModel]]
+    work: Callable[[ToolServices, A], Awaitable[BaseModel]]
     writes: bool = False
     destroys: bool = False
 
-    async def call(self, desk: Desk, arguments: Mapping[str, Any]) -> BaseModel:
+    async def call(self, services: ToolServices, arguments: Mapping[str, Any]) -> BaseModel:
         """Check the caller and the arguments, do the work and return the answer.
 
         Raises:
             Forbidden: The tool writes and its caller may not.
             CorralError: An argument is malformed, or the work fails.
         """
-        if self.writes and not desk.stack.principal.may(Role.WRITER):
+        if self.writes and not services.stack.principal.may(Role.WRITER):
             raise Forbidden(f"{self.name} needs the role writer.", hint="Use another API key.")
-        return await self.work(desk, checked(self.arguments, arguments))
+        return await self.work(services, checked(self.arguments, arguments))

@@ -12,7 +12,7 @@ from corral.api.options import checked
 from corral.api.rag import RAGDocument
 from corral.providers.documents import delete_document
 from corral.server.tools.reading import scope
-from corral.server.tools.tool import Arguments, Desk
+from corral.server.tools.tool import Arguments, ToolServices
 
 Target = Annotated[Identifier, Field(description="One that list_vector_dbs names.")]
 
@@ -53,18 +53,18 @@ class DeleteAnswer(BaseModel):
     chunk_count: int = Field(description="Chunks that it had.")
 
 
-async def insert(desk: Desk, asked: InsertArguments) -> InsertAnswer:
+async def insert(services: ToolServices, asked: InsertArguments) -> InsertAnswer:
     """Split, embed and store documents, all or none."""
-    [vector_db_id] = await scope(desk, [asked.vector_db_id])
+    [vector_db_id] = await scope(services, [asked.vector_db_id])
     documents = [_document(each) for each in asked.documents]
-    report = await desk.rag_tool.insert(documents, vector_db_id)
+    report = await services.rag_tool.insert(documents, vector_db_id)
     return InsertAnswer(chunks=report.chunks)
 
 
-async def delete(desk: Desk, asked: DeleteArguments) -> DeleteAnswer:
+async def delete(services: ToolServices, asked: DeleteArguments) -> DeleteAnswer:
     """Delete a document with all its chunks."""
-    [vector_db_id] = await scope(desk, [asked.vector_db_id])
-    deleted = await delete_document(await desk.stack.index(vector_db_id), asked.document_id)
+    [vector_db_id] = await scope(services, [asked.vector_db_id])
+    deleted = await delete_document(await services.stack.index(vector_db_id), asked.document_id)
     if not deleted:
         raise NotFound(
             f"There is no document {asked.document_id!r} in vector DB {vector_db_id!r}.",

@@ -24,7 +24,7 @@ from corral.bench.backends import (
     peer_names,
     prepared,
 )
-from corral.bench.fidelity.run import Forgetful
+from corral.bench.fidelity.run import SupportsDelete
 from corral.bench.speed.checks import SpeedChecks
 from corral.bench.speed.load_data import Corpus, share_limit, synthetic_corpus
 from corral.bench.speed.over_http import running_server
@@ -71,7 +71,7 @@ async def check(named: str, folder: Path, corpus: Corpus = CORPUS) -> None:
             found = await system.search(own)
             assert found[0][0] == corpus.chunk_ids[7]
             assert found[0][1] == pytest.approx(1, abs=1e-5)
-            if isinstance(system, Forgetful):
+            if isinstance(system, SupportsDelete):
                 await system.delete([corpus.chunk_ids[7]])
                 found = await system.search(own)
                 assert corpus.chunk_ids[7] not in [one for one, _ in found]

@@ -21,7 +21,7 @@ from corral.bench.report.speed_sections import speed_tables
 from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
-from corral.bench.speed import unit as speed_unit
+from corral.bench.speed import workload as speed_workload
 from corral.bench.speed.load import Timed
 from corral.bench.speed.load_data import StoredCorpus, synthetic_corpus, write_corpus
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
@@ -80,7 +80,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch, folder: Path, kinds: dict[str, type[Exact]], **options: Any
 ) -> Report:
     """Run a plan whose backends are these classes."""
-    monkeypatch.setattr(speed_unit, "Worker", Here)
+    monkeypatch.setattr(speed_workload, "Worker", Here)
     monkeypatch.setattr(Here, "systems", kinds)
     plan = plan_of(folder, backends=list(kinds), **options)
     return asyncio.run(speed.run_speed(plan))

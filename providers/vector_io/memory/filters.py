@@ -19,24 +19,24 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class ChunkIds:
     """Some chunks, or, where `negated`, all but these. Combines without knowing all."""
 
     ids: frozenset[str]
     negated: bool = False
 
-    def __invert__(self) -> Passing:
-        return Passing(self.ids, not self.negated)
+    def __invert__(self) -> ChunkIds:
+        return ChunkIds(self.ids, not self.negated)
 
-    def __and__(self, other: Passing) -> Passing:
+    def __and__(self, other: ChunkIds) -> ChunkIds:
         if self.negated and other.negated:
-            return Passing(self.ids | other.ids, negated=True)
+            return ChunkIds(self.ids | other.ids, negated=True)
         if self.negated or other.negated:
             included, excluded = (other, self) if self.negated else (self, other)
-            return Passing(included.ids - excluded.ids)
-        return Passing(self.ids & other.ids)
+            return ChunkIds(included.ids - excluded.ids)
+        return ChunkIds(self.ids & other.ids)
 
-    def __or__(self, other: Passing) -> Passing:
+    def __or__(self, other: ChunkIds) -> ChunkIds:
         return ~(~self & ~other)  # De Morgan
 
 
@@ -63,14 +63,14 @@ class MetadataIndex:
                 if not holding:  # a value that the list repeats is gone already
                     values.pop((kind_of(element), element), None)
 
-    def passing(self, filter_: Filter) -> Passing:
+    def passing(self, filter_: Filter) -> ChunkIds:
         """Return the chunks that pass a filter."""
         if isinstance(filter_, Comparison):
             return self._compare(filter_)
         combine = operator.and_ if filter_.type == "and" else operator.or_
         return reduce(combine, map(self.passing, filter_.filters))
 
-    def _compare(self, comparison: Comparison) -> Passing:
+    def _compare(self, comparison: Comparison) -> ChunkIds:
         values = self._holding.get(comparison.key, {})
         if comparison.type in ("eq", "ne", "in", "nin"):
             asked = [(kind_of(value), value) for value in comparison.values]
@@ -79,4 +79,4 @@ class MetadataIndex:
             passes, bound = _ORDER[comparison.type], comparison.values[0]
             kind = kind_of(bound)
             found = [ids for (of, one), ids in values.items() if of == kind and passes(one, bound)]
-        return Passing(frozenset().union(*found), comparison.type in ("ne", "nin"))
+        return ChunkIds(frozenset().union(*found), comparison.type in ("ne", "nin"))

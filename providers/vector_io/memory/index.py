@@ -24,7 +24,7 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric, nearest
-from corral.providers.vector_io.memory.filters import MetadataIndex, Passing
+from corral.providers.vector_io.memory.filters import ChunkIds, MetadataIndex
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.matrix import Matrix
 
@@ -42,7 +42,7 @@ class _Selection:
         mask: By place in the keyword index.
     """
 
-    passing: Passing
+    passing: ChunkIds
     rows: NDArray[np.intp]
     mask: NDArray[np.bool_]
 

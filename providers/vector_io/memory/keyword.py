@@ -23,7 +23,7 @@ from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.memory import fuzzy as fuzzy_words
-from corral.providers.vector_io.memory.filters import Passing
+from corral.providers.vector_io.memory.filters import ChunkIds
 
 MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is
@@ -126,7 +126,7 @@ class KeywordIndex:
                 del self._postings[term]
                 self._arrays.pop(term, None)
 
-    def mask(self, passing: Passing) -> NDArray[np.bool_]:
+    def mask(self, passing: ChunkIds) -> NDArray[np.bool_]:
         """Return which places have chunks that pass; those of no chunk do not count."""
         mask = np.full(len(self._ids), passing.negated)
         mask[[self._places[chunk_id] for chunk_id in passing.ids]] = not passing.negated

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
 from corral.providers.ranking.codes import Codes, candidates, coded
-from corral.providers.vector_io.memory.filters import Passing
+from corral.providers.vector_io.memory.filters import ChunkIds
 
 FEW_ROWS = 0.05
 """Share of the rows below which those that pass a filter are gathered instead of masked."""
@@ -37,7 +37,7 @@ class Matrix:
         """The embeddings, shape (n, dimension)."""
         return self._store[: len(self.ids)]
 
-    def places(self, passing: Passing) -> NDArray[np.intp]:
+    def places(self, passing: ChunkIds) -> NDArray[np.intp]:
         """Return the rows of the chunks that pass, ascending."""
         mask = np.full(len(self.ids), passing.negated)
         mask[[self._places[i] for i in passing.ids]] = not passing.negated

@@ -8,7 +8,7 @@ import pytest
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.tuning.confidence import proposal
-from corral.bench.tuning.confidence_sets import Told, auroc, table, tell
+from corral.bench.tuning.confidence_sets import QuestionConfidences, auroc, table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 
@@ -47,7 +47,7 @@ def test_a_proposal_refuses_few_of_the_answered() -> None:
 
 def test_the_table_leaves_out_what_was_not_asked() -> None:
     """Without another set there are no unrelated questions, and no figure for them."""
-    _, _, row = table([Told("set", "hybrid", [0.9, 0.8], [0.1, 0.7], [])], 0.5)
+    _, _, row = table([QuestionConfidences("set", "hybrid", [0.9, 0.8], [0.1, 0.7], [])], 0.5)
     assert row == "| set | hybrid |  | 1.000 (1.000-1.000) | 0% | 50% |  |"
 
 

@@ -23,7 +23,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.stack import Stack
 from corral.server.app import create_app
 from corral.server.mcp.protocol import mcp_server
-from corral.server.mcp.stdio import desk_of
+from corral.server.mcp.stdio import services_of
 
 from ..harness import live_server, run_config
 
@@ -40,20 +40,20 @@ NOTES = {
 
 async def fill(stack: Stack) -> None:
     """Register `notes` and `web`, and put documents into both."""
-    desk = desk_of(stack)
+    services = services_of(stack)
     for name in ("notes", "web"):
         await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model="hashing"))
     documents = [
         RAGDocument(document_id=name, content=text, mime_type="text/markdown")
         for name, text in NOTES.items()
     ]
-    await desk.rag_tool.insert(documents, "notes")
+    await services.rag_tool.insert(documents, "notes")
     page = RAGDocument(
         document_id="goats",
         content="Goats jump over low walls.",
         metadata={"source": "https://example.org/goats", "kind": "page"},
     )
-    await desk.rag_tool.insert([page], "web")
+    await services.rag_tool.insert([page], "web")
 
 
 @asynccontextmanager
@@ -65,8 +65,8 @@ async def in_memory(
     stack = Stack(config, home)
     try:
         await fill(stack)
-        desk = desk_of(stack.for_principal(principal) if principal else stack)
-        async with Client(mcp_server(config.server.tools, lambda _: desk), mode=mode) as client:
+        services = services_of(stack.for_principal(principal) if principal else stack)
+        async with Client(mcp_server(config.server.tools, lambda _: services), mode=mode) as client:
             yield client
     finally:
         await stack.close()
@@ -163,8 +163,8 @@ async def test_an_empty_server_finds_nothing(tmp_path: Path) -> None:
     """Without a vector DB a search is an empty answer, no error."""
     config = run_config()
     stack = Stack(config, tmp_path)
-    desk = desk_of(stack)
-    async with Client(mcp_server(config.server.tools, lambda _: desk), mode="legacy") as client:
+    services = services_of(stack)
+    async with Client(mcp_server(config.server.tools, lambda _: services), mode="legacy") as client:
         assert (await answered(client, "search", query="anything"))["results"] == []
         assert (await answered(client, "rag_query", question="anything"))["context"] == ""
         assert (await client.list_resources()).resources == []

@@ -87,7 +87,9 @@ def test_a_refused_form_or_query_says_what_was_sent(app: ClockedApp) -> None:
     assert said == "file: send it as a file that has a filename."
     said = app.refused(400, "GET", f"{PATH}?limit=0")["message"]
     assert said.endswith("must be >= 1 (got 0).")
-    assert app.refused(400, "GET", f"{PATH}?limit=many")["message"].endswith("must be an integer (got a string).")
+    assert app.refused(400, "GET", f"{PATH}?limit=many")["message"].endswith(
+        "must be an integer (got a string)."
+    )
 
 
 def test_a_large_file_is_refused(tmp_path: Any, clock: Clock) -> None:

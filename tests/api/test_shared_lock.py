@@ -1,11 +1,11 @@
-"""Turns: many write together, or one alone, and nobody waits for ever."""
+"""SharedLock: many write together, or one alone, and nobody waits for ever."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
 
-from corral.api.calls import Turns
+from corral.api.calls import SharedLock
 
 
 async def test_one_alone_is_alone() -> None:
@@ -13,7 +13,7 @@ async def test_one_alone_is_alone() -> None:
 
     If this fails: what a restricted writer has looked at changes before it writes.
     """
-    turns = Turns()
+    lock = SharedLock()
     seen: list[str] = []
 
     async def take(name: str, turn: AbstractAsyncContextManager[None]) -> None:
@@ -24,11 +24,11 @@ async def test_one_alone_is_alone() -> None:
             seen.append(f"{name} out")
 
     await asyncio.gather(
-        take("a", turns.together()),
-        take("b", turns.together()),
-        take("c", turns.alone()),
-        take("d", turns.together()),
-        take("e", turns.alone()),
+        take("a", lock.shared()),
+        take("b", lock.shared()),
+        take("c", lock.exclusive()),
+        take("d", lock.shared()),
+        take("e", lock.exclusive()),
     )
     assert seen[:2] == ["a in", "b in"]
     assert seen[4:] == ["c in", "c out", "d in", "d out", "e in", "e out"]
@@ -39,27 +39,27 @@ async def test_a_failure_or_a_cancelled_call_leaves_the_door_open() -> None:
 
     If this fails: after one failed write no restricted principal writes any more.
     """
-    turns = Turns()
+    lock = SharedLock()
 
     async def fail(turn: AbstractAsyncContextManager[None]) -> None:
         async with turn:
             await asyncio.sleep(0)
             raise RuntimeError
 
-    await asyncio.gather(fail(turns.together()), fail(turns.alone()), return_exceptions=True)
+    await asyncio.gather(fail(lock.shared()), fail(lock.exclusive()), return_exceptions=True)
     inside = asyncio.Event()
 
     async def stay() -> None:
-        async with turns.together():
+        async with lock.shared():
             inside.set()
             await asyncio.Event().wait()
 
     staying = asyncio.create_task(stay())
     await inside.wait()
-    waiting = asyncio.create_task(fail(turns.alone()))
+    waiting = asyncio.create_task(fail(lock.exclusive()))
     await asyncio.sleep(0)
     waiting.cancel()
     staying.cancel()
     await asyncio.gather(waiting, staying, return_exceptions=True)
-    async with asyncio.timeout(5), turns.alone():
+    async with asyncio.timeout(5), lock.exclusive():
         pass

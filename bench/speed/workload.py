@@ -37,7 +37,7 @@ CALL_SECONDS = 600.0
 """A system that is at one step for so long hangs, and is ended."""
 
 
-class Unit:
+class Workload:
     """All systems are filled, then checked, then asked in rounds.
 
     Args:
@@ -45,7 +45,7 @@ class Unit:
         source: What is measured on.
         served: Whether backends are measured against themselves behind a server.
         ends: On the clock of `time.monotonic`; nothing is begun after it.
-        advance: For the work that is done, `plan.seconds` of this unit in all.
+        advance: For the work that is done, `plan.seconds` of this workload in all.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Unit:
         self._work_left = round(plan.seconds(source, served=served) * 100)
 
     async def measure(self, part: Report) -> Report:
-        """Return a report with this unit's rows only."""
+        """Return a report with its rows only."""
         self._corpus = await self._make_corpus()
         part = part.with_rows(self._corpus.row())
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
