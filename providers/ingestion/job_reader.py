@@ -1,4 +1,4 @@
-"""What is read of the table of jobs; `job_table.py` changes it."""
+"""What is read of the table of jobs; `owned_jobs.py` and `job_table.py` change it."""
 
 from __future__ import annotations
 

@@ -1,62 +1,38 @@
-"""The table of jobs, `jobs.db`: shared by the tasks and processes of a data folder.
-
-A process that works on a job is the job's owner. It writes only while the row still says so, in the
-same transaction: whoever cancels, replaces or takes over a job changes the row, and the owner finds
-out with its next write. Before an owner stores a document it marks the row `storing`; from then on
-nobody else changes it until the document is stored or the owner is dead.
-"""
+"""The table of jobs, `jobs.db`: shared by the tasks and processes of a data folder."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import apsw
 
 from corral.api.errors import Conflict
 from corral.api.principal import Principal
-from corral.providers.ingestion.job_queue import next_of, together
-from corral.providers.ingestion.job_reader import JobReader
 from corral.providers.ingestion.job_rows import (
     CHANGED,
-    COLUMNS,
     NEWEST,
     NEXT_VERSION,
     OF_VECTOR_DB,
-    OURS,
-    OVERTAKEN,
     UNFINISHED,
     Rows,
     Scope,
     Submission,
     document_json,
-    job_of,
     milliseconds,
     new_row,
     place_of,
-    progress_json,
     readable_by,
 )
-from corral.providers.ingestion.jobs import (
-    ErrorCode,
-    Job,
-    Progress,
-    Step,
-)
-
-MAX_ATTEMPTS = 5
-"""How often a job is begun without any headway before it fails."""
-
-REPLACED = "A newer version of the document was submitted."
+from corral.providers.ingestion.jobs import Job
+from corral.providers.ingestion.owned_jobs import REPLACED, OwnedJobs, read_job
 
 
-class NoLongerOurs(Exception):
-    """The job was cancelled, replaced or removed while this process worked on it."""
+class JobTable(OwnedJobs):
+    """All jobs of a data folder: reads, what owners write, and what people ask for.
 
-
-class JobTable(JobReader):
-    """All jobs of a data folder; see `JobReader`. Its methods never wait for a job."""
+    Its methods never wait for a job.
+    """
 
     # --- submitting --------------------------------------------------------------------------
 
@@ -75,7 +51,9 @@ class JobTable(JobReader):
 
         def insert(table: apsw.Connection) -> list[Job]:
             numbers = [self._insert(table, one, batch_id, same_origin) for one in submissions]
-            return [_job(table, number) for number in numbers]  # here: the next write may remove it
+            return [
+                read_job(table, number) for number in numbers
+            ]  # here: the next write may remove it
 
         return await self._file.write(insert)
 
@@ -176,218 +154,6 @@ class JobTable(JobReader):
             return count
 
         return await self._file.write(delete)
-
-    # --- working -----------------------------------------------------------------------------
-
-    async def claim(self, owner: str) -> Job | None:
-        """Take the next job to do and return it; None where there is none.
-
-        Those that were begun before come last, so that one which keeps ending its process holds up
-        nobody else's. A document has one running job at a time.
-        """
-        if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
-            return None
-
-        def take(table: apsw.Connection) -> Job | None:
-            found = next_of(table, self._clock())
-            return None if found is None else self._take(table, owner, found.number)
-
-        return await self._file.write(take)
-
-    async def report(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
-        """Record progress; `headway` forgets the attempts that brought none.
-
-        It need not wait for the disk: where the power fails the owner is dead, too, and whoever
-        takes the job over begins anew.
-
-        Raises:
-            NoLongerOurs: The job was taken away.
-        """
-        change, values = _headway(headway), (progress_json(progress),)
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, change, values), durable=False
-        )
-
-    async def storing(self, owner: str, steps: Sequence[Step]) -> None:
-        """Record progress, and that the documents are stored next: they can no longer be cancelled.
-
-        Raises:
-            NoLongerOurs: One of the jobs was taken away; nothing was recorded.
-        """
-
-        def note(table: apsw.Connection) -> None:
-            for step in steps:
-                change = f"storing = 1, {_headway(step.headway)}"
-                self._update_own(table, step.job, owner, change, (progress_json(step.progress),))
-
-        await self._file.write(note, durable=False)  # as `report` need not
-
-    async def complete(
-        self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
-    ) -> list[Job]:
-        """Record that documents are stored, and let go of their texts.
-
-        Returns:
-            With `claim_next`, the jobs to do next, as `together` finds them; all is one write.
-            Else none.
-
-        Raises:
-            NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
-        """
-        change = (
-            "status = 'completed', owner = NULL, storing = 0, error_code = NULL,"
-            " error_message = NULL, progress = ?, usage_bytes = ?, notes = ?"
-        )
-
-        def end(table: apsw.Connection) -> list[Job]:
-            for step in steps:
-                notes = json.dumps(list(step.notes))
-                values = (progress_json(step.progress), step.usage_bytes, notes)
-                self._update_own(table, step.job, owner, change, values)
-                table.execute("DELETE FROM documents WHERE job = ?", (step.job.number,))
-            return self._take_some(table, owner) if claim_next else []
-
-        return await self._file.write(end)
-
-    async def fail(self, job: Job, owner: str, code: ErrorCode, message: str) -> None:
-        """Record why a job failed for good.
-
-        Raises:
-            NoLongerOurs: The job was taken away.
-        """
-        change = "status = 'failed', owner = NULL, storing = 0, error_code = ?, error_message = ?"
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, change, (code, message))
-        )
-
-    async def postpone(self, job: Job, owner: str, message: str, until: float) -> None:
-        """Queue a job again that may succeed later.
-
-        Raises:
-            NoLongerOurs: The job was taken away.
-        """
-        change = "status = 'queued', owner = NULL, storing = 0, error_message = ?, not_before = ?"
-
-        def give_back(table: apsw.Connection) -> None:
-            if not self._requeue(table, change, (message, until), OURS, (job.number, owner)):
-                raise NoLongerOurs
-
-        await self._file.write(give_back)
-
-    async def release(self, owner: str) -> int:
-        """Queue again what an owner works on who stops in an orderly way; return how many."""
-        change = "status = 'queued', owner = NULL, storing = 0, attempts = max(0, attempts - 1)"
-        condition = "owner = ? AND status = 'running'"
-        return await self._file.write(
-            lambda table: self._requeue(table, change, (), condition, (owner,))
-        )
-
-    async def take_over(self, owner: str) -> int:
-        """Queue again what a dead owner has left; return how many jobs.
-
-        What was begun `MAX_ATTEMPTS` times without headway fails.
-        """
-        lost = "owner = ? AND status = 'running'"
-        message = f"The process ended {MAX_ATTEMPTS} times while it worked on this document."
-        fail = (
-            "status = 'failed', owner = NULL, storing = 0, error_code = 'server_error',"
-            " error_message = ?"
-        )
-
-        def take(table: apsw.Connection) -> int:
-            often = f"{lost} AND attempts >= {MAX_ATTEMPTS}"
-            failed = self._update(table, fail, (message,), often, (owner,))
-            queue = "status = 'queued', owner = NULL, storing = 0"
-            return failed + self._requeue(table, queue, (), lost, (owner,))
-
-        return await self._file.write(take)
-
-    async def change_attributes(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> bool:
-        """Give a job other attributes; return True if its stored chunks now have to follow.
-
-        Then the job is running and storing, and this owner completes it. A queued, failed or
-        cancelled job will use them when it runs.
-
-        Raises:
-            NoLongerOurs: The job is running.
-        """
-        text = json.dumps(dict(attributes))
-
-        def change(table: apsw.Connection) -> bool:
-            stored = "number = ? AND status = 'completed'"
-            claim = "attributes = ?, status = 'running', storing = 1, owner = ?"
-            if self._update(table, claim, (text, owner), stored, (job.number,)):
-                return True
-            waiting = "number = ? AND status <> 'running'"
-            if not self._update(table, "attributes = ?", (text,), waiting, (job.number,)):
-                raise NoLongerOurs
-            return False
-
-        return await self._file.write(change)
-
-    # --- inside ------------------------------------------------------------------------------
-
-    def _update_own(
-        self, table: apsw.Connection, job: Job, owner: str, change: str, values: Sequence[Any]
-    ) -> None:
-        if not self._update(table, change, values, OURS, (job.number, owner)):
-            raise NoLongerOurs
-
-    def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
-        """Make the next jobs this owner's: small texts for one place together, or else one job."""
-        taken: list[Job] = []
-        for number in together(table, self._clock()):
-            taken.append(self._take(table, owner, number))
-        return taken
-
-    def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
-        """Make a queued job this owner's."""
-        progress = json.dumps({"started_at": self._clock()})
-        change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
-        self._update(table, change, (owner, progress), "number = ?", (number,))
-        return _job(table, number)
-
-    def _requeue(
-        self,
-        table: apsw.Connection,
-        change: str,
-        values: Sequence[Any],
-        condition: str,
-        chosen: Sequence[Any],
-    ) -> int:
-        """Queue jobs again, and cancel those that a newer one has overtaken; return how many."""
-        cancel = "status = 'cancelled', owner = NULL, storing = 0, error_message = ?"
-        overtaken = f"{condition} AND {OVERTAKEN}"
-        cancelled = self._update(table, cancel, (REPLACED,), overtaken, chosen)
-        return cancelled + self._update(table, change, values, condition, chosen)
-
-    def _update(
-        self,
-        table: apsw.Connection,
-        change: str,
-        values: Sequence[Any],
-        condition: str,
-        chosen: Sequence[Any],
-    ) -> int:
-        """Change rows, each with a version of its own, and return how many."""
-        found = table.execute(f"SELECT number FROM jobs WHERE {condition}", tuple(chosen))  # noqa: S608
-        numbers = found.fetchall()
-        now = self._clock()
-        table.executemany(
-            f"UPDATE jobs SET {change}, {CHANGED} WHERE number = ?",  # noqa: S608 - our own text
-            [(*values, milliseconds(now), now, number) for (number,) in numbers],
-        )
-        return len(numbers)
-
-
-def _headway(made: bool) -> str:
-    """Return what records progress."""
-    return "progress = ?" + (", attempts = 1" if made else "")
-
-
-def _job(table: apsw.Connection, number: int) -> Job:
-    query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
-    return job_of(cast(Rows, table.execute(query, (number,)).fetchall())[0])
 
 
 def _check_hidden(

@@ -21,8 +21,9 @@ from corral.api.options import checked
 from corral.api.principal import Principal
 from corral.api.rag import URL, RAGDocument
 from corral.providers.files.store import FileStore
-from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
+from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import ErrorCode, Job, Progress, Step
+from corral.providers.ingestion.owned_jobs import MAX_ATTEMPTS, NoLongerOurs
 from corral.providers.ingestion.packed import PackedChunks
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.pipeline import Pipeline, Splitting

@@ -21,8 +21,9 @@ from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import work
 from corral.providers.ingestion.job_queue import TOGETHER_BYTES
 from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.job_table import MAX_ATTEMPTS, JobTable, NoLongerOurs
+from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress, Step
+from corral.providers.ingestion.owned_jobs import MAX_ATTEMPTS, NoLongerOurs
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
