@@ -51,9 +51,8 @@ class JobTable(OwnedJobs):
 
         def insert(table: apsw.Connection) -> list[Job]:
             numbers = [self._insert(table, one, batch_id, same_origin) for one in submissions]
-            return [
-                read_job(table, number) for number in numbers
-            ]  # here: the next write may remove it
+            # Read here: the next write may remove one.
+            return [read_job(table, number) for number in numbers]
 
         return await self._file.write(insert)
 
