@@ -130,6 +130,11 @@ def _select(cls: type[Suite]) -> None:
 
 
 def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
+    """Return a test of which the provider's author has written down why it fails.
+
+    It fails once the gap is closed, so that the reason goes.
+    """
+
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
         test(*args, **kwargs)

@@ -185,12 +185,12 @@ class Scan:
         self._waiting: list[_Asked] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
-    def scores(self, query: Codes) -> NDArray[np.float32]:
-        """Return the product of each row with a query of one row, shape (n,)."""
-        return self.ask(query)()
-
     def ask(self, query: Codes) -> Callable[[], NDArray[np.float32]]:
-        """Let a query wait for the next pass; return what returns its scores."""
+        """Let a query of one row wait for the next pass.
+
+        Returns:
+            What returns the product of each row with the query, shape (n,).
+        """
         mine = _Asked(query)
         with self._lock:
             self._waiting.append(mine)

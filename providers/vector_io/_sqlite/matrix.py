@@ -52,21 +52,6 @@ class View:
         """The codes of the embeddings."""
         return self.scan.stored
 
-    def candidates(
-        self,
-        connection: apsw.Connection,
-        query: NDArray[np.float32],
-        k: int,
-        allowed: RowSet | None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return all rows that can be among the k nearest, with their stored embeddings.
-
-        Args:
-            connection: In the transaction that the view is of.
-            query, k, allowed: As `VectorSearcher.begin` takes them.
-        """
-        return self.begin(connection, query, k, allowed)()
-
     def begin(
         self,
         connection: apsw.Connection,
@@ -74,7 +59,14 @@ class View:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Return what finds `candidates`, in one pass with all that have begun until then."""
+        """Return what finds the rows that can be among the k nearest, with their embeddings.
+
+        Until it is called, its query waits for a pass over the codes to share.
+
+        Args:
+            connection: In the transaction that the view is of.
+            query, k, allowed: As `VectorSearcher.begin` takes them.
+        """
         rows, norms, scan = self.rows, self.squared_norms, self.scan
         usable = usable_places(rows, self.alive, self.all_alive, allowed)
         if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(rows):

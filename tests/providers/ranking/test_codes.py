@@ -205,12 +205,17 @@ class Passes:
         return self._multiplied(queries, stored)
 
 
+def scores_of(scan: Scan, query: Codes) -> NDArray[np.float32]:
+    """Return the scores of one query, asked at once."""
+    return scan.ask(query)()
+
+
 def all_at_once(scan: Scan, queries: list[Codes], passes: Passes) -> list[Future[Any]]:
     """Ask one query, and the others while its pass is under way."""
     with ThreadPoolExecutor(len(queries)) as pool:
-        first = pool.submit(scan.scores, queries[0])
+        first = pool.submit(scores_of, scan, queries[0])
         assert passes.began.wait(60)
-        others = [pool.submit(scan.scores, query) for query in queries[1:]]
+        others = [pool.submit(scores_of, scan, query) for query in queries[1:]]
         deadline = time.monotonic() + 60
         while len(scan._waiting) < len(queries) and time.monotonic() < deadline:
             time.sleep(0.001)
@@ -230,7 +235,7 @@ def test_blocks_in_several_threads_are_one_pass(monkeypatch: pytest.MonkeyPatch)
     expected = products_ * (stored.scales * asked.scales[:, None])
 
     def scores(number: int) -> NDArray[np.float32]:
-        return Scan(stored).scores(asked[np.array([number])])
+        return scores_of(Scan(stored), asked[np.array([number])])
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(scores, [0, 1, 2, 3, 4, 5, 6, 7]))
@@ -245,7 +250,7 @@ def test_queries_that_wait_share_a_pass(monkeypatch: pytest.MonkeyPatch) -> None
     rng = np.random.default_rng(5)
     stored = coded(rng.standard_normal((9000, DIMENSION)))
     queries = [coded(rng.standard_normal((1, DIMENSION))) for _ in range(6)]
-    alone = [Scan(stored).scores(query) for query in queries]
+    alone = [scores_of(Scan(stored), query) for query in queries]
     passes = Passes(monkeypatch)
     found = all_at_once(Scan(stored), queries, passes)
     assert passes.sizes == [1, 5]
@@ -278,5 +283,5 @@ def test_a_pass_that_fails_harms_no_later_one(monkeypatch: pytest.MonkeyPatch) -
     found = all_at_once(scan, [right, wrong, right], passes)
     assert found[0].exception() is None
     assert found[1].exception() is not None
-    assert scan.scores(right).tolist() == found[0].result().tolist()
+    assert scores_of(scan, right).tolist() == found[0].result().tolist()
     assert not scan._waiting

@@ -178,7 +178,7 @@ def test_codes_that_do_not_fit_are_in_a_file(
         assert one.rows.tolist() == other.rows.tolist()
         assert one.codes.codes.tolist() == other.codes.codes.tolist()
         query = np.array([0.5, -1], dtype=np.float32)
-        found = [view.candidates(connection, query, 3, None) for view in (one, other)]
+        found = [view.begin(connection, query, 3, None)() for view in (one, other)]
         assert found[0][0].tolist() == found[1][0].tolist()
         delete(connection, *range(1, 12))  # compacts both
         write(connection, [6, 6])
