@@ -118,3 +118,19 @@ async def test_rows_of_killed_processes_go_when_they_are_old(
         await index.close()
     assert len(await rows_left(first, WRITERS)) <= 2
     await first.delete()
+
+
+async def test_pages_of_ids_show_what_another_process_wrote(milvus_server: Server) -> None:
+    """A page after another process's write has its chunk, though the rest was read before.
+
+    If this fails: `chunk_ids` gives what was held before the write, and a copy misses chunks.
+    """
+    vector_db = registered()
+    index = await remote(milvus_server.uri).open_index(vector_db, create=True)
+    await index.add_chunks(words(dict.fromkeys("abde", "zebra")), [[1, 0]] * 4)
+    assert await index.chunk_ids(limit=2) == ["a", "b"]
+    other = await remote(milvus_server.uri).open_index(vector_db)
+    await other.add_chunks(words({"c": "zebra"}), [[1, 0]])
+    assert await index.chunk_ids("b", limit=2) == ["c", "d"]
+    await other.close()
+    await index.delete()
