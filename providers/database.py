@@ -53,7 +53,7 @@ class Database:
         self._reader = Threads(path.name, None, most=1)
         self._reads = Together(self._select_all, self._reader.run, at_once=1)
         self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
-        self._opening = threading.Lock()
+        self._opening, self._reading = threading.Lock(), threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
         self._data_version = 0
         self.generation = 0
@@ -76,6 +76,25 @@ class Database:
             ConfigError, ProviderError: The file cannot be opened or read.
         """
         return await self._reads.ask((query, bindings))
+
+    def version(self) -> int | None:
+        """Return a number that has changed where somebody, here or elsewhere, has written.
+
+        It takes a few microseconds and never waits: None where it would have to.
+        """
+        if self._connections is None or not self._reading.acquire(blocking=False):
+            return None
+        reader = self._connections[1]
+        try:
+            reader.set_busy_timeout(0)
+            try:
+                return _data_version(reader)
+            finally:
+                reader.set_busy_timeout(BUSY_TIMEOUT_MS)
+        except apsw.Error:
+            return None
+        finally:
+            self._reading.release()
 
     async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
         """Call `work` in a transaction and return what it returns; an exception undoes all of it.
@@ -139,8 +158,9 @@ class Database:
     def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
         with self._errors():
             reader = self._opened()[1]
-            version = int(str(reader.pragma("data_version")))
-            rows = reader.execute(query, bindings).fetchall()
+            with self._reading:
+                version = _data_version(reader)
+                rows = reader.execute(query, bindings).fetchall()
         if version != self._data_version:
             self._data_version = version
             self.generation += 1
@@ -174,6 +194,10 @@ class Database:
             raise ProviderError(
                 f"{name} cannot be read or written ({type(error).__name__})."
             ) from error
+
+
+def _data_version(reader: apsw.Connection) -> int:
+    return int(str(reader.execute("PRAGMA data_version").get))
 
 
 def _version(connection: apsw.Connection) -> int:

@@ -15,16 +15,13 @@ from corral.api.errors import CorralError, NotFound
 from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Keeper
-from corral.providers.vector_db_table import VectorDBTable
+from corral.providers.vector_db_table import Key, VectorDBTable
 from corral.providers.vector_io._shared.intents import NotedIndex
 
 LOOK_EVERY_SECONDS = 1.0
 """How often the registry is searched for vector DBs that other processes have deleted."""
 
 _LOG = logging.getLogger(__name__)
-
-Key = tuple[str, str]
-"""A tenant and an identifier: `VectorDB.key`."""
 
 
 class OpenIndexes:
@@ -59,7 +56,9 @@ class OpenIndexes:
     def get(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the open index of a vector DB if it knows all its settings."""
         held = self._indexes.get(vector_db.key)
-        return held if held is not None and held.vector_db == vector_db else None
+        if held is None or held.vector_db is vector_db or held.vector_db == vector_db:
+            return held
+        return None
 
     def keep(self, index: EmbeddingIndex) -> None:
         """Take over an index that was just made, and hear of its writes."""

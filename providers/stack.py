@@ -29,7 +29,7 @@ from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.ingestion.workers import Workers
-from corral.providers.open_indexes import Key, OpenIndexes
+from corral.providers.open_indexes import OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -37,7 +37,7 @@ from corral.providers.registrations import (
     same_registration,
     with_search,
 )
-from corral.providers.vector_db_table import VectorDBTable
+from corral.providers.vector_db_table import Key, VectorDBTable
 from corral.providers.vector_store_table import VectorStoreTable
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]

@@ -31,11 +31,15 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
 )
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
+Key = tuple[str, str]
+"""A tenant and an identifier: `VectorDB.key`."""
+
 
 class VectorDBTable:
     """Registrations in one SQLite file, shared safely by tasks and processes; see `Database`.
 
-    Every call reads the file, so a registration made by another process is seen at once.
+    Every call sees what other processes have registered. A registration that was found is kept,
+    parsed, until somebody writes to the file.
 
     Args:
         path: The file; made with its folder where it is absent.
@@ -48,6 +52,7 @@ class VectorDBTable:
     def __init__(self, path: Path) -> None:
         self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self.file.open()
+        self._kept: tuple[int | None, dict[Key, VectorDB]] = None, {}
 
     @property
     def generation(self) -> int:
@@ -65,10 +70,16 @@ class VectorDBTable:
         return _parsed(await self.file.read(query, tenant))
 
     async def find(self, tenant: str, identifier: str) -> VectorDB | None:
-        """Return one registration, or None."""
-        query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
-        found = _parsed(await self.file.read(query, tenant, identifier))
-        return found[0] if found else None
+        """Return one registration, or None. It is not to be changed."""
+        version, key = self.file.version(), (tenant, identifier)
+        if version is None or version != self._kept[0]:
+            self._kept = version, {}
+        kept = self._kept[1]
+        if key not in kept:
+            query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
+            for found in _parsed(await self.file.read(query, *key)):
+                kept[key] = found
+        return kept.get(key)
 
     async def known(self, tenant: str, identifiers: Iterable[str]) -> set[str]:
         """Return those of some identifiers that a tenant has taken."""

@@ -57,6 +57,8 @@ class Retrieved:
 Queries = Mapping[str, Sequence[Query]]
 """By vector DB id, how the question is said there."""
 
+_DEFAULTS = RAGQueryConfig()
+
 SPARE = 4
 """How many times more chunks are found than wanted where a document may only give some of them,
 and than before where duplicates have left places free."""
@@ -295,7 +297,7 @@ def _merged(plan: Plan, found: Mapping[str, Sequence[Hit]]) -> list[ContextHit]:
 def _request(options: RetrievalOptions, weights: Mapping[str, float]) -> RAGQueryConfig:
     """Return options of a search alone as a request, whose context options are the defaults."""
     chosen = {name: getattr(options, name) for name in RetrievalOptions.model_fields}
-    return RAGQueryConfig.model_construct(**chosen, vector_db_weights=dict(weights))
+    return _DEFAULTS.model_copy(update={**chosen, "vector_db_weights": dict(weights)})
 
 
 def _chosen(options: RetrievalOptions | None, given: Mapping[str, Any]) -> RetrievalOptions:

@@ -255,6 +255,24 @@ async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> N
         assert (await two.vector_db("db")).search_mode == "keyword"
 
 
+async def test_a_registration_is_read_again_only_once_somebody_has_written(tmp_path: Path) -> None:
+    """A registration that was found is kept until a write of any process, which is seen at once.
+
+    If this fails: `VectorDBTable.find` reads and parses for each query, or keeps what another
+    process has changed.
+    """
+
+    async with opened(tmp_path) as one, opened(tmp_path) as two:
+        await one.register(registration())
+        found = await one.vector_db("db")
+        assert await one.vector_db("db") is found
+        await two.change_search("db", {"search_mode": "keyword"})
+        assert (await one.vector_db("db")).search_mode == "keyword"
+        await two.unregister("db")
+        with pytest.raises(NotFound):
+            await one.vector_db("db")
+
+
 async def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
     """Many equal registrations at once, from two processes' stacks, store one."""
 
