@@ -19,6 +19,11 @@ from ..real_server import folder_in_memory
 URL_VARIABLE = "CORRAL_TEST_CHROMA_URL"
 """Where the conformance suite's other process finds the server."""
 
+# What `chroma` does, less the import of the Python package: 0.05 s for 0.9 s of processor time.
+PROGRAM = (
+    "import sys, chromadb_rust_bindings; chromadb_rust_bindings.cli(['chroma', *sys.argv[1:]])"
+)
+
 
 class Server:
     """`chroma run` on a free port of 127.0.0.1, over one folder."""
@@ -38,10 +43,9 @@ class Server:
 
     def launch(self) -> None:
         """Start its process."""
-        program = Path(sys.executable).with_name("chroma")
         where = ["--path", str(self._folder), "--host", "127.0.0.1", "--port", str(self._port)]
         self.process = subprocess.Popen(
-            [str(program), "run", *where],
+            [sys.executable, "-c", PROGRAM, "run", *where],
             env={**os.environ, "ANONYMIZED_TELEMETRY": "False"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
