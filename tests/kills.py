@@ -251,8 +251,8 @@ async def whole_or_not(stack: Stack) -> dict[str, object]:
     return {"chunks": len(texts)}
 
 
-def main() -> None:
-    """Run."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Run with these words, or those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--home", type=Path)
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--version", type=int, default=1)
     parser.add_argument("--child", action="store_true")
-    asked = parser.parse_args()
+    asked = parser.parse_args(words)
     documents = 0 if asked.by_hand else asked.documents
     if asked.child:
         config = load_config(asked.config)

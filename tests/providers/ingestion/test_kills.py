@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ... import kills
 from .jobs_stack import HASHING
 
 KILLS = int(os.environ.get("CORRAL_TEST_KILLS", "2"))
-SCRIPT = Path(__file__).parents[2] / "kills.py"
 LONGEST = {"sqlite": "0.3", "chroma": "0.8"}
 """Seconds that a process lives at most: about what its work takes, or most kills would be late."""
 
@@ -28,11 +28,9 @@ def kill(folder: Path, provider: str, *more: str) -> dict[str, object]:
         yaml.safe_dump({"providers": providers, "default_embedding_model": "hashing"})
     )
     words = ["--config", str(config), "--provider", provider, "--kills", str(KILLS), *more]
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    with redirect_stdout(io.StringIO()) as printed:
+        kills.main(words)
+    told: dict[str, object] = json.loads(printed.getvalue().splitlines()[-1])
     return told
 
 
