@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -55,3 +55,23 @@ def first_finding(error: ValidationError, *above: str) -> tuple[str, str]:
     """
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(map(str, (*above, *first["loc"]))), said(first)
+
+
+def sent_location(finding: Mapping[str, Any], data: Any) -> Iterator[str | int]:
+    """Yield the parts of a finding's location that are in what was sent.
+
+    Pydantic's tags and class names are not; a missing field is not either, but it is the point.
+    """
+    for number, part in enumerate(finding["loc"], start=1):
+        if holds(data, part):
+            data = data[part]
+            yield part
+        elif finding["type"] == "missing" and number == len(finding["loc"]):
+            yield part
+
+
+def holds(data: Any, part: str | int) -> bool:
+    """Return True if a list has an item of this number, or a mapping one of this name."""
+    if isinstance(part, int):
+        return isinstance(data, list | tuple) and part < len(data)
+    return isinstance(data, Mapping) and part in data

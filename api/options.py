@@ -14,7 +14,7 @@ from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.chunks import Strict
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
-from corral.api.findings import said
+from corral.api.findings import said, sent_location
 from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
@@ -167,6 +167,7 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> M:
         return model.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
+        path = ".".join(map(str, sent_location(first, fields)))
         refused = refused_filter(first, path)
-        raise refused or InvalidRequest(f"{path}: {said(first)}.", field=path) from None
+        where = f"{path}: " if path else ""
+        raise refused or InvalidRequest(f"{where}{said(first)}.", field=path or None) from None

@@ -12,23 +12,20 @@ The server and the command line read the same folder through the same code.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from corral.api.errors import InvalidRequest
 from corral.api.hits import QueryChunksResponse
 from corral.api.options import checked
 from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.loop_thread import LoopThread, closed
 from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.stack import Stack
-
-T = TypeVar("T")
 
 Documents = Mapping[str, str] | Iterable[RAGDocument]
 """Texts by document id, or whole documents."""
@@ -56,19 +53,35 @@ def open_sync(home: str | Path | None = None, config: RunConfig | None = None) -
 class Corral:
     """The vector DBs of one data folder. Opened by `open`; safe for concurrent tasks of one loop.
 
-    Every method raises what `corral.api.errors` draws: InvalidRequest for what cannot be asked,
-    NotFound for an unknown vector DB, ProviderError where a backend or a model fails.
+    Every method raises what `corral.api.errors` draws: InvalidRequest for what cannot be asked, and
+    for every call after `close`, NotFound for an unknown vector DB, ProviderError where a backend
+    or a model fails.
     """
 
     def __init__(self, config: RunConfig, home: Path) -> None:
-        self._stack = Stack(config, home)
-        self._tool = RagTool(
-            self._stack,
+        self._all = Stack(config, home)
+        self._rag = RagTool(
+            self._all,
             limits=config.server.limits,
-            pipeline=self._stack.ingestion.pipeline,
+            pipeline=self._all.ingestion.pipeline,
         )
+        self._closed = False
+
+    @property
+    def _stack(self) -> Stack:
+        if self._closed:
+            raise closed()
+        return self._all
+
+    @property
+    def _tool(self) -> RagTool:
+        if self._closed:
+            raise closed()
+        return self._rag
 
     async def __aenter__(self) -> Self:
+        if self._closed:
+            raise closed()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -76,7 +89,9 @@ class Corral:
 
     async def close(self) -> None:
         """Close every index and provider."""
-        await self._stack.close()
+        if not self._closed:
+            self._closed = True
+            await self._all.close()
 
     async def register(
         self, vector_db_id: str, embedding_model: str | None = None, **settings: Any
@@ -96,7 +111,7 @@ class Corral:
 
     async def unregister(self, vector_db_id: str) -> None:
         """Delete a vector DB with all its chunks."""
-        await self._stack.unregister(vector_db_id)
+        await self._stack.unregister(_name(vector_db_id))
 
     async def vector_dbs(self) -> list[VectorDB]:
         """Return the registered vector DBs, by identifier."""
@@ -107,12 +122,7 @@ class Corral:
 
         A document whose id is stored already is replaced.
         """
-        if isinstance(documents, Mapping):
-            documents = [
-                checked(RAGDocument, {"document_id": name, "content": text})
-                for name, text in documents.items()
-            ]
-        return await self._tool.insert(list(documents), vector_db_id)
+        return await self._tool.insert(_listed(documents), _name(vector_db_id))
 
     async def query(
         self, question: str, vector_db_id: str, *, k: int = 5, **options: Any
@@ -125,7 +135,7 @@ class Corral:
             k: Most hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
         """
-        return await self._tool.retrieval.search(vector_db_id, question, k=k, **options)
+        return await self._tool.retrieval.search(_name(vector_db_id), question, k=k, **options)
 
     async def ask(
         self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
@@ -139,36 +149,46 @@ class Corral:
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
         """
         config = checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
-        return await self._tool.query(question, list(vector_db_ids), config)
+        return await self._tool.query(question, [_name(each) for each in vector_db_ids], config)
 
 
-class LoopThread:
-    """An event loop in a thread of its own, for which no interpreter waits when it ends."""
+def _name(vector_db_id: object) -> str:
+    if not isinstance(vector_db_id, str):
+        raise InvalidRequest(
+            f"A vector DB's id must be a string (got {type(vector_db_id).__name__}).",
+            hint='`ask` takes several one after the other: ask("...", "notes", "mail").',
+            field="vector_db_id",
+        )
+    return vector_db_id
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="corral", daemon=True)
-        self._thread.start()
 
-    @property
-    def closed(self) -> bool:
-        """True once it was closed."""
-        return self._loop.is_closed()
+def _listed(documents: object) -> list[RAGDocument]:
+    if isinstance(documents, Mapping):
+        return [_document(name, text) for name, text in documents.items()]
+    # Both can be iterated over, and hold no documents.
+    if isinstance(documents, str | RAGDocument) or not isinstance(documents, Iterable):
+        raise _no_documents("documents", "a mapping of texts by id, or a list", documents)
+    listed = list(documents)
+    for number, each in enumerate(listed):
+        if not isinstance(each, RAGDocument):
+            raise _no_documents(f"documents[{number}]", "a RAGDocument", each)
+    return listed
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and return its result."""
-        return self.start(work).result()
 
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine there."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+def _no_documents(where: str, wanted: str, found: object) -> InvalidRequest:
+    return InvalidRequest(
+        f"{where} must be {wanted} (got {type(found).__name__}).",
+        hint='Send {"fence.md": "A fence ..."}, or a list of RAGDocument.',
+        field=where,
+    )
 
-    def close(self) -> None:
-        """Stop the loop and end its threads."""
-        self.run(self._loop.shutdown_default_executor())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+
+def _document(name: object, text: object) -> RAGDocument:
+    try:
+        return checked(RAGDocument, {"document_id": name, "content": text})
+    except InvalidRequest as error:
+        message = f"Document {str(name)[:255]!r}: {error.message}"
+        raise InvalidRequest(message, hint=error.hint, field=error.field) from None
 
 
 class SyncCorral:
@@ -183,6 +203,8 @@ class SyncCorral:
         self._run = self._loop.run
 
     def __enter__(self) -> Self:
+        if self._loop.closed:
+            raise closed()
         return self
 
     def __exit__(
@@ -194,13 +216,9 @@ class SyncCorral:
         self.close()
 
     def close(self) -> None:
-        """Close every index and provider, then the event loop."""
-        if self._loop.closed:
-            return
-        try:
-            self._run(self._herd.close())
-        finally:
-            self._loop.close()
+        """Close every index and provider, then the event loop; calls of other threads fail."""
+        if not self._loop.closed:
+            self._loop.close(self._herd.close())
 
     def register(
         self, vector_db_id: str, embedding_model: str | None = None, **settings: Any

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from corral.api.errors import InvalidRequest
 from corral.api.filters import refused_filter
-from corral.api.findings import said
+from corral.api.findings import holds, said, sent_location
 
 Location = tuple[str | int, ...]
 Json = dict[str, Any]
@@ -167,29 +167,18 @@ def _path(location: Location) -> str:
 def _sent_location(found: Any, data: Any) -> Iterator[str | int]:
     """Yield the parts of a finding's location that are in the body.
 
-    Pydantic's tags and class names are not; a missing field is not either, but it is the point.
     A setting of a vector store may have been sent in its metadata.
     """
-    for number, part in enumerate(found["loc"], start=1):
-        in_metadata = number == 1 and found["type"] != "missing" and not _holds(data, part)
-        if in_metadata and _holds(_metadata(data), part):
-            data = data["metadata"]
-            yield "metadata"
-        if _holds(data, part):
-            data = data[part]
-            yield part
-        elif found["type"] == "missing" and number == len(found["loc"]):
-            yield part
+    name = next(iter(found["loc"]), "")
+    in_metadata = found["type"] != "missing" and not holds(data, name)
+    if in_metadata and holds(_metadata(data), name):
+        data = data["metadata"]
+        yield "metadata"
+    yield from sent_location(found, data)
 
 
 def _metadata(data: Any) -> Any:
     return data.get("metadata") if isinstance(data, dict) else None
-
-
-def _holds(data: Any, part: str | int) -> bool:
-    if isinstance(part, int):
-        return isinstance(data, list) and part < len(data)
-    return isinstance(data, dict) and part in data
 
 
 def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
@@ -217,7 +206,7 @@ def _kind(found: Any, data: Any) -> Location:
     """
     location: Location = found["loc"]
     for number, part in enumerate(location, start=1):
-        if not _holds(data, part):
+        if not holds(data, part):
             is_field = found["type"] == "missing" and number == len(location)
             return () if is_field else location[:number]
         data = data[part]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, main_thread
+from typing import Any
 
 import pytest
 
 import corral.providers.library as corral
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.rag import RAGDocument
 from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.loop_thread import LoopThread
 
 HASHING = RunConfig(
     providers=Providers(
@@ -93,3 +100,101 @@ def test_a_script_that_fails_ends(tmp_path: Path) -> None:
     with corral.open_sync(tmp_path, HASHING) as herd:
         assert len(herd.query("owl", "farm").hits) == 1
     herd.close()  # again, which does nothing
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ("a text", "documents must be .* \\(got str\\)"),
+        (None, "documents must be .* \\(got NoneType\\)"),
+        (RAGDocument(document_id="a", content="one"), "documents must be .*got RAGDocument"),
+        ([{"document_id": "a", "content": "one"}], r"documents\[0\] must be .* \(got dict\)"),
+        ({"fence.md": TEXTS["fence.md"], "gate.md": " "}, "Document 'gate.md': content is empty"),
+        ({"gate.md": 5}, "Document 'gate.md': content: must be a string"),
+    ],
+)
+def test_what_holds_no_documents_is_refused(tmp_path: Path, documents: Any, said: str) -> None:
+    """A refused insert names the argument or the document, and stores nothing.
+
+    If this fails with a path that holds brackets and names of functions: `sent_location` leaves out
+    what pydantic puts into a location that nobody sent.
+    """
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        herd.register("notes")
+        with pytest.raises(InvalidRequest, match=said):
+            herd.insert("notes", documents)
+        assert herd.query("fence", "notes").hits == []
+
+
+def test_an_id_that_is_no_string_is_refused(tmp_path: Path) -> None:
+    """A list of vector DBs is the likely mistake: the refusal says how to name several."""
+    names: Any = ["notes"]
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        herd.register("notes")
+        with pytest.raises(InvalidRequest, match="one after the other"):
+            herd.ask("which fence", names)
+        for call in (herd.unregister, lambda name: herd.query("fence", name)):
+            with pytest.raises(InvalidRequest, match=r"must be a string \(got list\)"):
+                call(names)
+
+
+async def test_a_closed_library_says_so(tmp_path: Path) -> None:
+    """Every call after `close` is refused in words, with and without an event loop.
+
+    If this fails with ProviderError: the caller is told that the registry cannot be read.
+    """
+    herd, twin = corral.open(tmp_path, HASHING), corral.open_sync(tmp_path, HASHING)
+    await herd.register("notes")
+    await herd.close()
+    twin.close()
+    for late in (herd.vector_dbs(), herd.insert("notes", TEXTS), herd.__aenter__(), herd.ask("a")):
+        with pytest.raises(InvalidRequest, match="is closed. Open its folder again"):
+            await late
+    for call in (twin.vector_dbs, twin.__enter__, lambda: twin.query("a", "notes")):
+        with pytest.raises(InvalidRequest, match="is closed. Open its folder again"):
+            call()
+    await herd.close()  # again, which does nothing
+
+
+def test_closing_ends_the_calls_of_other_threads() -> None:
+    """Who waits for a call when the loop is closed gets an error, and the call is cancelled.
+
+    If this fails by its timeout: that thread waits for a loop that no longer runs.
+    """
+    loop, at_work, ended = LoopThread(), Event(), Event()
+
+    async def forever() -> None:
+        at_work.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(loop.run, forever())
+        assert at_work.wait(60)
+        loop.close()
+        with pytest.raises(InvalidRequest, match="is closed"):
+            waiting.result(60)
+    assert ended.is_set()
+
+
+def test_who_stops_waiting_cancels_the_call() -> None:
+    """An interrupted call ends in the loop's thread, too: nothing goes on behind a notebook.
+
+    If this fails by its timeout: the interrupt ended the waiting alone.
+    """
+    loop, ended = LoopThread(), Event()
+
+    async def forever() -> None:
+        await asyncio.sleep(0.2)  # by now the main thread waits
+        signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(forever())
+    assert ended.wait(60)
+    loop.close()
