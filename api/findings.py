@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,8 +30,8 @@ _WORDS = {
     "string_too_long": "must have <= {max_length} characters",
     "string_too_short": "must have >= {min_length} characters",
     "string_type": "must be a string",
-    "too_long": "must have <= {max_length} items (got {actual_length})",
-    "too_short": "must have >= {min_length} items (got {actual_length})",
+    "too_long": "must have <= {max_length} {units} (got {length})",
+    "too_short": "must have >= {min_length} {units} (got {length})",
     "union_tag_invalid": "{discriminator} must be one of {expected_tags}",
     "union_tag_not_found": "{discriminator} is missing",
 }
@@ -44,7 +44,12 @@ def said(finding: Mapping[str, Any]) -> str:
     if limits.get("min_length") == 1:
         return "must not be empty"
     if words := _WORDS.get(finding["type"]):
-        return words.format_map(limits)
+        given = finding.get("input")
+        units = "characters" if isinstance(given, str) else "items"
+        length = limits.get("actual_length")  # None where pydantic did not count to the end
+        if length is None:
+            length = len(given) if isinstance(given, Sized) else "more"
+        return words.format_map({**limits, "units": units, "length": length})
     return str(finding["msg"]).removeprefix("Value error, ")
 
 

@@ -20,6 +20,7 @@ import apsw
 
 from corral.api.vector_dbs import VectorDB
 from corral.providers.database import Database
+from corral.providers.places import Places
 
 SECONDS_A_DAY = 86_400
 STRAY_SECONDS = 3600
@@ -127,6 +128,7 @@ class VectorStoreTable:
         self.clock = clock
         self.changed = asyncio.Event()
         self._active: dict[Place, int] = {}
+        self.places: Places[tuple[float, str]] = Places()
 
     # --- stores ------------------------------------------------------------------------------
 

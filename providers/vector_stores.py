@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import gt, lt
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -102,12 +103,30 @@ class VectorStores:
             InvalidRequest: `after` or `before` is none of them.
         """
         stores = await self._table.stores(self._tenant, await self._stack.vector_dbs())
-        stores.sort(key=lambda s: (s.created_at, s.identifier), reverse=order == "desc")
-        places = {store.identifier: place for place, store in enumerate(stores)}
-        start = 0 if after is None else _place(places, after, "after") + 1
-        end = len(stores) if before is None else _place(places, before, "before")
-        found = stores[start:end]
-        return found[:limit], len(found) > limit
+        stores.sort(key=_place, reverse=order == "desc")
+        follows, precedes = (lt, gt) if order == "desc" else (gt, lt)
+        for field, given, fits in (("after", after, follows), ("before", before, precedes)):
+            if given is not None:
+                end = self._end(stores, given, field)
+                stores = [store for store in stores if fits(_place(store), end)]
+        # What stands right before a store is found by walking away from it.
+        away = before is not None and after is None
+        found = stores[-limit:] if away else stores[:limit]
+        for store in (*found[:1], *found[-1:]):
+            self._table.places.keep((self._tenant, store.identifier), _place(store))
+        return found, len(stores) > limit
+
+    def _end(self, stores: Sequence[VectorStore], given: str, field: str) -> tuple[float, str]:
+        """Return where a store stands, or stood when it was the end of a page."""
+        places = (_place(store) for store in stores if store.identifier == given)
+        place = next(places, None) or self._table.places.find((self._tenant, given))
+        if place is None:
+            raise InvalidRequest(
+                f"There is no vector store {given!r} to continue from.",
+                hint="Use first_id or last_id of a page.",
+                field=field,
+            )
+        return place
 
     async def update(self, identifier: str, changes: Mapping[str, Any]) -> VectorStore:
         """Change a store and return it; that is activity, too.
@@ -141,11 +160,5 @@ class VectorStores:
         await self._table.remove(*store.key)
 
 
-def _place(places: Mapping[str, int], identifier: str, field: str) -> int:
-    if identifier not in places:
-        raise InvalidRequest(
-            f"There is no vector store {identifier!r} to continue from.",
-            hint="Use first_id or last_id of a page.",
-            field=field,
-        )
-    return places[identifier]
+def _place(store: VectorStore) -> tuple[float, str]:
+    return store.created_at, store.identifier

@@ -18,6 +18,7 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal
 from corral.providers.database import Database
 from corral.providers.files.blobs import Blobs, Upload
+from corral.providers.places import Places
 
 MAX_FILENAME_LENGTH = 255
 MAX_PAGE = 10_000
@@ -85,6 +86,7 @@ class FileStore:
         self._blobs = Blobs(home / "blobs", max_bytes)
         self._table = Database(home / "files.db", SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self._clock = clock
+        self._places: Places[int] = Places()
         self._principal: Principal | None = None
 
     def of(self, principal: Principal) -> Self:
@@ -174,14 +176,18 @@ class FileStore:
         if tenant is not None:
             conditions["tenant = ?"] = tenant
         if after is not None:
-            conditions[f"number {'<' if newest_first else '>'} ?"] = await self._number(after)
+            number = await self._number(after, tenant)
+            conditions[f"number {'<' if newest_first else '>'} ?"] = number
         query = (
-            f"SELECT {_COLUMNS} FROM files WHERE {' AND '.join([*conditions, _VISIBLE])}"  # noqa: S608
+            f"SELECT {_COLUMNS}, number FROM files"  # noqa: S608 - our own columns
+            f" WHERE {' AND '.join([*conditions, _VISIBLE])}"
             f" ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
         )
         rows = await self._table.read(query, *conditions.values(), *self._visible(), limit + 1)
-        found = [StoredFile(*row) for row in rows]
-        return found[:limit], len(found) > limit
+        found = [StoredFile(*row[:-1]) for row in rows[:limit]]
+        if found:
+            self._places.keep((*self._visible(), tenant, found[-1].file_id), rows[:limit][-1][-1])
+        return found, len(rows) > limit
 
     async def delete(self, file_id: str) -> None:
         """Delete a file, and its bytes where no other file has the same.
@@ -258,17 +264,19 @@ class FileStore:
         if blobs:
             await self._table.write(drop)
 
-    async def _number(self, file_id: str) -> int:
-        query = f"SELECT number FROM files WHERE file_id = ? AND {_VISIBLE}"  # noqa: S608 - ours
-        rows = await self._table.read(query, file_id, *self._visible())
-        if not rows:
+    async def _number(self, file_id: str, tenant: str | None) -> int:
+        """Return where a file stands, or stood when it was the end of a page."""
+        visible = f"ifnull(tenant = ?, 1) AND {_VISIBLE}"
+        query = f"SELECT number FROM files WHERE file_id = ? AND {visible}"  # noqa: S608 - ours
+        rows = await self._table.read(query, file_id, tenant, *self._visible())
+        number = rows[0][0] if rows else self._places.find((*self._visible(), tenant, file_id))
+        if number is None:
             raise InvalidRequest(
                 f"There is no file {file_id!r} to continue after.",
                 hint="Use the last id of the page before.",
                 field="after",
             )
-        number: int = rows[0][0]
-        return number
+        return int(number)
 
     def _is_over(self, file: StoredFile) -> bool:
         return file.expires_at is not None and file.expires_at <= self._clock()

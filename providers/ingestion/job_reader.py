@@ -12,6 +12,7 @@ from corral.api.rag import RAGDocument
 from corral.providers.database import Database
 from corral.providers.ingestion.job_rows import COLUMNS, SCHEMA, Rows, Scope, job_of
 from corral.providers.ingestion.jobs import Job, JobStatus
+from corral.providers.places import Places
 
 REMEDY = "Move it away and ingest again what had not been stored yet."
 
@@ -27,6 +28,7 @@ class JobReader:
     def __init__(self, home: Path, clock: Any) -> None:
         self._file = Database(home / "jobs.db", SCHEMA, remedy=REMEDY)
         self._clock = clock
+        self._places: Places[int] = Places()
 
     async def close(self) -> None:
         """Close the file, once the calls at work have ended."""
@@ -70,6 +72,9 @@ class JobReader:
         direction = "DESC" if (order == "desc") != away else "ASC"
         found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
         more, found = len(found) > limit, found[:limit]
+        for job in (*found[:1], *found[-1:]):
+            for name in (job.job_id, job.file_id):
+                self._places.keep((*_seen(scope), name), job.number)
         return found[::-1] if away else found, more
 
     async def counts(self, scope: Scope) -> Counter[JobStatus]:
@@ -103,13 +108,13 @@ class JobReader:
         return {str(owner) for (owner,) in await self._file.read(query)}
 
     async def _number(self, given: str, scope: Scope, field: str) -> int:
-        """Return the number of a job, or of the newest of a file."""
+        """Return the number of a job, or of the newest of a file; or what it was in a page."""
         column = "file_id" if given.startswith("file-") else "job_id"
-        where, values = Scope(
-            scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader
-        ).where()
+        where, *values = _seen(scope)
         query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
         (number,) = (await self._file.read(query, *values, given))[0]
+        if number is None:
+            number = self._places.find((where, *values, given))
         if number is None:
             raise NotFound(
                 f"There is no job or file {given!r} to continue from.",
@@ -121,3 +126,10 @@ class JobReader:
     async def _jobs(self, condition: str, values: Sequence[Any]) -> list[Job]:
         query = f"SELECT {COLUMNS} FROM jobs WHERE {condition}"  # noqa: S608 - our own columns
         return [job_of(row) for row in cast(Rows, await self._file.read(query, *values))]
+
+
+def _seen(scope: Scope) -> tuple[Any, ...]:
+    """Return the condition for what a list of this scope may continue from, and its values."""
+    seen = Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
+    where, values = seen.where()
+    return where, *values

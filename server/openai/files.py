@@ -20,7 +20,6 @@ from corral.server.openai.paging import (
     FileLimit,
     Ordered,
     Page,
-    continued,
     ends,
 )
 from corral.server.openai.routes import OpenAIRoute
@@ -77,9 +76,6 @@ async def list_all(
     purpose: Annotated[str | None, Query(description="Only files of this purpose.")] = None,
 ) -> Page[FileObject]:
     """Return files in the order of their upload, a page at a time."""
-    if after is not None:
-        with continued():
-            await own_file(stack, after, field="after")
     found, has_more = await stack.files.page(
         purpose=purpose, after=after, limit=limit, order=order, tenant=stack.principal.tenant
     )
@@ -118,7 +114,7 @@ async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
     )
 
 
-async def own_file(stack: Stack, file_id: str, *, field: str = "file_id") -> StoredFile:
+async def own_file(stack: Stack, file_id: str) -> StoredFile:
     """Return a file of the principal's tenant; another's does not exist.
 
     Raises:
@@ -130,7 +126,7 @@ async def own_file(stack: Stack, file_id: str, *, field: str = "file_id") -> Sto
         file = None
     if file is None or file.tenant != stack.principal.tenant:
         raise NotFound(
-            f"There is no file {file_id!r}.", hint="GET /v1/files lists them.", field=field
+            f"There is no file {file_id!r}.", hint="GET /v1/files lists them.", field="file_id"
         )
     return file
 

@@ -148,10 +148,10 @@ async def test_a_closed_library_says_so(tmp_path: Path) -> None:
     await herd.close()
     twin.close()
     for late in (herd.vector_dbs(), herd.insert("notes", TEXTS), herd.__aenter__(), herd.ask("a")):
-        with pytest.raises(InvalidRequest, match="is closed. Open its folder again"):
+        with pytest.raises(InvalidRequest, match=r"is closed\. Open its folder again"):
             await late
     for call in (twin.vector_dbs, twin.__enter__, lambda: twin.query("a", "notes")):
-        with pytest.raises(InvalidRequest, match="is closed. Open its folder again"):
+        with pytest.raises(InvalidRequest, match=r"is closed\. Open its folder again"):
             call()
     await herd.close()  # again, which does nothing
 

@@ -158,6 +158,30 @@ def test_an_unknown_place_in_a_list_is_bad_input(app: ClockedApp, store: str) ->
             assert app.refused(400, "GET", f"{path}?{end}=file-0")["param"] == end, path
 
 
+def test_a_list_goes_on_while_its_objects_are_deleted(app: ClockedApp) -> None:
+    """Who deletes all that a list yields sees all of it: `after` names what is deleted by then.
+
+    OpenAI's client pages with the last id of a page. If this fails: a loop that cleans up ends
+    after its first page, with a 400.
+    """
+    store = f"{STORES}/{app.create_store(name='first')['id']}"
+    for number in range(5):
+        file = app.upload(b"fox %d" % number)["id"]
+        app.ok("POST", f"{store}/files", {"file_id": file})
+        app.read(store, file)
+        app.create_store(name=f"store-{number}")
+    for path, there in ((f"{store}/files", 5), ("/v1/files", 5), (STORES, 6)):
+        deleted, after, more = [], "", True
+        while more:
+            page = app.ok("GET", f"{path}?limit=2{after}")
+            for each in page["data"]:
+                app.ok("DELETE", f"{path}/{each['id']}")
+                deleted.append(each["id"])
+            after, more = f"&after={page['last_id']}", page["has_more"]
+        assert len(set(deleted)) == len(deleted) == there, path
+        assert app.ok("GET", path)["data"] == []
+
+
 def test_a_store_is_made_with_its_files(app: ClockedApp) -> None:
     """`file_ids` of a new store are attached to it; an unknown one leaves no store."""
     ids = [app.upload(b"fox %d" % number)["id"] for number in range(3)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from openai.types import VectorStore
 
 from corral.providers.config import RunConfig
 
-from ..harness import InProcess, id_path
+from ..harness import InProcess, Json, id_path
 from .doubles import DAY, Clock, ClockedApp
 
 STORES = "/v1/vector_stores"
@@ -98,6 +99,9 @@ def test_stores_come_in_pages(app: ClockedApp) -> None:
         assert found == expected
     page = app.ok("GET", f"{STORES}?order=asc&before=store-2")
     assert [each["id"] for each in page["data"]] == ["store-0", "store-1"]
+    page = app.ok("GET", f"{STORES}?order=asc&before=store-4&limit=3")  # those right before it
+    assert [each["id"] for each in page["data"]] == ["store-1", "store-2", "store-3"]
+    assert page["has_more"]
     assert app.refused(400, "GET", f"{STORES}?after=nope")["param"] == "after"
     assert app.refused(400, "GET", f"{STORES}?limit=101")["param"] == "limit"
 
@@ -160,6 +164,23 @@ def test_bad_stores_are_refused(app: ClockedApp) -> None:
     for body, param in BAD:
         assert app.refused(400, "POST", STORES, body)["param"] == param
     assert app.ok("GET", STORES)["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"a": "b" * 513}, "metadata.a must have <= 512 characters (got 513)."),
+        ({"k" * 65: "b"}, f"metadata.{'k' * 65} must have <= 64 characters (got 65)."),
+        ({f"k{n}": "b" for n in range(17)}, "metadata must have <= 16 items (got 17)."),
+    ],
+)
+def test_metadata_that_is_too_long_is_counted(app: ClockedApp, metadata: Json, said: str) -> None:
+    """A refusal counts characters of a text and items of an object.
+
+    If this fails with "got None": pydantic stops counting at the limit.
+    """
+    refused = app.refused(400, "POST", STORES, {"name": "s", "metadata": metadata})
+    assert refused["message"] == said
 
 
 def test_an_unknown_model_is_refused(app: ClockedApp) -> None:
