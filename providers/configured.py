@@ -207,11 +207,11 @@ class ConfiguredProviders:
         """Return a provider of the class that its kind must have."""
         entry = self._entry(api, provider_id)
         if (api, provider_id) not in self._built:
-            self._built[api, provider_id] = build_provider(api, entry, self.home)
-        provider, wanted = self._built[api, provider_id], _CLASSES[api]
-        if not isinstance(provider, wanted):
-            raise ContractViolation(f"{provider_id} must be a {wanted.__name__}.")
-        return provider
+            provider, wanted = build_provider(api, entry, self.home), _CLASSES[api]
+            if not isinstance(provider, wanted):
+                raise ContractViolation(f"{provider_id} must be a {wanted.__name__}.")
+            self._built[api, provider_id] = provider
+        return self._built[api, provider_id]
 
     def _buildable(self, api: Api) -> tuple[list[Any], list[CorralError]]:
         """Return the providers of a kind that can be built, and why the others cannot."""
@@ -272,6 +272,8 @@ class ConfiguredProviders:
             health = Health("Error", f"no answer in {HEALTH_TIMEOUT_SECONDS:g} s")
         except CorralError as error:
             health = Health("Error", str(error))
+        except Exception as error:  # noqa: BLE001 - of a plugin: the others are shown all the same
+            health = Health("Error", f"health() raised {type(error).__name__}")
         return ProviderStatus(
             api,
             entry.provider_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from corral.api.errors import ConfigError, MissingDependency, UnknownProvider
+from corral.api.errors import ConfigError, CorralError, MissingDependency, UnknownProvider
 from corral.api.findings import first_finding
 from corral.api.provider import (
     ENTRY_POINT_GROUP,
@@ -41,13 +42,18 @@ def provider_specs() -> dict[tuple[Api, str], ProviderSpec]:
     Raises:
         ConfigError: Two packages claim a type.
     """
-    found: dict[tuple[Api, str], ProviderSpec] = {}
-    for _, spec in _entries():
-        if isinstance(spec, ProviderSpec) and (
-            found.setdefault((spec.api, spec.provider_type), spec) != spec
-        ):
-            raise ConfigError(f"Two packages provide {spec.api} {spec.provider_type}.")
-    return found
+    found: dict[tuple[Api, str], tuple[ProviderSpec, str]] = {}
+    for name, spec in _entries():
+        if not isinstance(spec, ProviderSpec):
+            continue
+        first, its_name = found.setdefault((spec.api, spec.provider_type), (spec, name))
+        if first != spec:
+            raise ConfigError(
+                f"Two packages provide {spec.api} {spec.provider_type}: the entry points "
+                f"{its_name} and {name}.",
+                hint="Uninstall one of them, or give its provider another type.",
+            )
+    return {key: spec for key, (spec, _) in found.items()}
 
 
 @cache
@@ -61,7 +67,7 @@ def _entries() -> Iterator[tuple[str, ProviderSpec | str]]:
     for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name):
         try:
             spec = entry.load()
-        except Exception as error:  # noqa: BLE001 - anyone's module is imported here
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - anyone's module is imported
             yield entry.name, f"{entry.value} cannot be imported: {_said(error)}"
             continue
         is_spec = isinstance(spec, ProviderSpec)
@@ -91,12 +97,14 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     Raises:
         UnknownProvider: No such type.
         ConfigError: An unknown key or a value out of range, with its place; or the plugin's config
-            cannot be imported.
+            cannot be imported, or is none.
     """
     spec = find_spec(api, entry.provider_type)
     model = _load(spec, spec.config)
+    if not (isinstance(model, type) and issubclass(model, ProviderConfig)):
+        raise _broken(spec, f"{spec.config} is not a subclass of ProviderConfig")
     try:
-        config: ProviderConfig = model.model_validate(entry.config)
+        config = model.model_validate(entry.config)
     except ValidationError as error:
         where, words = first_finding(error, entry.provider_id, "config")
         raise ConfigError(f"providers.{api}: {where}: {words}.", field=where) from None
@@ -107,7 +115,7 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
     """Build a configured provider; the first moment at which its engine is imported.
 
     Raises:
-        UnknownProvider, ConfigError: As `check_config`.
+        UnknownProvider, ConfigError: As `check_config`; or the plugin's factory fails.
         MissingDependency: A package that it needs is not installed.
     """
     spec = find_spec(api, entry.provider_type)
@@ -119,7 +127,15 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
             command = f"pip install 'corral-rag[{spec.extra}]'"
             command += f" && {spec.then_run}" if spec.then_run else ""
             raise MissingDependency(spec.provider_type, distribution, command) from None
-    provider: Provider = _load(spec, spec.factory)(entry.provider_id, config, home)
+    factory = _load(spec, spec.factory)
+    try:
+        provider: Provider = factory(entry.provider_id, config, home)
+    except CorralError:
+        raise
+    except Exception as error:
+        # Without its text: that may hold a secret of the settings.
+        failed = f"{spec.factory} failed with {type(error).__name__}"
+        raise _broken(spec, f"{failed} at {_place(error)}") from error
     return provider
 
 
@@ -132,13 +148,23 @@ def _load(spec: ProviderSpec, reference: str) -> Any:
     module, _, name = reference.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except Exception as error:
-        raise ConfigError(
-            f"{spec.provider_type} is broken: {reference} cannot be imported: {_said(error)}.",
-            hint="Mend or uninstall its package.",
-            field="provider_type",
-        ) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(spec, f"{reference} cannot be imported: {_said(error)}") from error
 
 
-def _said(error: Exception) -> str:
+def _broken(spec: ProviderSpec, why: str) -> ConfigError:
+    return ConfigError(
+        f"{spec.provider_type} is broken: {why}.",
+        hint="Mend or uninstall its package.",
+        field="provider_type",
+    )
+
+
+def _place(error: Exception) -> str:
+    """Return the file and the line that raised an error."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
+
+
+def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".rstrip(". ")

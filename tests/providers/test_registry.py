@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,49 @@ def test_a_plugin_that_breaks_later_is_a_config_error(
         build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("part", "reference", "said"),
+    [
+        ("config", "builtins:dict", "builtins:dict is not a subclass of ProviderConfig"),
+        ("factory", "builtins:divmod", "builtins:divmod failed with TypeError at registry.py:"),
+    ],
+)
+def test_a_plugin_that_fails_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, reference: str, said: str
+) -> None:
+    """A config that is none and a factory that raises are errors of the plugin, and say where.
+
+    If this fails with the plugin's own error: the list of providers fails with it, for all of them.
+    """
+    found = registry.find_spec(Api.VECTOR_IO, "inline::sqlite")
+    change: dict[str, Any] = {part: reference}
+    spec = replace(found, **change)
+    monkeypatch.setattr(registry, "find_spec", lambda *_: spec)
+    with pytest.raises(ConfigError, match=f"inline::sqlite is broken: {said}"):
+        build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+
+
+def test_a_module_that_exits_is_a_broken_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin whose module calls `sys.exit` ends no command of Corral's: it is broken."""
+
+    class Entry:
+        name = value = "x:SPEC"
+
+        def load(self) -> None:
+            raise SystemExit(3)
+
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry()])
+    for each in (provider_specs, registry.broken_plugins):
+        each.cache_clear()
+    try:
+        assert provider_specs() == {}
+        (broken,) = registry.broken_plugins()
+        assert broken.reason == "x:SPEC cannot be imported: SystemExit: 3"
+    finally:
+        for each in (provider_specs, registry.broken_plugins):
+            each.cache_clear()
+
+
 def test_two_packages_may_not_claim_one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two different specs of one type are an error, not a matter of order."""
 
@@ -124,7 +169,7 @@ def test_two_packages_may_not_claim_one_type(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(metadata, "entry_points", lambda group: [Entry("a"), Entry("b")])
     provider_specs.cache_clear()
     try:
-        with pytest.raises(ConfigError, match="Two packages"):
+        with pytest.raises(ConfigError, match=r"Two packages .*: the entry points x and x"):
             provider_specs()
     finally:
         provider_specs.cache_clear()

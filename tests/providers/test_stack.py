@@ -23,7 +23,7 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.fusion import WeightedRanker
-from corral.api.provider import Api, Capabilities
+from corral.api.provider import Api, Capabilities, Health
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers import configured
 from corral.providers.config import ProviderEntry, Providers, RunConfig
@@ -322,6 +322,20 @@ async def test_a_provider_that_does_not_answer_is_unhealthy_and_holds_up_nothing
         assert found["sqlite"].status == "OK"
 
     await run(tmp_path, work)
+
+
+async def test_a_provider_whose_health_fails_is_unhealthy_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception of a plugin's `health()` is its own: the other providers are shown.
+
+    If this fails with ZeroDivisionError: the list of providers ends with it.
+    """
+    async with opened(tmp_path) as stack:
+        monkeypatch.setattr(stack.vector_io("sqlite"), "health", lambda: 1 // 0)
+        found = {status.provider_id: status.health for status in await stack.providers()}
+        assert found.pop("sqlite") == Health("Error", "health() raised ZeroDivisionError")
+        assert {health.status for health in found.values()} == {"OK"}
 
 
 async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_command(
