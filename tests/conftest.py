@@ -42,6 +42,7 @@ MAY_BE_MISSING = "no Chromium"
 
 # `make test` begins with these, the longest two and then what mostly waits, for servers that are
 # frozen or killed, say: the cores are busy with the others meanwhile. At the end they would idle.
+# Then come files of a few long tests, which would be last, and one core idle while they end.
 FIRST = (
     "test_milvus_conformance.py",
     "test_chroma_conformance.py",
@@ -52,6 +53,17 @@ FIRST = (
     "test_pgvector_faults.py",
     "test_milvus_faults.py",
     "test_weaviate_failing.py",
+    "test_cli_conformance.py",
+    "test_provider_dict.py",
+    "test_schema.py",
+    "test_jobs.py",
+    "test_restart.py",
+    "test_playground.py",
+    "test_cli_orphans.py",
+    "test_types_of_users.py",
+    "test_fidelity.py",
+    "test_other_clients.py",
+    "test_agents.py",
 )
 
 GROUPS = standard_groups()
