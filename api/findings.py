@@ -30,6 +30,7 @@ _WORDS = {
     "string_too_long": "must have <= {max_length} characters",
     "string_too_short": "must have >= {min_length} characters",
     "string_type": "must be a string",
+    "string_unicode": "must be valid Unicode",
     "too_long": "must have <= {max_length} {units} (got {length})",
     "too_short": "must have >= {min_length} {units} (got {length})",
     "union_tag_invalid": "{discriminator} must be one of {expected_tags}",

@@ -278,8 +278,9 @@ async def _read(
         if found is not None and found.chunks:
             entry.returns(place.vector_db_id, [chunk.chunk_id for chunk in found.chunks])
             return found.chunks, dict(found.metadata), found.chunk_count
+    short = f", or it has <= {offset} chunks" if offset else ""
     raise NotFound(
-        f"There is no document {str(place)!r}, or it has <= {offset} chunks.",
+        f"There is no document {str(place)!r}{short}.",
         hint="Pass an id that search returned.",
         field="id",
     )

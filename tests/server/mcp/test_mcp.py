@@ -149,7 +149,11 @@ async def test_wrong_calls_say_what_to_do(tmp_path: Path) -> None:
         assert "Known: notes, web." in await refused(client, "get_vector_db", vector_db_id="x")
         assert "limit" in await refused(client, "search", query="x", limit=3)
         assert "DB/DOCUMENT" in await refused(client, "fetch", id="nonsense")
-        assert "There is no document" in await refused(client, "fetch", id="notes/none.md")
+        gone = await refused(client, "fetch", id="notes/none.md")
+        assert gone.startswith("There is no document 'notes/none.md'. ")
+        beyond = await refused(client, "fetch", id="notes/fence.md", offset=7)
+        assert "or it has <= 7 chunks" in beyond
+        assert "must be valid Unicode" in await refused(client, "search", query="\ud83d")
         assert "mode" in await refused(client, "search", query="x", mode="psychic")
         bad = {"type": "like", "key": "kind", "value": "x"}
         assert "Valid types" in await refused(client, "search", query="x", filters=bad)
