@@ -46,6 +46,12 @@ LIFTED_TOP = 255
 GELU_DEPTH = 0.17
 """What GELU returns is above minus this: its least is -0.16997."""
 
+PARTS = ("query", "key", "value")
+"""What attention makes of states, in the order of `TOGETHER`."""
+
+TOGETHER = "projection"
+"""Name of their matrices and biases as one, which takes a product instead of three."""
+
 ROTATION = "rotation"
 """Name of the matrix that normalized states are rotated with, where the matrices are in 8 bits."""
 
@@ -74,7 +80,7 @@ class BertGraph:
 
     Args:
         weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
-            shape (out, in), or in 8 bits as `precision.rotated` returns it.
+            shape (out, in), or in 8 bits, as `precision.at_precision` returns it.
         heads: Attention heads.
         epsilon: Of every normalization.
     """
@@ -88,48 +94,38 @@ class BertGraph:
         self._rounded: set[str] = set()
 
     def embed_ids(self) -> str:
-        """Word + position + segment (always 0), normalized; also counts the tokens of each row."""
+        """Word + position + segment (always 0), normalized."""
         self._add("Sub", [IDS, IDS], "segment_ids")
         names = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
         tables = [self._weight(f"embeddings.{name}.weight") for name in names]
         bias = self._weight("embeddings.LayerNorm.bias")
-        return self._fused(
-            "EmbedLayerNormalization",
-            [IDS, "segment_ids", *tables, bias, MASK],
-            "hidden",
-            "token_counts",
-            epsilon=self._epsilon,
-        )
+        self._leave_out_padding()
+        inputs = [IDS, "segment_ids", *tables, bias]
+        outputs = "hidden", "unused"
+        return self._fused("EmbedLayerNormalization", inputs, *outputs, epsilon=self._epsilon)
 
     def normalize_tokens(self) -> str:
         """Normalize the sum of word, position and segment, which is an input."""
         names = ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias")
-        self._add("ReduceSum", [MASK, "axis_1"], "token_counts", keepdims=0)
+        self._leave_out_padding()
         inputs = [TOKENS, *map(self._weight, names)]
         return self._add("LayerNormalization", inputs, "hidden", axis=-1, epsilon=self._epsilon)
 
     def layer(self, prefix: str, hidden: str) -> str:
         """Self-attention and feed-forward, each added to its input and normalized."""
         attention = f"{prefix}attention."
-        parts = [f"{attention}self.{part}" for part in ("query", "key", "value")]
-        turned = self._turned(hidden)
-        projected = [self._linear(part, turned, f"{part}.out") for part in parts]
-        biases = [self._weight(f"{part}.bias") for part in parts]
-        bias = self._add("Concat", biases, f"{attention}bias", axis=0)
-        inputs = [*projected, bias, "token_counts"]
-        mixed = self._fused(
-            "MultiHeadAttention", inputs, f"{attention}mixed", num_heads=self._heads
-        )
+        mixed = self._attention(f"{attention}self.", self._turned(hidden))
         hidden = self._add_and_normalize(f"{attention}output", mixed, hidden)
         turned = self._turned(hidden)
         inner = self._linear(f"{prefix}intermediate.dense", turned, f"{prefix}inner")
         inner_bias = self._weight(f"{prefix}intermediate.dense.bias")
-        inner = self._fused("BiasGelu", [inner, inner_bias], f"{prefix}{GELU}")
+        inner = self._add("Add", [inner, inner_bias], f"{prefix}inner.biased")
+        inner = self._fused("Gelu", [inner], f"{prefix}{GELU}")
         return self._add_and_normalize(f"{prefix}output", inner, hidden)
 
     def mean_pooling(self, hidden: str) -> None:
         """Sum of the tokens' states, then L2 norm 1: the mean differs only by a factor."""
-        self._pool(hidden, self._add("Cast", [MASK], "mask_float", to=1))  # 1: float32
+        self._pool(hidden, "mask_float")
 
     def weighted_pooling(self, hidden: str) -> None:
         """Sum of the tokens' states, each times its weight, which is an input; L2 norm 1."""
@@ -169,6 +165,33 @@ class BertGraph:
         self._add("MatMul", ["weight_row", hidden], "sum_row")
         self._add("Squeeze", ["sum_row", "axis_1"], "sum")
         self._add("LpNormalization", ["sum"], EMBEDDING, axis=1, p=2)
+
+    def _attention(self, prefix: str, states: str) -> str:
+        """Return what each token takes from the others.
+
+        In plain operators: for a question, onnxruntime's MultiHeadAttention takes twice their time.
+        """
+        projected = self._linear(f"{prefix}{TOGETHER}", states, f"{prefix}unbiased")
+        bias = self._weight(f"{prefix}{TOGETHER}.bias")
+        self._add("Add", [projected, bias], f"{prefix}biased")
+        self._add("Reshape", [f"{prefix}biased", "in_heads"], f"{prefix}by_token")
+        self._add("Transpose", [f"{prefix}by_token"], f"{prefix}by_head", perm=[0, 2, 1, 3])
+        query, key, value = (f"{prefix}{part}" for part in PARTS)
+        self._node("Split", [f"{prefix}by_head"], [query, key, value], "", {"axis": 1})
+        scale = (3 * self._heads / len(self._weights[f"{prefix}{TOGETHER}.bias"])) ** 0.5
+        self._fused("FusedMatMul", [query, key], f"{prefix}products", transB=1, alpha=scale)
+        self._add("Add", [f"{prefix}products", "no_padding"], f"{prefix}masked")
+        self._add("Softmax", [f"{prefix}masked"], f"{prefix}shares", axis=-1)
+        self._add("MatMul", [f"{prefix}shares", value], f"{prefix}taken")
+        self._add("Transpose", [f"{prefix}taken"], f"{prefix}taken_by_token", perm=[0, 2, 1, 3])
+        return self._add("Reshape", [f"{prefix}taken_by_token", "in_rows"], f"{prefix}mixed")
+
+    def _leave_out_padding(self) -> None:
+        """Make what is added to the products of attention: 0 for a token, -10000 for padding."""
+        self._add("Cast", [MASK], "mask_float", to=1)  # 1: float32
+        self._add("Sub", ["mask_float", "one"], "mask_below")
+        self._add("Mul", ["mask_below", "far_below"], "mask_added")
+        self._add("Unsqueeze", ["mask_added", "axes_1_2"], "no_padding")
 
     def _add_and_normalize(self, prefix: str, inner: str, residual: str) -> str:
         dense = self._linear(f"{prefix}.dense", inner, f"{prefix}.out")
@@ -230,19 +253,26 @@ class BertGraph:
     def _constants(self) -> list[onnx.TensorProto]:
         from onnx import TensorProto, helper  # noqa: PLC0415 - slow to load
 
-        every = [helper.make_tensor("axis_1", TensorProto.INT64, [1], [1])]
+        row = len(self._weights[f"{EMBEDDED}.weight"])
+        heads = [0, -1, 3 * self._heads, row // self._heads]
+        every = [
+            helper.make_tensor("axis_1", TensorProto.INT64, [1], [1]),
+            helper.make_tensor("axes_1_2", TensorProto.INT64, [2], [1, 2]),
+            helper.make_tensor("in_heads", TensorProto.INT64, [4], heads),
+            helper.make_tensor("in_rows", TensorProto.INT64, [3], [0, -1, row]),
+            helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
+            helper.make_tensor("far_below", TensorProto.FLOAT, [], [1e4]),
+        ]
         if self._rounded:
             every += [
-                helper.make_tensor("one", TensorProto.FLOAT, [], [1.0]),
                 helper.make_tensor("state_top", TensorProto.FLOAT, [], [float(STATE_TOP)]),
                 # Numbers from 0 to 255, and 128 is zero: the kind that is fast everywhere.
                 helper.make_tensor("zero_state", TensorProto.UINT8, [], [128]),
             ]
         if ROTATION in self._used:
-            block, row = len(self._weights[ROTATION]), len(self._weights[f"{EMBEDDED}.weight"])
+            block = len(self._weights[ROTATION])
             every += [
                 helper.make_tensor("in_blocks", TensorProto.INT64, [3], [0, -1, block]),
-                helper.make_tensor("in_rows", TensorProto.INT64, [3], [0, -1, row]),
                 helper.make_tensor("gelu_depth", TensorProto.FLOAT, [], [GELU_DEPTH]),
                 helper.make_tensor("lifted_top", TensorProto.FLOAT, [], [float(LIFTED_TOP)]),
                 helper.make_tensor("zero_lifted", TensorProto.UINT8, [], [0]),

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from corral.providers.embedding._local.onnx_graph import (
     GELU_DEPTH,
     LIFTED_TOP,
+    PARTS,
     ROTATION,
     STATE_TOP,
+    TOGETHER,
 )
 
 Precision = Literal["int8", "float32"]
@@ -32,13 +34,25 @@ by side: a bound of 64 for each would cost a bit."""
 BLOCK = 32
 """States that are rotated together; the dimension of every model is a multiple of it."""
 
-NORMALIZED = ("query.weight", "key.weight", "value.weight", "intermediate.dense.weight")
+NORMALIZED = (f"{TOGETHER}.weight", "intermediate.dense.weight")
 """Matrices that read normalized states, a few columns of which are many times the others."""
 
 
 def at_precision(precision: Precision, weights: Weights) -> Weights:
     """Return the weights as a graph of that precision takes them."""
-    return rotated(weights) if precision == "int8" else weights
+    whole = together(weights)
+    return rotated(whole) if precision == "int8" else whole
+
+
+def together(weights: Weights) -> dict[str, NDArray[Any]]:
+    """Return the weights with the matrices of query, key and value as one, and their biases."""
+    found = dict(weights)
+    for name in weights:
+        prefix, part, kind = name.rpartition(f".self.{PARTS[0]}.")
+        if part:
+            parts = [found.pop(f"{prefix}.self.{each}.{kind}") for each in PARTS]
+            found[f"{prefix}.self.{TOGETHER}.{kind}"] = np.concatenate(parts)
+    return found
 
 
 def trait(precision: Precision) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from corral.providers.embedding._local.embedder import LocalEmbedder
-from corral.providers.embedding._local.precision import BLOCK, PAIR_TOP, rotated, rotation
+from corral.providers.embedding._local.precision import BLOCK, PAIR_TOP, rotated, rotation, together
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create
 
@@ -85,3 +85,20 @@ def test_what_is_added_to_gelu_is_taken_back_by_the_bias() -> None:
     found = rotated(weights)
     assert found[f"{name}.bias"] == pytest.approx([1 - 0.17 * 0.25], abs=1e-3)
     assert found[f"{name}.weight"].T.tolist() == [[127, 0, -64, 0]]
+
+
+def test_query_key_and_value_are_one_matrix_in_this_order() -> None:
+    """Their rows follow each other in the order in which the graph splits them; the rest stays.
+
+    If this fails: attention takes a key for a query, or the graph multiplies three times.
+    """
+    name = "encoder.layer.0.attention.self"
+    weights = {
+        f"{name}.{part}.{kind}": np.full(shape, number, np.float32)
+        for number, part in enumerate(("value", "query", "key"))
+        for kind, shape in (("weight", (2, 3)), ("bias", (2,)))
+    }
+    found = together({**weights, "encoder.layer.0.output.dense.bias": np.ones(2, np.float32)})
+    assert found[f"{name}.projection.weight"][:, 0].tolist() == [1, 1, 2, 2, 0, 0]
+    assert found[f"{name}.projection.bias"].tolist() == [1, 1, 2, 2, 0, 0]
+    assert len(found) == 3, "the three matrices stay in memory beside the one"

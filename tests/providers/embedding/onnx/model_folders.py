@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from corral.providers.embedding._local.precision import at_precision
 from corral.providers.embedding.minilm.onnx_graph import build_graph
 from corral.providers.embedding.minilm.weights import model_folder, read_weights
 
@@ -23,7 +24,7 @@ ROWS: NDArray[np.float32] = np.array(
 def minilm_folder(folder: Path) -> Path:
     """Write MiniLM with its official weights inside one ONNX file."""
     source = model_folder(None)
-    weights = read_weights(source)
+    weights = at_precision("float32", read_weights(source))
     model = onnx.load_from_string(build_graph(weights))
     for tensor in model.graph.initializer:
         if tensor.name in weights:
