@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -51,6 +50,10 @@ REFERENCE_STEP = 1.02
 BAND_WIDTH = 1.25
 """References within this ratio are searched together, so that the bound of each search is tight:
 a few chunks written when the average was far from today's must not loosen the bound of all."""
+
+SPARE = 2
+"""Proposals beyond k + k/3. On SciFact, written with two references, they settle 299 of 300
+questions at k = 10 and 297 at k = 100. Each further proposal takes 10 microseconds."""
 
 _ROUNDING = 1.00001  # engines add in float32; 100 times the error seen
 
@@ -186,7 +189,9 @@ class SparseQuery:
     """
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
-        self._wanted = dict(sorted(Counter(analyzer.terms(text)).items()))
+        self._wanted: dict[str, int] = {}
+        for term in sorted(analyzer.terms(text)):
+            self._wanted[term] = self._wanted.get(term, 0) + 1
         self.terms = tuple(self._wanted)
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
@@ -262,7 +267,7 @@ async def best_matches(
         )
 
     sources = [partial(propose, band) for band in bands(statistics)]
-    best = await best_candidates(k, *sources, margin=k // 3 + 6)
+    best = await best_candidates(k, *sources, margin=k // 3 + SPARE)
     return [
         Candidate(one.chunk_id, one.raw_score, None, query.held(terms[one.chunk_id]))
         for one in best
