@@ -273,6 +273,23 @@ async def test_a_registration_is_read_again_only_once_somebody_has_written(tmp_p
             await one.vector_db("db")
 
 
+async def test_a_registration_that_is_kept_lets_other_tasks_go_on(tmp_path: Path) -> None:
+    """Who asks for an index over and over lets others work in between, whatever the engine.
+
+    If this fails: a query in memory never gives way, and one client in a loop stops the server.
+    """
+
+    async def work(stack: Stack) -> None:
+        await stack.register(registration())
+        await stack.index("db")
+        other = asyncio.create_task(asyncio.sleep(0))
+        for _ in range(5):
+            await stack.index("db")
+        assert other.done()
+
+    await run(tmp_path, work)
+
+
 async def test_concurrent_registrations_of_one_id_agree(tmp_path: Path) -> None:
     """Many equal registrations at once, from two processes' stacks, store one."""
 
