@@ -228,8 +228,9 @@ async def test_graph_is_built_once(tmp_path: Path, builds: list[int]) -> None:
 
 def test_graph_holds_no_weights(home: Path, embedder: LocalEmbedder) -> None:
     """The cache is structure only, so the weights always come from the file just checked."""
-    (path,) = (home / "models").iterdir()
-    assert path.stat().st_size < 100_000
+    graphs = list((home / "models").iterdir())  # more than one where other tests came first
+    assert graphs
+    assert all(graph.stat().st_size < 100_000 for graph in graphs)
 
 
 async def test_a_failed_write_leaves_nothing(
