@@ -85,31 +85,6 @@ Found = tuple[NDArray[np.intp], NDArray[np.float32]]
 """Places of rows, and their embeddings."""
 
 
-def candidates(
-    stored: Codes,
-    squared_norms: NDArray[np.float64],
-    query: NDArray[np.float32],
-    k: int,
-    metric: Metric,
-    usable: NDArray[np.bool_] | None,
-    read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
-) -> Found:
-    """Return the places of all rows that can be among the k nearest, with their embeddings.
-
-    Rows that tie with the k-th nearest are among them; `exact.nearest` then has the answer.
-
-    Args:
-        stored: All rows; under cosine, scales and residuals are those of rows of length 1.
-        squared_norms: Of the embeddings, shape (n,).
-        query: Shape (dimension,).
-        k: At least 1.
-        metric: Which decides what is near.
-        usable: Which rows may be returned, shape (n,); None for all.
-        read: Returns the embeddings at some places, shape (n, dimension).
-    """
-    return begun(Scan(stored), squared_norms, query, k, metric, usable, read)()
-
-
 def begun(
     scan: Scan,
     squared_norms: NDArray[np.float64],
@@ -119,11 +94,20 @@ def begun(
     usable: NDArray[np.bool_] | None,
     read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
 ) -> Callable[[], Found]:
-    """Return what finds `candidates`; until it is called its query waits for a pass to share.
+    """Return what finds the places of all rows that can be among the k nearest, with embeddings.
+
+    Until it is called, its query waits for a pass to share. Rows that tie with the k-th nearest are
+    among those that it finds; `exact.nearest` then has the answer.
 
     Args:
-        scan: Of all rows, which other queries share.
-        squared_norms, query, k, metric, usable, read: As of `candidates`.
+        scan: Of all rows, which other queries share; under cosine, scales and residuals of its
+            codes are those of rows of length 1.
+        squared_norms: Of the embeddings, shape (n,).
+        query: Shape (dimension,).
+        k: At least 1.
+        metric: Which decides what is near.
+        usable: Which rows may be returned, shape (n,); None for all.
+        read: Returns the embeddings at some places, shape (n, dimension).
     """
     stored = scan.stored
     k = min(k, len(stored) if usable is None else int(np.count_nonzero(usable)))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.codes import Codes, candidates, coded
+from corral.providers.ranking.codes import Codes, Scan, begun, coded
 from corral.providers.vector_io.memory.filters import ChunkIds
 
 FEW_ROWS = 0.05
@@ -57,21 +57,14 @@ class Matrix:
         codes = Codes(self._codes[used], self._scales[used], self._residuals[used])
         norms, rows, usable = self._norms[used], self.rows, None
         if places is not None and len(places) < FEW_ROWS * len(self.ids):
-            found, _ = candidates(
-                codes[places],
-                norms[places],
-                query,
-                k,
-                self._metric,
-                None,
-                lambda some: rows[places[some]],
-            )
-            return places[found]
+            scan, norms = Scan(codes[places]), norms[places]
+            find = begun(scan, norms, query, k, self._metric, None, lambda p: rows[places[p]])
+            return places[find()[0]]
         if places is not None:
             usable = np.zeros(len(self.ids), dtype=np.bool_)
             usable[places] = True
-        found, _ = candidates(codes, norms, query, k, self._metric, usable, rows.__getitem__)
-        return found
+        find = begun(Scan(codes), norms, query, k, self._metric, usable, rows.__getitem__)
+        return find()[0]
 
     def of(self, chunk_id: str) -> NDArray[np.float32]:
         """Return the embedding of a chunk."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.providers.ranking import codes as codes_module
-from corral.providers.ranking.codes import Codes, Scan, candidates, coded, products
+from corral.providers.ranking.codes import Codes, Scan, begun, coded, products
 from corral.providers.ranking.exact import Nearest, nearest
 
 DIMENSION = 24
@@ -59,7 +59,7 @@ def both(
             (codes.scales * unit).astype(np.float32),
             (codes.residuals * unit).astype(np.float32),
         )
-    places, read = candidates(codes, norms, query, k, metric, usable, lambda p: matrix[p])
+    places, read = begun(Scan(codes), norms, query, k, metric, usable, lambda p: matrix[p])()
     assert read.tolist() == matrix[places].tolist()
     assert len(set(places.tolist())) == len(places)
     order = np.argsort(places)
