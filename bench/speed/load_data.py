@@ -121,7 +121,7 @@ def share_limit(selectivity: float | None) -> int | None:
 def synthetic_corpus(
     size: int, dimension: int = 384, questions: int = 200, seed: int = 0
 ) -> Corpus:
-    """Return seeded corpus of a size."""
+    """Return a seeded corpus of a size."""
     made = synthetic_data(size, questions, dimension, seed)
     return Corpus(
         name=f"synthetic-{short_size(size)}",
@@ -198,7 +198,7 @@ def short_size(size: int) -> str:
 
 
 def write_corpus(corpus: Corpus, folder: Path) -> None:
-    """Write corpus for workers to read with `StoredCorpus`."""
+    """Write a corpus for workers to read with `StoredCorpus`."""
     np.save(folder / _EMBEDDINGS, corpus.embeddings, allow_pickle=False)
     np.save(folder / _QUESTIONS, corpus.asked, allow_pickle=False)
     with (folder / _TEXTS).open("w", encoding="utf-8") as file:
@@ -259,7 +259,7 @@ class StoredCorpus:
 
 
 def without(corpus: Corpus, removed: Sequence[int]) -> Corpus:
-    """Return corpus without some rows; what is left keeps ids, texts and shares."""
+    """Return a corpus without some rows; what is left keeps ids, texts and shares."""
     keep = np.ones(len(corpus.texts), bool)
     keep[list(removed)] = False
     rows = np.flatnonzero(keep)

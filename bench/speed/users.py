@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.report.wording import count
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
 from corral.bench.speed.over_http import query_body, running_server
 from corral.bench.stopwatch import Bound
@@ -140,7 +141,8 @@ def run_users(plan: UsersPlan) -> bool:
     for workers, bound in zip(plan.workers, bounds, strict=True):
         verdict = "holds" if bound.holds else "FAILS"
         console.print(
-            f"{workers} processes, {bound.what}: {bound.figure}; {bound.bound}: {verdict}"
+            f"{count(workers, 'process', 'processes')}, {bound.what}: {bound.figure}; "
+            f"{bound.bound}: {verdict}"
         )
     return all(bound.holds for bound in bounds)
 
@@ -175,11 +177,12 @@ async def _measure(plan: UsersPlan, urls: Mapping[int, str]) -> Cells:
     for url in urls.values():  # every process has its models, and postings of common words
         for mode in ("page", plan.mode):
             await closed_loop(url, asks_of(mode, next(seeds)), PAGE_USERS, WARM_UP_SECONDS)
+    closed = {clients: count(clients, "client") for clients in plan.clients}
     for _, (workers, url) in itertools.product(range(plan.rounds), urls.items()):
-        for clients in plan.clients:
-            cell, asks = cells[f"{clients} clients", workers], asks_of(plan.mode, next(seeds))
+        for clients, name in closed.items():
+            cell, asks = cells[name, workers], asks_of(plan.mode, next(seeds))
             await cell.take(url, closed_loop(url, asks, clients, plan.seconds))
-        best = max(cells[f"{clients} clients", workers].asked for clients in plan.clients)
+        best = max(cells[name, workers].asked for name in closed.values())
         for name, rate in _rates(plan, best).items():
             cell, asks = cells[name, workers], asks_of(plan.mode, next(seeds))
             await cell.take(url, open_loop(url, asks, rate, plan.seconds))

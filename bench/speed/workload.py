@@ -224,7 +224,7 @@ class Workload:
         return self._plan.cells(served=self._served)
 
     def _base(self, one: Measured) -> Measured | None:
-        """Return what a entrant is compared with."""
+        """Return what an entrant is compared with."""
         for other in self._measured.values():
             same = other.entrant.backend == one.entrant.backend
             if self._served and same and other.entrant.variant == INDEX:
@@ -282,7 +282,7 @@ def _remote(backend: Backend) -> bool:
 
 
 def _hashed(corpus: Corpus) -> Corpus:
-    """Return corpus whose embeddings are those that a server's `inline::hashing` makes."""
+    """Return a corpus whose embeddings are those that a server's `inline::hashing` makes."""
     dimension = corpus.embeddings.shape[1]
     rows = np.stack([embed_text(text, dimension) for text in corpus.texts])
     asked = np.stack([embed_text(text, dimension) for text in corpus.questions])

@@ -19,8 +19,6 @@ from corral.server.command_line.transport import JSON, CommandError
 NO_BUDGET = 1_000_000
 """The largest budget that the wire takes: no hit is dropped for want of room."""
 
-NAMES_SHOWN = 5
-
 
 def serve(
     config: Path | None, home: Path | None, host: str | None, port: int | None, workers: int

@@ -115,6 +115,7 @@ def test_a_server_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--count", "20", "--clients", "1,2", "--rates", "5", "--seconds", "0.2"]
     done = CliRunner().invoke(main, ["bench", "users", *options, "--rounds", "1"])
     assert done.exit_code == 0, done.output
-    for name in ("1 clients", "2 clients", "5 questions/s", users.PAGE):
+    for name in ("1 client", "2 clients", "5 questions/s", users.PAGE):
         assert name in done.output
+    assert "1 clients" not in done.output
     assert "holds" in done.output
