@@ -228,10 +228,9 @@ class _InProcess(httpx.BaseTransport):
     """
 
     def __init__(self, home: Path, config: Any) -> None:
-        # Over HTTP none of these has to be installed.
-        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415
-        from corral.providers.loop_thread import LoopThread  # noqa: PLC0415
-        from corral.server.app import create_app  # noqa: PLC0415
+        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - not over HTTP
+        from corral.providers.loop_thread import LoopThread  # noqa: PLC0415 - not over HTTP
+        from corral.server.app import create_app  # noqa: PLC0415 - not over HTTP
 
         app = create_app(config, home, UNRESTRICTED)
         self._loop = LoopThread()
