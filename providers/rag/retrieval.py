@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,6 @@ from corral.providers.rag.questions import embedded as embedded_by
 from corral.providers.rag.searching import Query, most_confident, queries_of, run_all, search
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
-
-T = TypeVar("T")
 
 Indexes = Mapping[str, EmbeddingIndex]
 """By vector DB id. An index knows its registration, so that is read once for a request."""
@@ -125,28 +123,13 @@ class Retrieval:
         """
         request = _request(_chosen(options, given), weights or {})
 
-        async def found(indexes: Indexes) -> Retrieved:
-            plan = await self.plan(indexes, request, k)
-            return await self.run(plan, indexes, await self.queries(plan, query))
-
-        return await self.on(vector_db_ids, found)
-
-    async def on(self, vector_db_ids: Sequence[str], work: Callable[[Indexes], Awaitable[T]]) -> T:
-        """Return what some work on the indexes of these vector DBs returns.
-
-        It is done again where a rebuild has replaced one of them meanwhile.
-
-        Raises:
-            NotFound, InvalidRequest, ProviderError: As `open` says, and what the work raises.
-        """
+        indexes = await self.open(vector_db_ids)
         while True:
-            indexes = await self.open(vector_db_ids)
             try:
-                return await work(indexes)
-            except NotFound:
-                now = await self.open(vector_db_ids)
-                if all(now[i].vector_db.built_at == indexes[i].vector_db.built_at for i in now):
-                    raise
+                plan = await self.plan(indexes, request, k)
+                return await self.run(plan, indexes, await self.queries(plan, query))
+            except NotFound as error:
+                indexes = await self.reopened(indexes, error)
 
     async def open(self, vector_db_ids: Sequence[str]) -> Indexes:
         """Return the indexes of these vector DBs, each once.
@@ -160,6 +143,18 @@ class Retrieval:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
         names = list(dict.fromkeys(vector_db_ids))
         return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
+
+    async def reopened(self, indexes: Indexes, error: NotFound) -> Indexes:
+        """Return the indexes to search again, where a rebuild has replaced one of these meanwhile.
+
+        Raises:
+            NotFound, InvalidRequest, ProviderError: As `open` says; the error itself where none
+                was replaced.
+        """
+        now = await self.open(list(indexes))
+        if all(now[i].vector_db.built_at == indexes[i].vector_db.built_at for i in now):
+            raise error
+        return now
 
     async def plan(self, indexes: Indexes, request: RAGQueryConfig, k: MaxChunks) -> Plan:
         """Return how a request is served; see `resolve` and, for `auto`, `MaxChunks`."""

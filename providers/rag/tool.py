@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from corral.api.chunks import Chunk, TextItem
-from corral.api.errors import InvalidRequest
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.library import Library
 from corral.api.rag import (
     RAGDocument,
@@ -182,9 +182,12 @@ class RagTool:
         most = self._limits.max_vector_dbs_per_query
         if len(vector_db_ids) > most:
             raise _too_many("vector DBs", len(vector_db_ids), most, "max_vector_dbs_per_query")
-        return await self.retrieval.on(
-            vector_db_ids, lambda indexes: self._answer(content, config, indexes)
-        )
+        indexes = await self.retrieval.open(vector_db_ids)
+        while True:
+            try:
+                return await self._answer(content, config, indexes)
+            except NotFound as error:
+                indexes = await self.retrieval.reopened(indexes, error)
 
     async def _answer(
         self, content: str | Sequence[str], config: RAGQueryConfig, indexes: Indexes
