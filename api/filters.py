@@ -84,7 +84,7 @@ class _Malformed(ValueError):
         )
 
 
-def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
+def parse_filter(data: Any) -> Filter | None:
     """Check a filter as it came over the wire and return its parsed form, None for none.
 
     >>> parse_filter({"type": "gte", "key": "year", "value": 2020})
@@ -92,18 +92,18 @@ def parse_filter(data: Any, *, field: str = "filters") -> Filter | None:
 
     Args:
         data: None, a parsed filter (returned as it is), or a JSON object.
-        field: The request's name for it; errors name the path to the bad node below it.
 
     Raises:
         InvalidFilter: Anything malformed, too deep (8), too large (256 nodes, 1000 values), an
-            integer beyond 64 bits, or a number that is not finite.
+            integer beyond 64 bits, or a number that is not finite; its field is the path to the bad
+            node, from `filters` down.
     """
     if data is None or isinstance(data, Comparison | Compound):
         return data
     try:
         return _Parser().node(data, "", depth=1)
     except _Malformed as error:
-        raise error.refusal(field) from None
+        raise error.refusal("filters") from None
 
 
 def refused_filter(finding: Mapping[str, Any], field: str) -> InvalidFilter | None:

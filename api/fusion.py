@@ -37,6 +37,7 @@ from corral.api.rankers import (
     MAX_CANDIDATES,
     MIN_CANDIDATES,
     MIN_WEIGHTED_CANDIDATES,
+    RANK_CONSTANT,
     LegName,
     LegWeights,
     MaxRanker,
@@ -226,7 +227,6 @@ def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHi
 
 def merge_ranked(
     lists: Sequence[Sequence[tuple[str, float]]],
-    rank_constant: float = 60.0,
     weights: Sequence[float] | None = None,
 ) -> list[tuple[str, float]]:
     """Fuse any number of (id, score) lists by rank; return (id, RRF score in [0, 1]), best first.
@@ -239,7 +239,6 @@ def merge_ranked(
 
     Args:
         lists: Each best first.
-        rank_constant: As in `RRFRanker`.
         weights: How much each list counts, > 0; only their ratio matters. None: all alike.
     """
     total: dict[str, float] = {}
@@ -247,8 +246,8 @@ def merge_ranked(
     for ranked, share in zip(lists, shares, strict=True):
         ranks = competition_ranks([score for _, score in ranked])
         for (identifier, _), rank in zip(ranked, ranks, strict=True):
-            total[identifier] = total.get(identifier, 0.0) + share / (rank_constant + rank)
-    best = (sum(shares) or 1.0) / (rank_constant + 1)
+            total[identifier] = total.get(identifier, 0.0) + share / (RANK_CONSTANT + rank)
+    best = (sum(shares) or 1.0) / (RANK_CONSTANT + 1)
     return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
 
 

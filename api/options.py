@@ -15,7 +15,7 @@ from corral.api.chunks import Strict
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
 from corral.api.findings import said, sent_location
-from corral.api.fusion import LegWeights, Ranker, RRFRanker, WeightedRanker
+from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
 
@@ -75,7 +75,7 @@ class RankingOptions(Strict):
             return WeightedRanker() if self.alpha is None else WeightedRanker(alpha=self.alpha)
         if not by_rank:
             return None
-        constant = RRFRanker().rank_constant if self.impact_factor is None else self.impact_factor
+        constant = RANK_CONSTANT if self.impact_factor is None else self.impact_factor
         return RRFRanker(rank_constant=constant, weights=leg_weights or LegWeights())
 
 

@@ -17,6 +17,8 @@ MIN_CANDIDATES = 40
 legs can be missed for small k."""
 MIN_WEIGHTED_CANDIDATES = 100
 """The same where scores are normalized: their spread is estimated from the candidates."""
+RANK_CONSTANT = 60.0
+"""`rank_constant` where a ranker names none, and where lists are merged by rank."""
 DEFAULT_ALPHA = 0.55
 """The vector leg's share where none is named and the model reads the query well."""
 LEAST_ALPHA = 0.05
@@ -84,7 +86,7 @@ class RRFRanker(_Ranker):
 
     type: Literal["rrf"] = "rrf"
     rank_constant: float = Field(
-        default=60.0,
+        default=RANK_CONSTANT,
         ge=0,
         le=1e6,
         allow_inf_nan=False,

@@ -234,13 +234,6 @@ def test_a_malformed_filter_is_refused_with_the_path_to_the_bad_node(data: Any, 
     assert caught.value.hint
 
 
-def test_the_path_begins_with_the_requests_own_name() -> None:
-    """A route that calls the field otherwise gets its own name in the error."""
-    with pytest.raises(InvalidFilter) as caught:
-        parse_filter({"type": "eq"}, field="query_config.filters")
-    assert caught.value.field == "query_config.filters.key"
-
-
 @pytest.mark.parametrize(
     "data",
     [

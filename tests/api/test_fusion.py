@@ -394,9 +394,9 @@ def test_a_single_leg_keeps_its_own_scores() -> None:
 
 def test_lists_of_several_vector_dbs_are_merged_by_rank() -> None:
     """Only places count: an id's score is its reciprocal ranks over the best possible sum."""
-    merged = merge_ranked([[("a", 0.99), ("b", 0.98)], [("c", 0.2), ("b", 0.1)]], rank_constant=0)
-    assert [identifier for identifier, _ in merged] == ["a", "b", "c"]
-    assert [score for _, score in merged] == pytest.approx([0.5, 0.5, 0.5])
+    merged = merge_ranked([[("a", 0.99), ("b", 0.98)], [("c", 0.2), ("b", 0.1)]])
+    assert [identifier for identifier, _ in merged] == ["b", "a", "c"]
+    assert [score for _, score in merged] == pytest.approx([61 / 62, 0.5, 0.5])
     assert merge_ranked([[("b", 0.3), ("a", 0.3)]]) == [("a", 1.0), ("b", 1.0)]
     assert merge_ranked([]) == []
     assert merge_ranked([[], []]) == []
