@@ -72,15 +72,15 @@ Filter: TypeAlias = Comparison | Compound
 class _Malformed(ValueError):
     """What is wrong with a filter, and where in it."""
 
-    def __init__(self, path: str, found: str, hint: str) -> None:
-        super().__init__(f"malformed filter, {found}")
-        self.path, self.found, self.hint = path, found, hint
+    def __init__(self, path: str, wrong: str, hint: str) -> None:
+        super().__init__(f"malformed filter, {wrong}")
+        self.path, self.wrong, self.hint = path, wrong, hint
 
     def refusal(self, field: str) -> InvalidFilter:
         """Return the error of a filter that stands at `field`."""
         path = field + self.path
         return InvalidFilter(
-            f"Malformed filter at {path}: {self.found}.", hint=self.hint, field=path
+            f"Malformed filter at {path}: {self.wrong}.", hint=self.hint, field=path
         )
 
 
@@ -150,14 +150,14 @@ class _Parser:
         if depth > MAX_DEPTH:
             raise _bad(path, f"the filter is nested more than {MAX_DEPTH} deep", "Flatten it.")
         if not isinstance(data, Mapping):
-            raise _bad(path, f"found {_name(data)}", "A filter is an object with a type.")
+            raise _bad(path, f"got {_name(data)}", "A filter is an object with a type.")
         kind = data.get("type")
         if isinstance(kind, str) and kind in COMPOUNDS:
             return self.compound(data, kind, path, depth)
         if isinstance(kind, str) and kind in COMPARISONS:
             return self.comparison(data, kind, path)
         valid = ", ".join((*COMPARISONS, *COMPOUNDS))
-        raise _bad(f"{path}.type", f"found {kind!r}", f"Valid types: {valid}.")
+        raise _bad(f"{path}.type", f"got {kind!r}", f"Valid types: {valid}.")
 
     def compound(
         self, data: Mapping[str, Any], kind: CompoundType, path: str, depth: int
@@ -166,8 +166,8 @@ class _Parser:
         _only_keys(data, ("type", "filters"), path)
         parts = data.get("filters")
         if not isinstance(parts, list | tuple) or not parts:
-            found = "an empty array" if parts in ([], ()) else _name(parts)
-            raise _bad(f"{path}.filters", f"found {found}", "Send a list of filters.")
+            got = "an empty array" if parts in ([], ()) else _name(parts)
+            raise _bad(f"{path}.filters", f"got {got}", "Send a list of filters.")
         return Compound(
             kind,
             tuple(
@@ -181,18 +181,18 @@ class _Parser:
         _only_keys(data, ("type", "key", "value"), path)
         key = data.get("key")
         if not isinstance(key, str) or not strip_nul(key):
-            found = "an empty string" if isinstance(key, str) else _name(key)
-            raise _bad(f"{path}.key", f"found {found}", "Name a metadata key.")
+            got = "an empty string" if isinstance(key, str) else _name(key)
+            raise _bad(f"{path}.key", f"got {got}", "Name a metadata key.")
         value = data.get("value")
         if kind not in ("in", "nin"):
             checked = _scalar(value, f"{path}.value")
             if kind not in ("eq", "ne") and isinstance(checked, bool):
-                raise _bad(f"{path}.value", "found a boolean", f"{kind} orders numbers or strings.")
+                raise _bad(f"{path}.value", "got a boolean", f"{kind} orders numbers or strings.")
             return Comparison(kind, strip_nul(key), checked)
         if not isinstance(value, list | tuple):
-            raise _bad(f"{path}.value", f"found {_name(value)}", f"{kind} takes a list of values.")
+            raise _bad(f"{path}.value", f"got {_name(value)}", f"{kind} takes a list of values.")
         if len(value) > MAX_VALUES:
-            raise _bad(f"{path}.value", f"found {len(value)} values", f"Send {MAX_VALUES} at most.")
+            raise _bad(f"{path}.value", f"got {len(value)} values", f"Send {MAX_VALUES} at most.")
         return Comparison(
             kind,
             strip_nul(key),
@@ -259,11 +259,11 @@ def _scalar(value: Any, path: str) -> Scalar:
     if isinstance(value, str):
         return cast(str, strip_nul(value))
     if not isinstance(value, bool | int | float):
-        raise _bad(path, f"found {_name(value)}", "Send a string, number or boolean.")
+        raise _bad(path, f"got {_name(value)}", "Send a string, number or boolean.")
     if isinstance(value, float) and not math.isfinite(value):
-        raise _bad(path, f"found {value}", "Numbers must be finite.")
+        raise _bad(path, f"got {value}", "Numbers must be finite.")
     if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
-        raise _bad(path, "found an integer beyond 64 bits", "Send it as a string.")
+        raise _bad(path, "got an integer beyond 64 bits", "Send it as a string.")
     return value
 
 
@@ -279,5 +279,5 @@ def _name(value: Any) -> str:
     return {"NoneType": "nothing", "list": "an array", "dict": "an object"}.get(name, name)
 
 
-def _bad(path: str, found: str, hint: str) -> _Malformed:
-    return _Malformed(path, found, hint)
+def _bad(path: str, wrong: str, hint: str) -> _Malformed:
+    return _Malformed(path, wrong, hint)

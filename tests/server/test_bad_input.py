@@ -180,7 +180,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         QUERY,
         params(filters=comparison(type="eq", key="", value=1)),
         "params.filters.filters[1].key",
-        ["found an empty string", "metadata key"],
+        ["got an empty string", "metadata key"],
     ),
     (
         QUERY,
@@ -198,7 +198,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         QUERY,
         params(filters={"type": "and", "filters": []}),
         "params.filters.filters",
-        ["found an empty array", "list"],
+        ["got an empty array", "list"],
     ),
     (QUERY, params(filters=deep_filter(20)), None, ["nested more than"]),
     (
