@@ -15,37 +15,29 @@ file can write them, too.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import io
 import json
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
-from corral.api.vector_dbs import SearchSettings, VectorDB
+from corral.api.vector_dbs import SearchSettings
 
 FORMAT = "corral-snapshot"
 VERSION = 1
 
-CHUNKS_AT_ONCE = 500
-BYTES_AT_ONCE = 16 << 20
-"""A batch ends at either; one chunk may be larger."""
 MOST_MEMBER_BYTES = 256 << 20
 """Largest member that is read."""
 
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
 """What of a registration goes where its chunks go."""
 
@@ -91,140 +83,9 @@ class Manifest(BaseModel):
     members: list[Member]
 
 
-# --- writing --------------------------------------------------------------------------------------
-
-
-class _Sink(io.RawIOBase):
-    """What a zip file is written to: holds bytes until they are taken, and cannot go back."""
-
-    def __init__(self) -> None:
-        self._held = bytearray()
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Hold some bytes."""
-        self._held += data
-        return len(data)
-
-    def taken(self) -> bytes:
-        """Return what is held, and hold nothing."""
-        taken = bytes(self._held)
-        self._held.clear()
-        return taken
-
-
-@dataclass(slots=True)
-class _Writer:
-    """Writes the members of a snapshot and remembers them."""
-
-    sink: _Sink = field(default_factory=_Sink)
-    members: list[Member] = field(default_factory=list)
-    chunks: int = 0
-
-    def __post_init__(self) -> None:
-        self.zip = zipfile.ZipFile(self.sink, "w", zipfile.ZIP_STORED)
-
-    zip: zipfile.ZipFile = field(init=False)
-
-    def add(self, name: str, content: bytes) -> None:
-        """Write a member."""
-        self.zip.writestr(zipfile.ZipInfo(name), content)
-        digest = hashlib.sha256(content).hexdigest()
-        self.members.append(Member(name=name, bytes=len(content), sha256=digest))
-
-    def add_batch(self, chunks: Sequence[Chunk]) -> None:
-        """Write chunks and their embeddings."""
-        number = f"{len(self.members) // 2:06}"
-        lines = [c.model_dump_json(exclude={"embedding"}, exclude_none=True) for c in chunks]
-        rows = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
-        packed = io.BytesIO()
-        np.save(packed, rows, allow_pickle=False)
-        self.add(f"chunks/{number}.jsonl", ("\n".join(lines) + "\n").encode())
-        self.add(f"embeddings/{number}.npy", packed.getvalue())
-        self.chunks += len(chunks)
-
-
-async def snapshot_of(index: EmbeddingIndex, details: Details) -> AsyncIterator[bytes]:
-    """Yield a snapshot of an index and what else its vector store has, piece by piece.
-
-    It may be written to meanwhile: a chunk that is there all the while is in the snapshot. Whether
-    chunks were added or removed is said in the manifest.
-
-    Raises:
-        InvalidRequest: A chunk has no embedding.
-        ProviderError: The backend failed; what was yielded is no snapshot.
-    """
-    writer = _Writer()
-    seen = hashlib.sha256()
-    async for ids in _ids(index):
-        for start in range(0, len(ids), CHUNKS_AT_ONCE):
-            part = ids[start : start + CHUNKS_AT_ONCE]
-            chunks = await index.get_chunks(part, include_embeddings=True)
-            for batch in _batches(chunks):
-                await asyncio.to_thread(writer.add_batch, batch)
-                yield writer.sink.taken()
-            _count_ids(seen, [chunk.chunk_id for chunk in chunks])
-    now = hashlib.sha256()
-    async for ids in _ids(index):
-        _count_ids(now, ids)
-    manifest = _manifest(index.vector_db, details, writer, changed=now.digest() != seen.digest())
-    writer.zip.writestr(zipfile.ZipInfo(_MANIFEST), manifest.model_dump_json(indent=1))
-    writer.zip.close()
-    yield writer.sink.taken()
-
-
-def _manifest(vector_db: VectorDB, details: Details, writer: _Writer, *, changed: bool) -> Manifest:
-    return Manifest(
-        made_by=f"corral {metadata.version('corral-rag')}",
-        vector_db_id=vector_db.identifier,
-        provider_id=vector_db.provider_id,
-        vector_db_name=vector_db.vector_db_name,
-        fingerprint=vector_db.fingerprint,
-        vector_store=details,
-        settings=vector_db.model_dump(mode="json", include=set(SETTINGS)),
-        chunks=writer.chunks,
-        changed_meanwhile=changed,
-        members=writer.members,
-    )
-
-
-async def _ids(index: EmbeddingIndex) -> AsyncIterator[list[str]]:
-    after = ""
-    while ids := await index.chunk_ids(after, MAX_IDS):
-        yield ids
-        after = ids[-1]
-
-
-def _count_ids(digest: Any, ids: Sequence[str]) -> None:
-    for chunk_id in ids:
-        digest.update(f"{chunk_id}\0".encode())
-
-
-def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
-    """Yield chunks in batches of bounded size; about four bytes a character at most."""
-    batch: list[Chunk] = []
-    size = 0
-    for chunk in chunks:
-        if chunk.embedding is None:
-            raise InvalidRequest(
-                f"Chunk {chunk.chunk_id!r} has no embedding, and a snapshot needs one.",
-                hint="Give it one in the table that the vector DB is attached to.",
-                field="vector_db_id",
-            )
-        own = 4 * (len(chunk.content) + len(chunk.embedding))
-        if batch and size + own > BYTES_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(chunk)
-        size += own
-    if batch:
-        yield batch
-
-
-# --- reading --------------------------------------------------------------------------------------
+def names_of(number: int) -> tuple[str, str]:
+    """Return the names of a batch's two members."""
+    return f"chunks/{number:06}.jsonl", f"embeddings/{number:06}.npy"
 
 
 class Snapshot:
@@ -249,7 +110,7 @@ class Snapshot:
             ) from None
         self._size = file.seek(0, io.SEEK_END)
         self._infos = {info.filename: info for info in self._zip.infolist()}
-        self.manifest = _parsed(self._read(_MANIFEST))
+        self.manifest = _parsed(self._read(MANIFEST))
         self._check_members()
 
     def batches(self) -> Iterator[tuple[list[Chunk], NDArray[np.float32]]]:
@@ -276,11 +137,11 @@ class Snapshot:
     def _check_members(self) -> None:
         """Compare every member with what the manifest says of it."""
         members = self.manifest.members
-        expected = [name for n in range((len(members) + 1) // 2) for name in _names(n)]
+        expected = [name for n in range((len(members) + 1) // 2) for name in names_of(n)]
         if [member.name for member in members] != expected:
             raise _damaged("its manifest does not list chunks and embeddings in turn")
         found = [info.filename for info in self._zip.infolist()]
-        if sorted(found) != sorted([*expected, _MANIFEST]):
+        if sorted(found) != sorted([*expected, MANIFEST]):
             raise _damaged("it holds other members than its manifest says")
         for member in members:
             if self._infos[member.name].file_size != member.bytes:
@@ -301,10 +162,6 @@ class Snapshot:
             return self._zip.read(info)
         except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError):
             raise _damaged(f"{name} cannot be read") from None
-
-
-def _names(number: int) -> tuple[str, str]:
-    return f"chunks/{number:06}.jsonl", f"embeddings/{number:06}.npy"
 
 
 def _parsed(raw: bytes) -> Manifest:

@@ -13,7 +13,8 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot, snapshot_of
+from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot
+from corral.providers.copying.snapshot_writer import snapshot_of
 from corral.providers.expiry import schedule
 from corral.providers.registrations import fingerprints_differ
 from corral.providers.stack import Stack

@@ -19,7 +19,7 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.copying import snapshot_file as snapshots
+from corral.providers.copying import snapshot_writer
 from corral.providers.copying.snapshots import Imported, export, restore
 from corral.providers.stack import Stack
 
@@ -148,8 +148,8 @@ async def test_memory_holds_one_batch(tmp_path: Path, monkeypatch: pytest.Monkey
 
     If this fails: a large vector DB does not fit into memory on its way out or in.
     """
-    monkeypatch.setattr(snapshots, "CHUNKS_AT_ONCE", 15)
-    monkeypatch.setattr(snapshots, "BYTES_AT_ONCE", 4 * 64 * 10)
+    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 15)
+    monkeypatch.setattr(snapshot_writer, "BYTES_AT_ONCE", 4 * 64 * 10)
     async with opened(tmp_path) as stack:
         await filled(stack)
         pieces = [piece async for piece in export(stack, "source")]
@@ -172,7 +172,7 @@ async def test_an_empty_vector_db_travels(tmp_path: Path) -> None:
 
 async def test_a_change_meanwhile_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk that is added behind the export is not in it, and the file and the import say so."""
-    monkeypatch.setattr(snapshots, "CHUNKS_AT_ONCE", 15)
+    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 15)
     async with opened(tmp_path) as stack:
         await filled(stack)
         pieces: list[bytes] = []
@@ -335,7 +335,7 @@ async def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
 async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that goes away in the middle leaves no vector DB and no data; nobody sees one
     before it is complete."""
-    monkeypatch.setattr(snapshots, "CHUNKS_AT_ONCE", 10)
+    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 10)
     async with opened(tmp_path) as stack:
         await filled(stack)
         file = await exported(stack)
