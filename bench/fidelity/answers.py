@@ -37,7 +37,6 @@ class Answers(BaseModel):
 
     system: str
     contract: bool = False
-    own_fusion: bool = False
     answers: list[Round] = []
     own: dict[str, list[tuple[str, float]]] = {}
     deleted: list[str] = []

@@ -88,7 +88,7 @@ async def gather(
         step: Called before each step with its stage and its size; may raise to end it.
     """
     await fill(system, corpus.chunks(), corpus.embeddings, step)
-    answers = Answers(system=system.name, own_fusion=system.own_fusion)
+    answers = Answers(system=system.name)
     number = min(plan.questions, len(corpus.questions))
     for mode in (mode for mode in plan.modes if mode in system.modes):
         for selectivity in plan.selectivities if system.filters else (None,):
