@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,9 @@ from corral.api.vector_dbs import SearchMode
 from corral.providers.ranking.text import analyzer
 
 K1, B = 1.2, 0.75
+TIE = 1e-5
+"""Cosines, and shares of a BM25 score, this near to each other are a tie: single precision cannot
+tell them apart."""
 
 
 class Truth:
@@ -66,6 +69,51 @@ class Truth:
     def _scores(self) -> list[NDArray[np.float64]]:
         words = Words.of(self._texts, self._language)
         return [words.scores(text) for text in self._questions]
+
+
+def findable(
+    truth: NDArray[np.float64], mode: SearchMode, passing: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the truth with -inf for what no right answer holds.
+
+    Those are the chunks that do not pass the filter and, in keyword mode, that share no word.
+    """
+    able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
+    return np.where(able, truth, -np.inf)
+
+
+def among_best(
+    values: NDArray[np.float64], k: int, slack: float | None = None
+) -> NDArray[np.bool_]:
+    """Return which chunks are among the k best, or tie with the last of them.
+
+    Args:
+        values: Of every chunk, higher is better; -inf, as of `findable`, is never among them.
+        k: How many.
+        slack: How near is a tie; None takes `TIE`.
+    """
+    count = min(k, int(np.isfinite(values).sum()))
+    if not count:
+        return np.zeros(len(values), bool)
+    least = float(np.partition(values, -count)[-count])
+    edge = TIE * max(1.0, abs(least)) if slack is None else slack
+    among: NDArray[np.bool_] = values >= least - edge
+    return among
+
+
+def recall(
+    values: NDArray[np.float64], found: Iterable[int], k: int, slack: float | None = None
+) -> float:
+    """Return the share of the k best that were found; 1.0 where nothing can be found.
+
+    Args:
+        values, k, slack: As `among_best` takes them.
+        found: Rows, each once.
+    """
+    wanted = min(k, int(np.isfinite(values).sum()))
+    if not wanted:
+        return 1.0
+    return min(1.0, int(among_best(values, k, slack)[list(found)].sum()) / wanted)
 
 
 def cosines(embeddings: NDArray[np.float32], asked: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -19,11 +19,10 @@ from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.speed.load_data import Corpus
 from corral.bench.system import Ranked
+from corral.bench.truth import TIE, findable, recall
 
 Verdict = Literal["agrees", "approximate", "mapping"]
 
-TIE = 1e-5
-"""Cosines, and shares of a BM25 score, this near to each other are a tie."""
 SCORE_SLACK = 2e-4
 """A score of Corral's contract is right within this; some engines store halves of floats."""
 FOREIGN_SLACK = 2e-3
@@ -102,37 +101,6 @@ class Findings:
         ]
 
 
-def best(truth: NDArray[np.float64], passing: NDArray[np.bool_], k: int) -> tuple[int, float]:
-    """Return how many chunks can be found, at most k, and the truth of the worst of them."""
-    found = np.sort(truth[passing])[::-1][:k]
-    found = found[np.isfinite(found)]
-    return len(found), float(found[-1]) if len(found) else 0.0
-
-
-def recall(
-    truth: NDArray[np.float64],
-    passing: NDArray[np.bool_],
-    ranked: Ranked,
-    k: int,
-    rows: dict[str, int],
-) -> float:
-    """Return the share of the k best that were returned; one that ties with the k-th counts.
-
-    Args:
-        truth: Of every chunk, higher is better; -inf where it cannot be found.
-        passing: Which chunks pass the filter.
-        ranked: The answer.
-        k: Hits asked for.
-        rows: Row by chunk id; what is not among them does not count.
-    """
-    wanted, least = best(truth, passing, k)
-    if not wanted:
-        return 1.0
-    edge = least - TIE * max(1.0, abs(least))
-    known = {rows[one] for one, _ in ranked[:k] if one in rows}
-    return min(1.0, sum(bool(passing[row] and truth[row] >= edge) for row in known) / wanted)
-
-
 def examine(
     ranked: Ranked,
     k: int,
@@ -173,8 +141,7 @@ def examine(
     elif _is_misplaced(true, np.array([score for _, score in known]), mode, contract=contract):
         found.misplaced = 1
     if len(ranked) <= k and not found.defects():
-        reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
-        found.missing = int(recall(reachable, passing, ranked, k, corpus.rows) < 1)
+        found.missing = int(recall(findable(truth, mode, passing), [r for r, _ in known], k) < 1)
     return found
 
 

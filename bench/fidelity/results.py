@@ -17,10 +17,8 @@ from corral.bench.fidelity.checks import (
     AGREES,
     Findings,
     Verdict,
-    best,
     examine,
     examine_own,
-    recall,
 )
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.quality.statistics import bootstrap
@@ -28,7 +26,7 @@ from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Corpus, without
 from corral.bench.speed.session import percent
 from corral.bench.system import Ranked
-from corral.bench.truth import Truth, cosines
+from corral.bench.truth import Truth, among_best, cosines, findable, recall
 
 EXACT = "exact"
 OTHER_FORMULA = "another formula for words, or for fusing"
@@ -120,13 +118,11 @@ def _is_short(system: Answers, asked: Round, number: int, known: Known) -> bool:
     plain = system.by_key().get((asked.mode, None, asked.k, False))
     if plain is None or len(plain.found[number]) < asked.k:
         return False
-    passing = known.corpus.passing(asked.selectivity)
-    if asked.mode == SearchMode.VECTOR.value:
-        reachable = int(passing.sum())
-    elif asked.mode == SearchMode.KEYWORD.value and system.contract:
-        reachable = int((passing & (known.truth.of(SearchMode.KEYWORD, number) > 0)).sum())
-    else:
+    mode, passing = SearchMode(asked.mode), known.corpus.passing(asked.selectivity)
+    truth = _comparable(system, mode, known, number)
+    if truth is None:
         return False
+    reachable = int(np.isfinite(findable(truth, mode, passing)).sum())
     return len(asked.found[number]) < min(asked.k, reachable)
 
 
@@ -162,8 +158,8 @@ def _recalls(system: Answers, asked: Round, known: Known) -> Iterator[float]:
     for number, ranked in enumerate(asked.found):
         truth = _comparable(system, mode, known, number)
         if truth is not None:
-            reachable = np.where(truth > 0, truth, -np.inf) if mode is SearchMode.KEYWORD else truth
-            yield recall(reachable, passing, ranked, asked.k, rows)
+            found = {rows[one] for one, _ in ranked[: asked.k] if one in rows}
+            yield recall(findable(truth, mode, passing), found, asked.k)
 
 
 def _compared(asked: Round, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
@@ -199,9 +195,7 @@ def _leg(
     known: Known, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
 ) -> list[tuple[str, float, float]]:
     truth, ids = known.truth.of(mode, number), known.corpus.chunk_ids
-    able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
-    _, least = best(truth, able, k)
-    rows = np.flatnonzero(able & (truth >= least))
+    rows = np.flatnonzero(among_best(findable(truth, mode, passing), k, slack=0.0))
     ranked = sorted((-float(truth[row]), ids[row]) for row in rows)[:k]
     vector = mode is SearchMode.VECTOR
     return [(one, (1 - low) / 2 if vector else keyword_score(-low), -low) for low, one in ranked]

@@ -16,7 +16,7 @@ from corral.api.errors import ContractViolation
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.judged import JudgedSet
 from corral.bench.system import Ranked
-from corral.bench.truth import Truth
+from corral.bench.truth import Truth, recall
 
 SAMPLE = 50
 """Queries that are looked at; they are the first ones."""
@@ -93,14 +93,12 @@ class OrderChecks:
         shares = []
         for key, hits in sample.items():
             cosines = self._truth.of(SearchMode.VECTOR, self._numbers[key])
-            near = min(_NEAR, len(cosines))
-            least = float(np.partition(cosines, -near)[-near]) - _SLACK
-            found = sum(float(cosines[self._rows[one]]) >= least for one, _ in hits[:near])
-            shares.append(found / near)
-        recall = float(np.mean(shares)) if shares else 1.0
-        if recall < LEAST_RECALL:
+            found = [self._rows[one] for one, _ in hits[:_NEAR]]
+            shares.append(recall(cosines, found, _NEAR, _SLACK))
+        reached = float(np.mean(shares)) if shares else 1.0
+        if reached < LEAST_RECALL:
             raise ContractViolation(
-                f"Only {recall:.2f} of the true {_NEAR} nearest are found.",
+                f"Only {reached:.2f} of the true {_NEAR} nearest are found.",
                 hint="Approximate search does not miss that many: look for a reversed order, "
                 "another metric, or ids that belong to other chunks.",
             )

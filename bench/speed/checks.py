@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.speed.load_data import Corpus
+from corral.bench.truth import among_best, findable
 
 LEAST = 0.9
-TIE = 1e-5
-"""Cosines this near to each other are a tie: single precision cannot tell them apart."""
 LEG = 100
 CHECKED = 50
 """Questions that are looked at; they are the first ones."""
@@ -70,26 +69,15 @@ class SpeedChecks:
         self, mode: SearchMode, number: int, passing: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         """Return what each chunk is worth for a question, shape (n,)."""
-        if mode is SearchMode.VECTOR:
-            return self._near(number, passing)
         if mode is SearchMode.KEYWORD:
-            return np.where(passing, self._truth.of(SearchMode.KEYWORD, number), 0.0)
-        words = self._truth.of(SearchMode.KEYWORD, number)
-        near = _best(np.where(passing, self._truth.of(SearchMode.VECTOR, number), -np.inf))
-        return (near | _best(np.where(passing & (words > 0), words, -np.inf))).astype(np.float64)
+            return np.where(passing, self._truth.of(mode, number), 0.0)
+        if mode is SearchMode.VECTOR:
+            return self._best(mode, number, passing, self._k).astype(np.float64)
+        legs = (SearchMode.VECTOR, SearchMode.KEYWORD)
+        vector, keyword = (self._best(leg, number, passing, LEG) for leg in legs)
+        return (vector | keyword).astype(np.float64)
 
-    def _near(self, number: int, passing: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Return 1 for the k nearest; those that tie with the last share what is left."""
-        cosines = np.where(passing, self._truth.of(SearchMode.VECTOR, number), -np.inf)
-        wanted = min(self._k, int(passing.sum()))
-        if wanted == 0:
-            return np.zeros(len(cosines))
-        least = float(np.partition(cosines, -wanted)[-wanted])
-        return (cosines >= least - TIE).astype(np.float64)
-
-
-def _best(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which finite values are among the `LEG` highest, or tie with the last of them."""
-    least = float(np.partition(values, -LEG)[-LEG]) if len(values) > LEG else -np.inf
-    best: NDArray[np.bool_] = np.isfinite(values) & (values >= least - TIE)
-    return best
+    def _best(
+        self, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
+    ) -> NDArray[np.bool_]:
+        return among_best(findable(self._truth.of(mode, number), mode, passing), k)

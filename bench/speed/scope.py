@@ -16,7 +16,7 @@ from corral.api.provider import Api, VectorIOProvider
 from corral.api.vector_dbs import SearchMode
 from corral.bench.speed.scratch import scratch_vector_db, store
 from corral.bench.stopwatch import Bound, Stopwatch
-from corral.bench.truth import Words
+from corral.bench.truth import Truth, findable, recall
 from corral.providers.config import ProviderEntry
 from corral.providers.registry import build_provider
 
@@ -46,7 +46,7 @@ async def measure_scope(
         asked: Of the questions, likewise.
         questions: Their texts.
     """
-    words = Words.of(texts, "english")
+    truth = Truth(texts, vectors, "english", questions[:CHECKED], asked[:CHECKED])
     lines = []
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as folder:
@@ -54,7 +54,7 @@ async def measure_scope(
             index = await provider.open_index(scratch_vector_db(engine), create=True)
             await store(index, list(map(_chunk, range(len(texts)), texts)), vectors)
             lines += await _ask(engine, index, asked, questions)
-            lines.append(await _check(engine, index, vectors, words, asked, questions))
+            lines.append(await _check(engine, index, truth, asked, questions))
             await index.close()
             await provider.close()
     return lines
@@ -96,26 +96,19 @@ async def _ask(
 async def _check(
     engine: str,
     index: EmbeddingIndex,
-    vectors: NDArray[np.float32],
-    words: Words,
+    truth: Truth,
     asked: NDArray[np.float32],
     questions: Sequence[str],
 ) -> Bound:
     """Hold both legs against brute force over what is visible: the k best scores that there are."""
-    open_rows = np.arange(SEEN, len(vectors), GROUPS)
     shares = []
-    for query, text in list(zip(asked, questions, strict=True))[:CHECKED]:
-        truths = {
-            SearchMode.VECTOR: vectors[open_rows].astype(np.float64) @ query.astype(np.float64),
-            SearchMode.KEYWORD: words.scores(text)[open_rows],
-        }
-        for mode, truth in truths.items():
+    for number, (query, text) in enumerate(list(zip(asked, questions, strict=True))[:CHECKED]):
+        for mode in (SearchMode.VECTOR, SearchMode.KEYWORD):
             found = await index.seen_by(ONE).query(query, text, k=K, mode=mode)
             rows = [int(chunk.chunk_id[1:]) for chunk in found.chunks]
-            best = np.sort(truth[truth > 0] if mode is SearchMode.KEYWORD else truth)[::-1][:K]
-            reached = [truth[row // GROUPS] for row in rows if row % GROUPS == SEEN]
-            right = sum(score >= best[-1] - SLACK for score in reached) if len(best) else 0
-            shares.append(right / len(best) if len(best) else 1.0)
-    recall = float(np.mean(shares))
+            values = truth.of(mode, number)
+            seen = np.arange(len(values)) % GROUPS == SEEN
+            shares.append(recall(findable(values, mode, seen), rows, K, SLACK))
+    reached = float(np.mean(shares))
     what = f"{engine}: recall of both legs against brute force over the 1 %"
-    return Bound(what, f"{recall:.4f}", "1.0", recall == 1.0)
+    return Bound(what, f"{reached:.4f}", "1.0", reached == 1.0)
