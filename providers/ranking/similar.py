@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from corral.providers.ranking.text import MAX_TERM_LENGTH, UNSPACED
+from corral.providers.ranking.text import MAX_TERM_LENGTH
+from corral.providers.ranking.words import UNSPACED
 
 CUT = 0.65
 """Least similarity. It lets one edit pass in words of 4 and 5 letters, two from 6, three from 9."""
