@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest, ProviderError, TooLarge
+from corral.providers.disk import sync_folder
 
 MIB = 1 << 20
 WRITE_AT_ONCE = MIB
@@ -80,7 +81,7 @@ class Blobs:
         with _disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             upload.path.replace(path)
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
 
     def drop(self, sha256: str) -> None:
         """Delete a blob, if it is there."""
@@ -148,13 +149,3 @@ def _disk_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise ProviderError(f"The file cannot be stored: {error.strerror}.") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk, where the system can open a folder."""
-    with suppress(PermissionError):  # Windows
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

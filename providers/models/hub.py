@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from corral.api.errors import ConfigError, Unavailable
+from corral.providers.disk import whole_file
 
 HUB = "https://huggingface.co"
 """Where files are fetched from unless the settings name a mirror."""
@@ -81,7 +81,8 @@ def hub_folder(home: Path, files: HubFiles) -> Path:
         ) as client:
             for name in absent:
                 known[name] = _fetch(client, files, name, folder)
-        _write(record, json.dumps(known, indent=1, sort_keys=True).encode())
+        with whole_file(record) as file:
+            file.write(json.dumps(known, indent=1, sort_keys=True).encode())
     for name, digest in known.items():
         if digest:
             check_digest(folder / name, digest, files.repository)
@@ -139,21 +140,14 @@ def _keep(response: httpx.Response, files: HubFiles, name: str, folder: Path) ->
     digest = hashlib.sha256()
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".part", delete=False) as file:
-        part = Path(file.name)
-        try:
-            _copy(response, file, digest, name)
-            found, wanted = digest.hexdigest(), files.sha256.get(name)
-            if wanted is not None and found != wanted:
-                raise ConfigError(
-                    f"{files.repository}: {name} has sha256 {found}, expected {wanted}.",
-                    hint="The hub or the network served another file; nothing was kept.",
-                )
-            file.close()
-            part.replace(target)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+    with whole_file(target) as file:
+        _copy(response, file, digest, name)
+        found, wanted = digest.hexdigest(), files.sha256.get(name)
+        if wanted is not None and found != wanted:
+            raise ConfigError(
+                f"{files.repository}: {name} has sha256 {found}, expected {wanted}.",
+                hint="The hub or the network served another file; nothing was kept.",
+            )
     return found
 
 
@@ -167,9 +161,3 @@ def _copy(response: httpx.Response, file: IO[bytes], digest: hashlib._Hash, name
             digest.update(block)
             file.write(block)
             progress.advance(task, len(block))
-
-
-def _write(path: Path, data: bytes) -> None:
-    part = path.with_suffix(".part")
-    part.write_bytes(data)
-    part.replace(path)

@@ -14,11 +14,7 @@ Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang
 
 from __future__ import annotations
 
-import hashlib
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,25 +50,6 @@ TOGETHER = "projection"
 
 ROTATION = "rotation"
 """Name of the matrix that normalized states are rotated with, where the matrices are in 8 bits."""
-
-
-def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
-    """Return a serialized graph, built at the first call and then read from the cache.
-
-    The cache is `home/models/<name>-<hash>.onnx`. The hash covers the weights' digest and this
-    module's source, so a changed builder never meets an old file. The file appears in one step: a
-    process that dies while writing, or two that race, leave a whole file or none.
-
-    Args:
-        name: Of the model.
-        digest: Of the weights, and of what else decides the graph.
-        build: Makes it.
-    """
-    key = hashlib.sha256(digest.encode() + Path(__file__).read_bytes()).hexdigest()
-    path = home / "models" / f"{name}-{key[:32]}.onnx"
-    if not path.exists():
-        _write_atomically(path, build())
-    return path.read_bytes()
 
 
 class BertGraph:
@@ -313,17 +290,3 @@ def _declare(name: str, weight: NDArray[Any]) -> onnx.TensorProto:
     for key, value in (("location", "weights"), ("offset", "0"), ("length", str(weight.nbytes))):
         tensor.external_data.add(key=key, value=value)
     return tensor
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.", suffix=".tmp")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

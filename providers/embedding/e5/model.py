@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from corral.providers.embedding._local import onnx_graph
+from corral.providers.embedding._local.graph_cache import cached_graph
 from corral.providers.embedding._local.onnx_graph import (
     EMBEDDING,
     MASK,
@@ -85,7 +85,7 @@ class Model:
         self._tokenizer = tokenizer_of(file)
         weights = at_precision(precision, file.weights)
         digest = f"{SHA256} {precision}"
-        graph = onnx_graph.cached_graph(home, "e5", digest, lambda: build_graph(weights))
+        graph = cached_graph(home, "e5", digest, lambda: build_graph(weights))
         self._session = Session(graph, weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:

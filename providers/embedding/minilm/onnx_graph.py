@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from corral.providers.embedding._local import onnx_graph
+from corral.providers.embedding._local import graph_cache
 from corral.providers.embedding._local.onnx_graph import BertGraph
 from corral.providers.embedding._local.precision import Precision
 from corral.providers.embedding.minilm.weights import DIMENSION, SHA256, WEIGHTS_NAME
@@ -21,7 +21,7 @@ EPSILON = 1e-12
 def cached_graph(home: Path, precision: Precision, weights: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the serialized graph of the official weights at that precision."""
     digest = f"{SHA256[WEIGHTS_NAME]} {precision}"
-    return onnx_graph.cached_graph(home, "minilm", digest, lambda: build_graph(weights))
+    return graph_cache.cached_graph(home, "minilm", digest, lambda: build_graph(weights))
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:

@@ -17,7 +17,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, Unavailable
 from corral.api.vector_dbs import VectorDB
+from corral.providers.disk import sync_folder
 from corral.providers.vector_io._shared.names import stored_name
 
 VERSION = 1
@@ -141,12 +142,7 @@ class Intents:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
-        with suppress(PermissionError):  # Windows has no such thing
-            folder = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+        sync_folder(self._folder)
 
     def forget(self) -> None:
         """Delete the note. Blocks."""

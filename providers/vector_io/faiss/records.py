@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import time
 import zlib
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.providers.disk import whole_file
 from corral.providers.vector_io._sqlite.changes import last_deletion
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
@@ -77,17 +77,10 @@ class BaseFile:
             OSError: The folder cannot be written to, or the disk is full; the old file stays.
         """
         self._sweep(STALE_SECONDS)
-        handle, name = tempfile.mkstemp(".tmp", f"{self._path.name}.", self._path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                self._write(base, file)
-                file.flush()
-                os.fsync(file.fileno())
-                stamp = _stamp(file)
-            os.replace(name, self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(self._path) as file:
+            self._write(base, file)
+            file.flush()
+            stamp = _stamp(file)
         self._seen = stamp
 
     def delete(self) -> None:

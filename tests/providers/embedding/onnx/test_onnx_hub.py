@@ -84,7 +84,7 @@ async def test_a_digest_that_differs_keeps_nothing(tmp_path: Path, hub: Hub) -> 
     with pytest.raises(ConfigError, match="0000000"):
         await load(tmp_path, hub.url, sha256={"model.onnx": "0" * 64})
     assert not (kept(tmp_path) / "model.onnx").exists()
-    assert list(kept(tmp_path).glob("*.part")) == []
+    assert list(kept(tmp_path).glob("*.tmp")) == []
 
 
 async def test_a_file_that_the_hub_lacks_is_named(tmp_path: Path, hub: Hub) -> None:
