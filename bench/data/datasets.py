@@ -1,12 +1,9 @@
-"""Texts to measure with: judged sets by folder or name, and seeded synthetic text."""
+"""Judged sets by folder or name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from corral.api.errors import InvalidRequest
 from corral.bench.data.beir import is_beir, read_beir
@@ -79,31 +76,3 @@ def _read(source: str, languages: Mapping[str, str], split: str | None) -> list[
         "qrels.*.",
         field="data",
     )
-
-
-def synthetic_texts(
-    count: int, words: int = 60, vocabulary: int = 50_000, seed: int = 0
-) -> list[str]:
-    """Return seeded texts whose words follow Zipf's law (exponent 1), as those of a language do."""
-    rng = np.random.default_rng(seed)
-    share = 1.0 / np.arange(1, vocabulary + 1)
-    drawn = rng.choice(vocabulary, size=(count, words), p=share / share.sum())
-    names = np.array([word(number) for number in range(vocabulary)])
-    return [" ".join(row) for row in names[drawn]]
-
-
-def word(number: int) -> str:
-    """Return the name of the n-th most common synthetic word; no stemmer changes it."""
-    return f"w{number:05d}"
-
-
-def synthetic_embeddings(
-    count: int, dimension: int = 384, clusters: int = 1000, seed: int = 0
-) -> NDArray[np.float32]:
-    """Return seeded unit vectors in clusters, shape (count, dimension), float32."""
-    rng = np.random.default_rng(seed)
-    centers = rng.standard_normal((clusters, dimension), dtype=np.float32)
-    noise = rng.standard_normal((count, dimension), dtype=np.float32)
-    points = centers[rng.integers(0, clusters, count)] + 0.7 * noise
-    points /= np.linalg.norm(points, axis=1, keepdims=True)
-    return points

@@ -9,16 +9,18 @@ neighbors at all, and make a graph search look worse than it is.
 
 Words follow Zipf's law; a third of a chunk's are those of its subtopic, so that words and meaning
 agree as far as they do in text.
+
+The bounds in docs/benchmarks.md are held on plainer data: `synthetic_texts`, whose words belong to
+no topic, and `synthetic_embeddings`, in clusters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from corral.bench.data.datasets import word
 
 MEAN, TOPIC, SUBTOPIC, OWN = 0.36, 0.47, 0.40, 0.70
 """Lengths of what an embedding is the sum of; fitted, see above."""
@@ -80,6 +82,32 @@ def synthetic_data(
     )
 
 
+def synthetic_texts(count: int) -> list[str]:
+    """Return texts of 60 words by Zipf's law, the same each time."""
+    return [sentence(row) for row in zipf(np.random.default_rng(0), count, WORDS).tolist()]
+
+
+def synthetic_embeddings(count: int) -> NDArray[np.float32]:
+    """Return unit vectors in 1000 clusters, shape (count, 384), float32, the same each time."""
+    rng = np.random.default_rng(0)
+    centers = rng.standard_normal((1000, 384), dtype=np.float32)
+    noise = rng.standard_normal((count, 384), dtype=np.float32)
+    points = centers[rng.integers(0, len(centers), count)] + 0.7 * noise
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    return points
+
+
+def zipf(rng: np.random.Generator, texts: int, words: int) -> NDArray[np.int64]:
+    """Return the numbers of drawn words, shape (texts, words), as common as those of a language."""
+    share = 1.0 / np.arange(1, VOCABULARY + 1)
+    return rng.choice(VOCABULARY, size=(texts, words), p=share / share.sum())
+
+
+def sentence(numbers: Iterable[int]) -> str:
+    """Return words by their numbers, 0 being the most common one; no stemmer changes them."""
+    return " ".join(f"w{number:05d}" for number in numbers)
+
+
 def _embeddings(
     rng: np.random.Generator, subtopic: NDArray[np.int64], subtopics: int, dimension: int
 ) -> NDArray[np.float32]:
@@ -104,12 +132,10 @@ def _embeddings(
 
 def _texts(rng: np.random.Generator, own_words: NDArray[np.int64]) -> list[str]:
     """Return a text for each row of topical words: a third of them, the rest by Zipf's law."""
-    share = 1.0 / np.arange(1, VOCABULARY + 1)
-    drawn = rng.choice(VOCABULARY, size=(len(own_words), WORDS), p=share / share.sum())
+    drawn = zipf(rng, len(own_words), WORDS)
     third = WORDS // 3
     drawn[:, :third] = _drawn_from(rng, own_words, third)
-    names = np.array([word(number) for number in range(VOCABULARY)])
-    return [" ".join(row) for row in names[drawn]]
+    return [sentence(row) for row in drawn.tolist()]
 
 
 def _questions(rng: np.random.Generator, own_words: NDArray[np.int64]) -> list[str]:
@@ -119,7 +145,7 @@ def _questions(rng: np.random.Generator, own_words: NDArray[np.int64]) -> list[s
     mixed[:, 2:] = _drawn_from(rng, own_words, QUESTION_WORDS - 2)
     for number, rows in enumerate(zip(common, mixed, strict=True)):
         only_common = number % ALL_COMMON_EVERY == ALL_COMMON_EVERY - 1
-        asked.append(" ".join(word(int(one)) for one in rows[0 if only_common else 1]))
+        asked.append(sentence(rows[0 if only_common else 1]))
     return asked
 
 

@@ -22,7 +22,7 @@ from rich.table import Table
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.data.synthetic import sentence, synthetic_embeddings, synthetic_texts
 from corral.bench.speed.ingesting import measure_ingest, measure_waiting
 from corral.bench.speed.lists import measure_lists
 from corral.bench.speed.option_costs import measure_options
@@ -45,7 +45,7 @@ def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
     for number in range(count):
         common = rng.integers(0, 40, 8)
         mixed = np.concatenate([common[:2], rng.integers(40, 5000, 6)])
-        asked.append(" ".join(word(int(n)) for n in (common if number % 4 == 0 else mixed)))
+        asked.append(sentence(common if number % 4 == 0 else mixed))
     return asked
 
 
@@ -148,7 +148,7 @@ async def after_writes(
 
 def questions() -> tuple[NDArray[np.float32], list[str]]:
     """Return embeddings of questions, and texts."""
-    asked = synthetic_embeddings(QUERIES + WARM_UP, seed=0)[::-1].copy()
+    asked = synthetic_embeddings(QUERIES + WARM_UP)[::-1].copy()
     return asked, queries_of_common_and_rare_words(QUERIES + WARM_UP)
 
 

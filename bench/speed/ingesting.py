@@ -12,7 +12,7 @@ import numpy as np
 from corral.api.chunks import embedded_text
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
-from corral.bench.data.datasets import word
+from corral.bench.data.synthetic import sentence
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.config import RunConfig
 from corral.providers.ingestion.jobs import JobRequest
@@ -37,7 +37,7 @@ WAITING = 2.0
 def page(number: int, seed: int) -> str:
     """Return a page of Markdown, the same each time."""
     rng = np.random.default_rng([seed, number])
-    texts = [" ".join(word(int(n)) for n in rng.integers(0, 5000, WORDS)) for _ in range(SECTIONS)]
+    texts = [sentence(rng.integers(0, 5000, WORDS)) for _ in range(SECTIONS)]
     return "\n\n".join([f"# Page {number}", *(f"## Part {n}\n\n{t}." for n, t in enumerate(texts))])
 
 
@@ -104,7 +104,7 @@ async def asked(stack: Stack, watch: Stopwatch, count: int) -> None:
     """Ask questions, one after the other: each is embedded, then searched for in both ways."""
     for _ in range(count):
         number = len(watch.seconds)
-        question = " ".join(word((number * 7 + each) % 5000) for each in range(8))
+        question = sentence((number * 7 + each) % 5000 for each in range(8))
         with watch.running():
             index = await stack.index("db")
             embedder = await stack.embedder_of(index.vector_db)

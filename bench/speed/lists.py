@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.datasets import word
+from corral.bench.data.synthetic import sentence
 from corral.bench.speed.scratch import DIMENSION, scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.vector_io.faiss.config import FaissConfig
@@ -84,7 +84,7 @@ async def _fill(index: FaissIndex, count: int) -> None:
     stored = 0
     for rows in blocks(count, seed=1):
         chunks = [
-            Chunk.model_construct(chunk_id=f"c{n:08}", content=word(n % 5000), metadata={})
+            Chunk.model_construct(chunk_id=f"c{n:08}", content=sentence([n % 5000]), metadata={})
             for n in range(stored, stored + len(rows))
         ]
         await index.add_chunks(chunks, rows)

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.bench.data.datasets import synthetic_embeddings, word
+from corral.bench.data.synthetic import sentence, synthetic_embeddings
 from corral.bench.speed.scratch import DIMENSION, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
 from corral.providers.config import RunConfig
@@ -54,7 +54,7 @@ async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:
     """Return the median milliseconds of a query in each mode, k = 10."""
     rng = np.random.default_rng(3)
     asked = synthetic_embeddings(count)[rng.integers(0, count, WARM_UP + QUERIES)]
-    texts = [" ".join(word(int(n)) for n in rng.integers(20, 2000, 6)) for _ in asked]
+    texts = [sentence(rng.integers(20, 2000, 6)) for _ in asked]
     watches = {mode: Stopwatch(WARM_UP) for mode in ("vector", "keyword", "hybrid")}
     for row, text in zip(asked, texts, strict=True):
         for mode, watch in watches.items():

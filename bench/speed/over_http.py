@@ -25,7 +25,7 @@ import yaml
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts
+from corral.bench.data.synthetic import synthetic_embeddings, synthetic_texts
 from corral.bench.speed.watching import measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.system import Collection, CorralSystem, Ranked, Search, System

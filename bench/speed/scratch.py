@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.bench.data.datasets import synthetic_texts
+from corral.bench.data.synthetic import synthetic_texts
 
 DIMENSION = 384
 BATCH = 500

@@ -24,7 +24,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from corral.bench.data.datasets import synthetic_embeddings, synthetic_texts, word
+from corral.bench.data.synthetic import sentence, synthetic_embeddings, synthetic_texts, zipf
 from corral.bench.report.wording import count
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
 from corral.bench.speed.over_http import query_body, running_server
@@ -103,11 +103,8 @@ class Cell:
 def questions(seed: int) -> Iterator[str]:
     """Yield questions whose words follow Zipf's law as those of the chunks do."""
     rng = np.random.default_rng(seed)
-    share = 1.0 / np.arange(1, 50_001)
-    share /= share.sum()
     while True:
-        for drawn in rng.choice(len(share), (100, WORDS), p=share).tolist():
-            yield " ".join(map(word, drawn))
+        yield from map(sentence, zipf(rng, 100, WORDS).tolist())
 
 
 def asks_of(mode: str, seed: int) -> Asks:
