@@ -29,6 +29,7 @@ from corral.bench.backends import Backend, find_backends, prepared
 from corral.bench.report.environment import DISTRIBUTION, begin_report, version_of
 from corral.bench.report.report import REPORT_NAME, Report, write_report
 from corral.bench.report.rows import Failure, Row
+from corral.bench.scratch import batches
 from corral.bench.system import Collection, System
 from corral.providers.config import RunConfig
 from corral.providers.registry import check_config
@@ -38,8 +39,6 @@ Advance = Callable[[int, int], None]
 Step = Callable[[str, int], None]
 """Called before each step with its stage and its work; raises `OutOfTime` when time is up."""
 
-ADD_BATCH = 500
-"""Chunks that are stored in one call."""
 NO_TIME = "No time was left for all of it."
 _FOLDER = "cells"
 _M = TypeVar("_M", bound=BaseModel)
@@ -279,10 +278,9 @@ async def fill(
     system: System, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], step: Step
 ) -> None:
     """Store chunks in batches and have the system build what it needs."""
-    for start in range(0, len(chunks), ADD_BATCH):
-        part = slice(start, start + ADD_BATCH)
-        step("ingest", len(chunks[part]))
-        await system.add(chunks[part], embeddings[part])
+    for part, rows in batches(chunks, embeddings):
+        step("ingest", len(part))
+        await system.add(part, rows)
     await system.build()
 
 

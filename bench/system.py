@@ -20,13 +20,11 @@ from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
+from corral.bench.scratch import HASHING, hashing
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
-
-MODEL = "hashing"
-"""Registered in the scratch stack, for its dimension; it never embeds anything."""
 
 _given: ContextVar[Iterator[NDArray[np.float32]]] = ContextVar("given")
 
@@ -180,19 +178,18 @@ class CorralSystem(System):
         return self._stack
 
     async def prepare(self, collection: Collection) -> None:
-        """Register a vector DB in a scratch stack of this one provider."""
-        embedding = ProviderEntry(
-            provider_id=MODEL,
-            provider_type=f"inline::{MODEL}",
-            config={"dimension": collection.dimension},
-        )
-        providers = Providers(vector_io=[self._entry], embedding=[embedding])
+        """Register a vector DB in a scratch stack of this one provider.
+
+        Its model is there for the dimension; it never embeds anything.
+        """
+        embedding = [hashing(collection.dimension)]
+        providers = Providers(vector_io=[self._entry], embedding=embedding)
         self._stack = Stack(RunConfig(providers=providers), self.folder)
         self._retrieval = Retrieval(_Library(self._stack, collection))
         registration = VectorDBRegistration(
             vector_db_id=self.vector_db_id,
             provider_id=self._entry.provider_id,
-            embedding_model=MODEL,
+            embedding_model=HASHING,
             language=collection.language,
         )
         await self._stack.register(registration)
@@ -265,7 +262,7 @@ class _Given(Embedder):
     """
 
     def __init__(self, collection: Collection) -> None:
-        self.info = ModelInfo(model=MODEL, dimension=collection.dimension)
+        self.info = ModelInfo(model=HASHING, dimension=collection.dimension)
         self.tokenizer = collection.tokenizer
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import click
 import numpy as np
@@ -27,6 +26,7 @@ from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDB, VectorDB
 from corral.bench.data.beir import read_beir
 from corral.bench.data.judged import read_json_lines
 from corral.bench.quality.metrics import NDCG, measure
+from corral.bench.scratch import scratch_stack, store
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.chunking import chunks_of, window_of
 from corral.providers.ingestion.detecting import MARKDOWN
@@ -144,7 +144,7 @@ async def compare(judged: Judged, stack: Stack, embedder: Embedder) -> list[str]
         await stack.register(VectorDBRegistration(vector_db_id=db, embedding_model=MODEL))
         index = await stack.index(db)
         chunks = [each if in_keywords else _bare(each) for each in judged.chunks]
-        await index.add_chunks(chunks, embedded[in_embedding])
+        await store(index, chunks, embedded[in_embedding])
         values = []
         for mode in (SearchMode.VECTOR, SearchMode.KEYWORD, SearchMode.HYBRID):
             run = {}
@@ -167,8 +167,7 @@ async def _embed(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32
 
 async def _run(folders: Sequence[Path], root: Path | None) -> None:
     memory = ProviderEntry(provider_id="memory", provider_type="inline::memory")
-    with TemporaryDirectory() as home:
-        stack = Stack(RunConfig(providers=Providers(vector_io=[memory])), Path(home))
+    async with scratch_stack(RunConfig(providers=Providers(vector_io=[memory]))) as stack:
         embedder = await stack.embedder(MODEL)
         click.echo("| set | headings in | vector | keyword | hybrid |\n|---|---|---|---|---|")
         for folder in folders:
@@ -177,7 +176,6 @@ async def _run(folders: Sequence[Path], root: Path | None) -> None:
             sample = VectorDBRegistration(vector_db_id="sample", embedding_model=MODEL)
             own = documents(root, await stack.register(sample), embedder)
             click.echo("\n".join(await compare(own, stack, embedder)))
-        await stack.close()
 
 
 @click.command()

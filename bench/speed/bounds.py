@@ -23,12 +23,12 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import sentence, synthetic_embeddings, synthetic_texts
+from corral.bench.scratch import DIMENSION, batches, scratch_vector_db, synthetic_chunks
 from corral.bench.speed.ingesting import measure_ingest, measure_waiting
 from corral.bench.speed.lists import measure_lists
 from corral.bench.speed.option_costs import measure_options
 from corral.bench.speed.over_http import measure_server
 from corral.bench.speed.scope import measure_scope
-from corral.bench.speed.scratch import BATCH, DIMENSION, scratch_vector_db, synthetic_chunks
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
@@ -52,10 +52,9 @@ def queries_of_common_and_rare_words(count: int, seed: int = 1) -> list[str]:
 async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.float32]) -> Bound:
     """Store the chunks in batches and compare the first tenth's rate with the last's."""
     rates = []
-    for start in range(0, len(chunks), BATCH):
-        part = slice(start, start + BATCH)
-        seconds, _ = await clocked(index.add_chunks, chunks[part], vectors[part])
-        rates.append(len(chunks[part]) / seconds)
+    for part, rows in batches(chunks, vectors):
+        seconds, _ = await clocked(index.add_chunks, part, rows)
+        rates.append(len(part) / seconds)
     tenth = max(1, len(rates) // 10)
     first, last = float(np.median(rates[:tenth])), float(np.median(rates[-tenth:]))
     overall = float(len(rates) / np.sum(1 / np.array(rates)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from corral.api.chunks import embedded_text
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.data.synthetic import sentence
+from corral.bench.scratch import scratch_stack
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.config import RunConfig
 from corral.providers.ingestion.jobs import JobRequest
@@ -43,26 +44,19 @@ def page(number: int, seed: int) -> str:
 
 async def measure_ingest(folders: int = FOLDERS) -> list[Bound]:
     """Ingest folders as jobs and embed the same texts alone, in turns, and compare the rates."""
-    config = RunConfig()
     took, alone, count = [], [], 0
     work = np.zeros(2)  # processor seconds: of the embedder alone, of the ingest
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(config, Path(folder))
-        try:
-            model = config.default_embedding_model
-            await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model=model))
-            await ingested(stack, range(-2, 0))  # loads the model and the tokenizers
-            embedder = await stack.embedder(model)
-            for number in range(folders):
-                pages = range(number * PAGES_IN_FOLDER, (number + 1) * PAGES_IN_FOLDER)
-                seconds, processor, texts = await ingested(stack, pages)
-                took.append(seconds)
-                begun = time.process_time()
-                alone.append((await clocked(embedder.embed_documents, texts))[0])
-                work += time.process_time() - begun, processor
-                count += len(texts)
-        finally:
-            await stack.close()
+    async with _stack() as stack:
+        await ingested(stack, range(-2, 0))  # loads the model and the tokenizers
+        embedder = await stack.embedder_of(await stack.vector_db("db"))
+        for number in range(folders):
+            pages = range(number * PAGES_IN_FOLDER, (number + 1) * PAGES_IN_FOLDER)
+            seconds, processor, texts = await ingested(stack, pages)
+            took.append(seconds)
+            begun = time.process_time()
+            alone.append((await clocked(embedder.embed_documents, texts))[0])
+            work += time.process_time() - begun, processor
+            count += len(texts)
     share = sum(alone) / sum(took)
     rates = f"{count / sum(took):,.0f} chunks/s of {count / sum(alone):,.0f}"
     median = np.median(np.array(alone) / np.array(took))
@@ -75,29 +69,32 @@ async def measure_ingest(folders: int = FOLDERS) -> list[Bound]:
 
 async def measure_waiting(rounds: int = ROUNDS) -> list[Bound]:
     """Ask while pages go in and while none do, in turns, and compare how long a question takes."""
-    config = RunConfig()
     quiet, busy = Stopwatch(), Stopwatch()
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(config, Path(folder))
-        try:
-            model = config.default_embedding_model
-            await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model=model))
-            await ingested(stack, range(-8, 0))
-            await asked(stack, Stopwatch(), QUESTIONS)  # loads what only questions need
-            for number in range(rounds):
-                await asked(stack, quiet, QUESTIONS)
-                pages = range(number * PAGES, (number + 1) * PAGES)
-                going = asyncio.create_task(ingested(stack, pages))
-                while not going.done():
-                    await asked(stack, busy, 1)
-                await going
-        finally:
-            await stack.close()
+    async with _stack() as stack:
+        await ingested(stack, range(-8, 0))
+        await asked(stack, Stopwatch(), QUESTIONS)  # loads what only questions need
+        for number in range(rounds):
+            await asked(stack, quiet, QUESTIONS)
+            pages = range(number * PAGES, (number + 1) * PAGES)
+            going = asyncio.create_task(ingested(stack, pages))
+            while not going.done():
+                await asked(stack, busy, 1)
+            await going
     shares = [busy.ms(share) / quiet.ms(share) for share in (0.5, 0.95)]
     usual = f"{quiet.ms():.1f} ms and {quiet.ms(0.95):.1f} ms (p95)"
     figure = f"{usual}; while pages go in {shares[0]:.2f} and {shares[1]:.2f} times"
     holds = max(shares) <= WAITING
     return [Bound("a question during an ingest", figure, f"<= {WAITING:g} times", holds)]
+
+
+@asynccontextmanager
+async def _stack() -> AsyncIterator[Stack]:
+    """Open a scratch stack with an empty vector DB `db` of the default model."""
+    config = RunConfig()
+    model = config.default_embedding_model
+    async with scratch_stack(config) as stack:
+        await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model=model))
+        yield stack
 
 
 async def asked(stack: Stack, watch: Stopwatch, count: int) -> None:

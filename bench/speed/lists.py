@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import sentence
-from corral.bench.speed.scratch import DIMENSION, scratch_vector_db
+from corral.bench.scratch import DIMENSION, scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex

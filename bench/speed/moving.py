@@ -9,9 +9,7 @@ medians, after a warm-up; the first line of the table is the source itself.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 import numpy as np
@@ -21,7 +19,7 @@ from rich.table import Table
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.bench.data.synthetic import sentence, synthetic_embeddings
-from corral.bench.speed.scratch import DIMENSION, store, synthetic_chunks
+from corral.bench.scratch import DIMENSION, hashing, scratch_stack, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
 from corral.providers.config import RunConfig
 from corral.providers.copying import copy_vector_db
@@ -35,12 +33,8 @@ INLINE = ("inline::memory", "inline::faiss", "inline::chroma", "inline::qdrant",
 def configuration(types: Sequence[str]) -> RunConfig:
     """Return a configuration of SQLite and these provider types, with an embedder for the model."""
     vector_io = [{"provider_id": one, "provider_type": one} for one in ("inline::sqlite", *types)]
-    hashing = {
-        "provider_id": "hashing",
-        "provider_type": "inline::hashing",
-        "config": {"dimension": DIMENSION},
-    }
-    return RunConfig.model_validate({"providers": {"vector_io": vector_io, "embedding": [hashing]}})
+    embedding = [hashing(DIMENSION)]
+    return RunConfig.model_validate({"providers": {"vector_io": vector_io, "embedding": embedding}})
 
 
 async def fill(stack: Stack, count: int) -> None:
@@ -64,18 +58,14 @@ async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:
 
 async def measure(types: Sequence[str], count: int, table: Table) -> None:
     """Add a line for the source and for each copy to the table."""
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(configuration(types), Path(folder))
-        try:
-            await fill(stack, count)
-            add_line(table, "inline::sqlite", "", await medians(await stack.index("source"), count))
-            for one in types:
-                report = await copy_vector_db(stack, "source", one, provider_id=one)
-                rate = f"{report.copied / report.seconds:,.0f}"
-                add_line(table, one, rate, await medians(await stack.index(one), count))
-                await stack.unregister(one)
-        finally:
-            await stack.close()
+    async with scratch_stack(configuration(types)) as stack:
+        await fill(stack, count)
+        add_line(table, "inline::sqlite", "", await medians(await stack.index("source"), count))
+        for one in types:
+            report = await copy_vector_db(stack, "source", one, provider_id=one)
+            rate = f"{report.copied / report.seconds:,.0f}"
+            add_line(table, one, rate, await medians(await stack.index(one), count))
+            await stack.unregister(one)
 
 
 def add_line(table: Table, name: str, rate: str, times: dict[str, float]) -> None:

@@ -14,7 +14,7 @@ from corral.api.hits import Hit
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank
 from corral.bench.data.synthetic import synthetic_embeddings, synthetic_texts
-from corral.bench.speed.scratch import scratch_vector_db
+from corral.bench.scratch import scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.rag.context import assemble
 from corral.providers.rag.selection import ContextHit, select

@@ -25,8 +25,9 @@ import yaml
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.bench.data.synthetic import synthetic_embeddings, synthetic_texts
-from corral.bench.speed.watching import measure_watching
+from corral.bench.data.synthetic import synthetic_embeddings
+from corral.bench.scratch import HASHING, batches, hashing, synthetic_chunks
+from corral.bench.speed.watching import QUESTION, measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.system import Collection, CorralSystem, Ranked, Search, System
 from corral.providers.config import ProviderEntry, RunConfig, load_config
@@ -39,7 +40,6 @@ providers:
     - {provider_id: minilm, provider_type: "inline::minilm"}
     - {provider_id: hashing, provider_type: "inline::hashing", config: {dimension: 384}}
 """
-QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
 REPEATS = 60
 WARM_UP = 10
 BATCH = 250
@@ -81,30 +81,22 @@ class Served(System):
 
     async def prepare(self, collection: Collection) -> None:
         """Start the server and register a vector DB."""
-        hashing = {
-            "provider_id": "hashing",
-            "provider_type": "inline::hashing",
-            "config": {"dimension": collection.dimension},
-        }
-        vector_io = self._entry.model_dump(mode="json", exclude_none=True)
-        settings = {"providers": {"vector_io": [vector_io], "embedding": [hashing]}}
+        entries = {"vector_io": self._entry, "embedding": hashing(collection.dimension)}
+        providers = {k: [e.model_dump(mode="json", exclude_none=True)] for k, e in entries.items()}
+        settings = {"providers": providers}
         (self.folder / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
         url = self._running.enter_context(running_server(self.folder))
         self._client = httpx.AsyncClient(base_url=url, timeout=300)
         body = {
             "vector_db_id": self.vector_db_id,
-            "embedding_model": "hashing",
+            "embedding_model": HASHING,
             "language": collection.language,
         }
         (await self._client.post("/v1/vector-dbs", json=body)).raise_for_status()
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Insert in one request; each embedding travels with its chunk."""
-        sent = [
-            {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
-            for chunk, row in zip(chunks, embeddings, strict=True)
-        ]
-        await self._post("insert", {"vector_db_id": self.vector_db_id, "chunks": sent})
+        await self._post("insert", insert_body(self.vector_db_id, chunks, embeddings))
 
     async def search(self, asked: Search) -> Ranked:
         """Return the hits of a query; the server embeds its text."""
@@ -186,6 +178,17 @@ def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str
     }
 
 
+def insert_body(
+    vector_db_id: str, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]
+) -> dict[str, Any]:
+    """Return the body of a vector-io insert; each embedding travels with its chunk."""
+    sent = [
+        {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
+        for chunk, row in zip(chunks, embeddings, strict=True)
+    ]
+    return {"vector_db_id": vector_db_id, "chunks": sent}
+
+
 def measure_server(count: int) -> list[Bound]:
     """Measure insert rate, overhead, query time and start time of a server with `count` chunks."""
     with tempfile.TemporaryDirectory() as folder:
@@ -201,23 +204,17 @@ def measure_server(count: int) -> list[Bound]:
 
 
 def _insert(client: httpx.Client, count: int) -> Bound:
-    vectors = synthetic_embeddings(count)
-    texts = synthetic_texts(count)
+    chunks, vectors = synthetic_chunks(count), synthetic_embeddings(count)
     for name, model in (("real", "all-MiniLM-L6-v2"), ("hashed", "hashing")):
         body = {"vector_db_id": name, "embedding_model": model, "search_mode": "hybrid"}
         client.post("/v1/vector-dbs", json=body).raise_for_status()
     rates = []
     for name in ("real", "hashed"):
-        for start in range(0, count, BATCH):
-            chunks = [
-                {"content": texts[n], "embedding": vectors[n].tolist(), "metadata": {"n": n}}
-                for n in range(start, min(start + BATCH, count))
-            ]
-            inserted = {"vector_db_id": name, "chunks": chunks}
-            watch = Stopwatch()
+        for part, rows in batches(chunks, vectors, BATCH):
+            body, watch = insert_body(name, part, rows), Stopwatch()
             with watch.running():
-                client.post("/v1/vector-io/insert", json=inserted).raise_for_status()
-            rates.append(len(chunks) / watch.seconds[0])
+                client.post("/v1/vector-io/insert", json=body).raise_for_status()
+            rates.append(len(part) / watch.seconds[0])
     rate = float(len(rates) / np.sum(1 / np.array(rates)))
     return Bound("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
 

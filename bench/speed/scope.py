@@ -14,7 +14,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.principal import Principal, Role
 from corral.api.provider import Api, VectorIOProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.scratch import scratch_vector_db, store
+from corral.bench.scratch import scratch_vector_db, store
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.truth import Truth, findable, recall
 from corral.providers.config import ProviderEntry

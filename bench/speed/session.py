@@ -13,13 +13,12 @@ from pathlib import Path
 import psutil
 
 from corral.api.vector_dbs import SearchMode
+from corral.bench.scratch import BATCH
 from corral.bench.speed.load import Load, Question, Timed, run_load
 from corral.bench.speed.load_data import StoredCorpus, share_limit
 from corral.bench.stopwatch import clocked
 from corral.bench.system import Search, System
 
-BATCH = 500
-"""Chunks that are stored in one call."""
 SEARCHABLE_SECONDS = 30.0
 """How long to ask for a chunk that is not found."""
 ANSWERS_SECONDS = 5.0

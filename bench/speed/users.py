@@ -24,14 +24,14 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from corral.bench.data.synthetic import sentence, synthetic_embeddings, synthetic_texts, zipf
+from corral.bench.data.synthetic import sentence, synthetic_embeddings, zipf
 from corral.bench.report.wording import count
+from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
-from corral.bench.speed.over_http import query_body, running_server
+from corral.bench.speed.over_http import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound
 from corral.providers.config import load_config
 
-BATCH = 500
 WARM_UP_SECONDS = 4.0
 PAGE_USERS = 16
 PAGE = f"the page, {PAGE_USERS} users, a question a second each"
@@ -146,20 +146,11 @@ def run_users(plan: UsersPlan) -> bool:
 
 def _fill(url: str, count: int, model: str) -> None:
     """Register a vector DB and insert chunks with embeddings."""
-    vectors, texts = synthetic_embeddings(count), synthetic_texts(count)
     with httpx.Client(base_url=url, timeout=120) as client:
         registered = {"vector_db_id": "db", "embedding_model": model}
         client.post("/v1/vector-dbs", json=registered).raise_for_status()
-        for start in range(0, count, BATCH):
-            chunks = [
-                {
-                    "content": texts[n],
-                    "embedding": np.round(vectors[n], 5).tolist(),
-                    "metadata": {"document_id": f"d{n // 8}"},
-                }
-                for n in range(start, min(start + BATCH, count))
-            ]
-            body = {"vector_db_id": "db", "chunks": chunks}
+        for part, rows in batches(synthetic_chunks(count), synthetic_embeddings(count)):
+            body = insert_body("db", part, rows)
             client.post("/v1/vector-io/insert", json=body).raise_for_status()
 
 

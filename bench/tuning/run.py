@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from corral.bench.data.datasets import read_sets
 from corral.bench.data.embedded import Embedding, with_hashing
 from corral.bench.data.judged import JudgedSet
 from corral.bench.report.rows import TuneSection
+from corral.bench.scratch import scratch_stack, store
 from corral.bench.tuning.confidence import of_questions, proposal
 from corral.bench.tuning.legs import search_legs
 from corral.bench.tuning.questions import Questions, checked, generate, read_questions
@@ -24,7 +24,6 @@ from corral.providers.config import Providers, RunConfig
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
-BATCH = 1000
 MOST_ASKED = 300
 """Questions whose confidence is looked at."""
 
@@ -168,30 +167,23 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
     model = plan.model or config.default_embedding_model
     async with Embedding.opened(plan.config, plan.home, model) as opened_model:
         made = await opened_model.embed(judged)
-    with tempfile.TemporaryDirectory() as folder:
-        stack = Stack(config, Path(folder))
-        try:
-            await stack.register(
-                VectorDBRegistration(
-                    vector_db_id=judged.name,
-                    provider_id=backend.entry.provider_id,
-                    embedding_model=model,
-                    language=judged.language,
-                )
+    async with scratch_stack(config) as stack:
+        await stack.register(
+            VectorDBRegistration(
+                vector_db_id=judged.name,
+                provider_id=backend.entry.provider_id,
+                embedding_model=model,
+                language=judged.language,
             )
-            index = await stack.index(judged.name)
-            pairs = zip(judged.documents, made.contents, strict=True)
-            chunks = [
-                Chunk(chunk_id=name, content=text, metadata={"document_id": article})
-                for (name, text), article in zip(pairs, _articles(judged, plan), strict=True)
-            ]
-            for start in range(0, len(chunks), BATCH):
-                rows = slice(start, start + BATCH)
-                await index.add_chunks(chunks[rows], made.documents[rows])
-            yield stack, judged.name, questions
-            await stack.unregister(judged.name)
-        finally:
-            await stack.close()
+        )
+        lines = zip(judged.documents, made.contents, _articles(judged, plan), strict=True)
+        chunks = [
+            Chunk(chunk_id=name, content=text, metadata={"document_id": article})
+            for name, text, article in lines
+        ]
+        await store(await stack.index(judged.name), chunks, made.documents)
+        yield stack, judged.name, questions
+        await stack.unregister(judged.name)
 
 
 def _articles(judged: JudgedSet, plan: TunePlan) -> list[str]:
