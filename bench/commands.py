@@ -1,10 +1,4 @@
-"""What each command of `corral bench` does; `cli` has their options.
-
-`compare --json` prints one object: `tolerance`; `quality` (data_set, system, metrics by name as
-[before, after, difference], comparison with difference, p, p_holm, verdict and statement); `speed`
-(system, figure, before, after, ratio, verdict); `fidelity` (system, before, after); `missing`
-(section, system, missing_in, reason); `notes` and `regressions`, both lists of sentences.
-"""
+"""What each command of `corral bench` does that measures; `cli` has their options."""
 
 from __future__ import annotations
 
@@ -19,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import click
-
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.plan import make_fidelity_plan
@@ -31,18 +23,13 @@ from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report import (
     HTML_NAME,
     MARKDOWN_NAME,
-    render_html,
-    render_markdown,
     terminal,
     write_reports,
 )
 from corral.bench.report.blocks import Block
-from corral.bench.report.combined import combined
-from corral.bench.report.compare import compare_reports
-from corral.bench.report.compare_tables import compare_blocks
 from corral.bench.report.environment import begin_report
 from corral.bench.report.quality_sections import quality_table
-from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, write_report
 from corral.bench.report.speed_sections import (
     build_tables,
     failures_table,
@@ -233,50 +220,6 @@ def confidence(
     terminal.line(*table(told, least, first.seed))
 
 
-def report(
-    paths: Sequence[Path], *, html: Path | None, markdown: Path | None, out: Path | None
-) -> None:
-    """Render a report again, without a file named both beside it; or make one of several in `out`.
-
-    Raises:
-        InvalidRequest: A path is no report, cannot be read, or they cannot be one.
-        Conflict: `out` holds a report already.
-        OSError: A file cannot be written.
-    """
-    if out is not None:
-        _combine(paths, out)
-        paths = [out]
-    elif len(paths) > 1:
-        raise InvalidRequest("Several reports become one in the folder --out.", field="out")
-    found, folder = read_report(paths[0]), _folder(paths[0])
-    if html is None and markdown is None:
-        html, markdown = folder / HTML_NAME, folder / MARKDOWN_NAME
-    for target, render in ((markdown, render_markdown), (html, render_html)):
-        if target is not None:
-            target.write_text(render(found), encoding="utf-8")
-            terminal.line(f"Wrote {target}")
-
-
-def compare(
-    first: Path, second: Path, *, tolerance: float, allow_missing: bool, as_json: bool
-) -> bool:
-    """Print what changed from the first report to the second; return whether nothing got worse.
-
-    Raises:
-        InvalidRequest: A file is no report, cannot be read, or is of other data.
-    """
-    found = compare_reports(
-        read_report(first), read_report(second), tolerance=tolerance, allow_missing=allow_missing
-    )
-    if as_json:
-        click.echo(found.model_dump_json(indent=1))
-    else:
-        tables, lines = compare_blocks(found)
-        terminal.show(tables)
-        terminal.line(*lines)
-    return not found.regressions
-
-
 def _common(
     home: Path | None,
     general_config: Path | None,
@@ -318,18 +261,6 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
         count = len(report.failures)
         failures = f"{count} failure{'s' if count > 1 else ''}"
         raise CommandError(f"Not everything could be measured: {failures}.")
-
-
-def _combine(paths: Sequence[Path], out: Path) -> None:
-    refuse_existing(out)
-    whole = combined([(_folder(path), read_report(path)) for path in paths], out)
-    out.mkdir(parents=True, exist_ok=True)
-    write_report(whole, out)
-    terminal.line(f"Wrote {out / REPORT_NAME}")
-
-
-def _folder(path: Path) -> Path:
-    return path if path.is_dir() else path.parent
 
 
 def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -91,17 +92,19 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     return decorated
 
 
-def commands() -> ModuleType:
+def commands(module: str = "commands") -> ModuleType:
     """Return what the commands do.
+
+    Args:
+        module: Of this package.
 
     Raises:
         MissingDependency: The extra `bench` is not installed.
     """
     try:
-        from corral.bench import commands as found  # noqa: PLC0415 - start-up time
+        return importlib.import_module(f"corral.bench.{module}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("corral"):
             raise
         command = "pip install 'corral-rag[bench]'"
         raise MissingDependency("The benchmark", str(error.name), command) from None
-    return found

@@ -27,7 +27,7 @@ def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     and speed, become one in the folder --out.
     """
     target.local_only("bench report")
-    commands().report(paths, **options)
+    commands("report_commands").report(paths, **options)
 
 
 @click.command()
@@ -52,5 +52,5 @@ def compare(target: Target, /, first: Path, second: Path, **options: Any) -> Non
     regression; 2: the reports cannot be read or compared.
     """
     target.local_only("bench compare")
-    if not commands().compare(first, second, **options):
+    if not commands("report_commands").compare(first, second, **options):
         raise SystemExit(1)

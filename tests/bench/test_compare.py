@@ -345,6 +345,28 @@ def test_report_renders_again(files: tuple[Path, Path], tmp_path: Path) -> None:
     assert not (tmp_path / "report.md").exists()
 
 
+@pytest.mark.parametrize(
+    ("html", "wrong"), [("missing/x.html", "there is no folder"), ("folder", "it is a folder")]
+)
+@pytest.mark.parametrize("out", [[], ["--out", "whole"]])
+def test_no_file_is_written_where_another_cannot_be(
+    files: tuple[Path, Path], tmp_path: Path, html: str, wrong: str, out: list[str]
+) -> None:
+    """All targets are looked at before the first is written; a folder that --out makes is one.
+
+    If this fails: a command that failed leaves files behind, which look like its result.
+    """
+    (tmp_path / "folder").mkdir()
+    words = [*out[:1], *(tmp_path / name for name in out[1:])]
+    report = ("bench", "report", files[0], *words, "--md", tmp_path / "x.md", "--html")
+    done = corral(*report, tmp_path / html)
+    assert done.exit_code == 2
+    assert wrong in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "b.json", "folder"]
+    done = corral(*report, tmp_path / (out[1] if out else ".") / "x.html")
+    assert done.exit_code == 0, done.output
+
+
 def test_a_folder_stands_for_its_report(tmp_path: Path) -> None:
     """A run's folder is as good as the file in it, for both commands."""
     write_report(made(quality_row("sqlite", values())), tmp_path)
