@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from corral.api.chunks import Chunk
@@ -34,37 +34,62 @@ _EXACT = 2.0**53  # below it no two integers share a double
 _SIGN = 1 << 63
 
 
-def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
-    """Return the tokens of a chunk, each once: never none, because its version is one.
+class Tokens:
+    """What an engine stores of a chunk so that its filters find equal values by one field.
 
     Args:
-        chunk: It is not changed.
-        version: Of the analyzer that found its terms.
+        made: Returns the token of a kind, a key and a value: a hash, and another one for any other
+            three.
     """
-    found = {version_token(version): None}
-    if chunk.document_id is not None:
-        found[document_token(chunk.document_id)] = None
-    for key, value in chunk.metadata.items():
-        for element in elements(value):
-            found[value_token(key, element)] = None
-            found.update(dict.fromkeys(_prefixes(key, element)))
-    return list(found)
+
+    def __init__(self, made: Callable[[str, str, str], str]) -> None:
+        self._made = made
+
+    def of(self, chunk: Chunk, version: int) -> list[str]:
+        """Return the tokens of a chunk, each once: never none, because its version is one.
+
+        Args:
+            chunk: It is not changed.
+            version: Of what found its terms.
+        """
+        found = {self.version(version): None}
+        if chunk.document_id is not None:
+            found[self.document(chunk.document_id)] = None
+        for key, value in chunk.metadata.items():
+            found |= {self.value(key, element): None for element in elements(value)}
+        return list(found)
+
+    def value(self, key: str, value: Scalar) -> str:
+        """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
+        kind, text = canonical(value)
+        return self._made(kind, key, text)
+
+    def document(self, document_id: str) -> str:
+        """Return the token of a document's chunks."""
+        return self._made("d", "", document_id)
+
+    def version(self, version: int) -> str:
+        """Return the token of a version of what found a chunk's terms."""
+        return self._made("v", "", str(version))
 
 
-def value_token(key: str, value: Scalar) -> str:
-    """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
-    kind, text = canonical(value)
-    return _token(kind, key, text)
+def _token(kind: str, key: str, value: str) -> str:
+    data = f"{kind}:{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def document_token(document_id: str) -> str:
-    """Return the token of a document's chunks."""
-    return _token("d", "", document_id)
+TOKENS = Tokens(_token)
 
 
-def version_token(version: int) -> str:
-    """Return the token of an analyzer's version."""
-    return _token("v", "", str(version))
+def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
+    """Return the tokens of a chunk, those of its orderings included, each once; see `Tokens.of`."""
+    prefixes = (
+        prefix
+        for key, value in chunk.metadata.items()
+        for element in elements(value)
+        for prefix in _prefixes(key, element)
+    )
+    return list(dict.fromkeys([*TOKENS.of(chunk, version), *prefixes]))
 
 
 def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
@@ -154,8 +179,3 @@ def _prefixes(key: str, value: Scalar) -> Iterator[str]:
 def _digits(value: Scalar) -> tuple[str, str]:
     kind, code = sortable(value, TEXT_BYTES)
     return kind, code.hex()
-
-
-def _token(kind: str, key: str, value: str) -> str:
-    data = f"{kind}:{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=12).hexdigest()

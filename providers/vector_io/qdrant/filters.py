@@ -13,16 +13,14 @@ from corral.api.filters import Comparison, Filter
 from corral.api.scope import HAS_DEFAULT
 from corral.providers.vector_io._shared.tokens import ORDERINGS, is_exact
 from corral.providers.vector_io.qdrant.records import (
+    DEFAULT_TOKEN,
     ORDER_INDEX,
     TEXT_BYTES,
+    TOKENS,
     Json,
-    default_token,
-    document_token,
     first_of_level,
     last_of_level,
     levels,
-    value_token,
-    version_token,
 )
 
 
@@ -42,12 +40,12 @@ def all_of(*filters: Json | None) -> Json | None:
 
 def of_documents(document_ids: frozenset[str]) -> Json:
     """Return the filter that the chunks of these documents pass."""
-    return _any("attributes", [document_token(i) for i in sorted(document_ids)])
+    return _any("attributes", [TOKENS.document(i) for i in sorted(document_ids)])
 
 
 def not_of_version(version: int) -> Json:
     """Return the filter that chunks pass which another version has stored."""
-    return {"must_not": [_any("attributes", [version_token(version)])]}
+    return {"must_not": [_any("attributes", [TOKENS.version(version)])]}
 
 
 def holding(*keys: int) -> Json:
@@ -73,11 +71,11 @@ def all_but(field: str, values: list[int]) -> Json | None:
 def _compare(comparison: Comparison) -> Json:
     kind = comparison.type
     if comparison == HAS_DEFAULT:
-        return _any("attributes", [default_token()])
+        return _any("attributes", [DEFAULT_TOKEN])
     if kind in ORDERINGS:
         # The parser leaves strings and numbers to an ordering, which its type does not say.
         return _order(kind, comparison.key, comparison.value)  # type: ignore[arg-type]
-    found = _any("attributes", [value_token(comparison.key, v) for v in comparison.values])
+    found = _any("attributes", [TOKENS.value(comparison.key, v) for v in comparison.values])
     return {"must_not": [found]} if kind in ("ne", "nin") else found
 
 

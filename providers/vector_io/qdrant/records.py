@@ -16,8 +16,9 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
     words            base64 of the terms as int64 and of their frequencies as float64: what BM25
                      reads, as one text because an engine hands it over much faster than a list
 
-A token is 128 bits of BLAKE2b over kind, key and value. So any key and any value of any length can
-be filtered on through one index of one field, and neither ever stands in a query or in a path.
+A token (_shared/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So any key and any
+value of any length can be filtered on through one index of one field, and neither ever stands in a
+query or in a path.
 
 Orderings have one field for all keys, too: a server in strict mode allows so many indexes and no
 filter without one. A value is written as bytes whose order is that of the values, and these are cut
@@ -31,7 +32,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -40,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.filters import Scalar, elements, matches
+from corral.api.filters import elements, matches
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.sparse import SparseChunk
@@ -53,7 +54,7 @@ from corral.providers.vector_io._shared.records import (
     stores_direction,
     unpack_embedding,
 )
-from corral.providers.vector_io._shared.tokens import canonical, sortable
+from corral.providers.vector_io._shared.tokens import Tokens, sortable
 
 DENSE = "dense"
 SPARSE = "bm25"
@@ -141,13 +142,14 @@ def make_point(
         version: The analyzer's version that found them.
     """
     dense = searched(vector_db, embedding)
+    default = [DEFAULT_TOKEN] if matches(HAS_DEFAULT, chunk.metadata) else []
     payload: Json = {
         **chunk_fields(chunk),
         "terms": sparse.keys,
         "words": pack_words(sparse.keys, sparse.frequencies),
         "length": sparse.length,
         "reference": sparse.reference,
-        "attributes": [*_tokens(chunk), version_token(version)],
+        "attributes": [*TOKENS.of(chunk, version), *default],
         "order": _orderings(chunk.metadata),
     }
     if dense is not embedding:
@@ -178,25 +180,15 @@ def unpack_words(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
 # --- tokens and orderings, which filters.py asks for ---------------------------------------------
 
 
-def value_token(key: str, value: Scalar) -> str:
-    """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
-    kind, text = canonical(value)
-    return _token(kind, key, text)
+def _token(kind: str, key: str, value: str) -> str:
+    data = f"{kind}{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(data, digest_size=16).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
 
-def document_token(document_id: str) -> str:
-    """Return the token of a document's chunks."""
-    return _token("d", "", document_id)
-
-
-def version_token(version: int) -> str:
-    """Return the token of a version of the layout and the analyzer."""
-    return _token("v", "", str(version))
-
-
-def default_token() -> str:
-    """Return the token of chunks that have the default acl."""
-    return _token("a", "", "")
+TOKENS = Tokens(_token)
+DEFAULT_TOKEN = _token("a", "", "")
+"""The token of chunks that have the default acl."""
 
 
 def levels(key: str, value: str | float) -> list[int]:
@@ -213,19 +205,6 @@ def last_of_level(level: int) -> int:
 def first_of_level(level: int) -> int:
     """Return the smallest integer that a value of the same beginning can have."""
     return level & -(1 << _LEVEL_BITS)
-
-
-def _tokens(chunk: Chunk) -> Iterator[str]:
-    seen = {
-        value_token(key, element): None
-        for key, value in chunk.metadata.items()
-        for element in elements(value)
-    }
-    yield from seen
-    if chunk.document_id is not None:
-        yield document_token(chunk.document_id)
-    if matches(HAS_DEFAULT, chunk.metadata):
-        yield default_token()
 
 
 def _orderings(metadata: Mapping[str, Any]) -> list[int]:
@@ -245,9 +224,3 @@ def _level(kind: str, key: str, code: bytes, start: int) -> int:
     prefix = int.from_bytes(digest, "big") >> (64 - _PREFIX_BITS)
     piece = code[start : start + LEVEL_BYTES].ljust(LEVEL_BYTES, b"\0")
     return prefix << _LEVEL_BITS | int.from_bytes(piece, "big")
-
-
-def _token(kind: str, key: str, value: str) -> str:
-    data = f"{kind}{len(key)}:{key}{value}".encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(data, digest_size=16).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")

@@ -15,13 +15,11 @@ from weaviate.collections.classes.filters import FilterReturn
 from corral.api.filters import Comparison, Filter
 from corral.providers.vector_io._shared.tokens import (
     ORDERINGS,
-    document_token,
+    TOKENS,
     order_tokens,
-    value_token,
-    version_token,
 )
 
-TOKENS = "attributes"
+ATTRIBUTES = "attributes"
 """The property that holds a chunk's tokens."""
 
 TERMS = "terms"
@@ -56,14 +54,14 @@ def of_ids(ids: Iterable[str]) -> FilterReturn:
 
 def of_documents_but(document_ids: Iterable[str], ids: Iterable[str]) -> FilterReturn:
     """Return the filter that all chunks of these documents pass, but for objects with these ids."""
-    inside = _any(document_token(i) for i in sorted(document_ids))
+    inside = _any(TOKENS.document(i) for i in sorted(document_ids))
     spared = list(ids)
     return Native.all_of([inside, Native.not_(of_ids(spared))]) if spared else inside
 
 
 def not_of_version(version: int) -> FilterReturn:
     """Return the filter that chunks pass whose terms another analyzer found."""
-    return Native.not_(_any([version_token(version)]))
+    return Native.not_(_any([TOKENS.version(version)]))
 
 
 def holding(*terms: str) -> FilterReturn:
@@ -75,9 +73,9 @@ def _compare(comparison: Comparison) -> FilterReturn:
     key = comparison.key
     if comparison.type in ORDERINGS:
         return _any(order_tokens(comparison.type, key, comparison.values[0]))
-    found = _any(dict.fromkeys(value_token(key, value) for value in comparison.values))
+    found = _any(dict.fromkeys(TOKENS.value(key, value) for value in comparison.values))
     return Native.not_(found) if comparison.type in ("ne", "nin") else found
 
 
 def _any(tokens: Iterable[str]) -> FilterReturn:
-    return Native.by_property(TOKENS).contains_any(list(tokens) or [_NOBODYS])
+    return Native.by_property(ATTRIBUTES).contains_any(list(tokens) or [_NOBODYS])

@@ -14,9 +14,9 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Scalar, kind_of
 from corral.providers.vector_io._shared.tokens import (
     TEXT_BYTES,
+    TOKENS,
     chunk_tokens,
     order_tokens,
-    value_token,
 )
 
 ORDER: dict[str, Any] = {
@@ -78,13 +78,13 @@ def test_orderings_never_miss_a_chunk() -> None:
 
 def test_equal_values_share_a_token_and_others_do_not() -> None:
     """1 and 1.0 are equal; 1, "1" and true, other keys and glued keys and values are not."""
-    assert value_token("k", 1) == value_token("k", 1.0)
-    assert value_token("k", 0.0) == value_token("k", -0.0)
+    assert TOKENS.value("k", 1) == TOKENS.value("k", 1.0)
+    assert TOKENS.value("k", 0.0) == TOKENS.value("k", -0.0)
     apart: list[tuple[str, Scalar]] = [
         ("k", 1), ("k", "1"), ("k", True), ("k", False), ("k", 0), ("k", "True"), ("k", 2**53),
         ("k", 2**53 + 1), ("", "k1"), ("k1", ""), ("k", 0.1), ("k", "0.1"), ("1:k", 1),
     ]  # fmt: skip
-    assert len({value_token(key, value) for key, value in apart}) == len(apart)
+    assert len({TOKENS.value(key, value) for key, value in apart}) == len(apart)
 
 
 def test_every_chunk_has_a_token() -> None:

@@ -23,12 +23,11 @@ from corral.providers.vector_io.qdrant.filters import (
 from corral.providers.vector_io.qdrant.records import (
     ORDER_INDEX,
     TEXT_BYTES,
-    document_token,
+    TOKENS,
     levels,
     pack_words,
     point_id,
     unpack_words,
-    value_token,
 )
 
 
@@ -111,20 +110,20 @@ def test_numbers_that_no_double_holds_pass_when_in_doubt(kind: str) -> None:
 
 def test_tokens_tell_kinds_keys_and_values_apart() -> None:
     """1 and 1.0 are one value; "1", true, other keys and a document of that name are others."""
-    assert value_token("x", 1) == value_token("x", 1.0)
-    assert value_token("x", 2**63) == value_token("x", float(2**63))
-    assert value_token("x", 0) == value_token("x", -0.0)
+    assert TOKENS.value("x", 1) == TOKENS.value("x", 1.0)
+    assert TOKENS.value("x", 2**63) == TOKENS.value("x", float(2**63))
+    assert TOKENS.value("x", 0) == TOKENS.value("x", -0.0)
     different = [
-        value_token("x", 1),
-        value_token("x", "1"),
-        value_token("x", True),
-        value_token("x", "True"),
-        value_token("x1", ""),
-        value_token("", "x1"),
-        value_token("x", 2**53),
-        value_token("x", 2**53 + 1),
-        value_token("x", 0.1),
-        document_token("1"),
+        TOKENS.value("x", 1),
+        TOKENS.value("x", "1"),
+        TOKENS.value("x", True),
+        TOKENS.value("x", "True"),
+        TOKENS.value("x1", ""),
+        TOKENS.value("", "x1"),
+        TOKENS.value("x", 2**53),
+        TOKENS.value("x", 2**53 + 1),
+        TOKENS.value("x", 0.1),
+        TOKENS.document("1"),
     ]
     assert len(set(different)) == len(different)
     assert all(re.fullmatch("[A-Za-z0-9_-]{22}", token) for token in different)

@@ -14,7 +14,7 @@ from corral.api.errors import (
 from corral.api.testing.indexes import chunk, ids
 from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
-from corral.providers.vector_io.qdrant.records import VERSION, version_token
+from corral.providers.vector_io.qdrant.records import TOKENS, VERSION
 
 from .helpers import DB, asked_of, collection_of, filled, with_provider
 from .qdrant_service import Service
@@ -167,7 +167,7 @@ async def test_an_older_layout_is_brought_up_to_date(
         service.indexes[name] |= earlier
         assert len(service.indexes[name]) == 100
         service.store.delete_payload(name, ["order"], models.Filter())
-        service.store.set_payload(name, {"attributes": [version_token(2)]}, models.Filter())
+        service.store.set_payload(name, {"attributes": [TOKENS.version(2)]}, models.Filter())
         index = await provider.open_index(DB)
         more = {"type": "gte", "key": "x", "value": 2}
         assert ids(await index.query([1, 0], mode="vector", filters=more)) == ["c", "b"]
