@@ -22,7 +22,7 @@ from corral.bench.data.synthetic import sentence, synthetic_embeddings
 from corral.bench.scratch import DIMENSION, hashing, scratch_stack, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
 from corral.providers.config import RunConfig
-from corral.providers.copying import copy_vector_db
+from corral.providers.copying.copy import copy_vector_db
 from corral.providers.stack import Stack
 
 QUERIES = 50

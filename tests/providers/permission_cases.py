@@ -41,7 +41,7 @@ from corral.api.principal import ACL_KEY, Principal, Role
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
-from corral.providers.copying import copy_vector_db
+from corral.providers.copying.copy import copy_vector_db
 from corral.providers.documents import Page, delete_document, list_documents, read_document
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.tool import RagTool

@@ -14,7 +14,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import Conflict
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
-from corral.providers.copying import copy_vector_db
+from corral.providers.copying.copy import copy_vector_db
 from corral.providers.embedding.minilm.model import Model
 from corral.providers.embedding.minilm.weights import SHA256
 from corral.providers.ingestion.storing import store

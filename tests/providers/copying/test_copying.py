@@ -22,13 +22,13 @@ from corral.api.errors import (
 )
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
-from corral.providers.copying import (
+from corral.providers.copying import steps as copy_steps
+from corral.providers.copying.copy import (
     CopyReport,
     copy_batch,
     copy_vector_db,
     verify_copy,
 )
-from corral.providers.copying import steps as copy_steps
 from corral.providers.copying.steps import CopyStep, batch_size
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack import Stack
