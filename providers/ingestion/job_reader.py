@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -25,7 +26,7 @@ class JobReader:
         clock: Says the time, in Unix seconds.
     """
 
-    def __init__(self, home: Path, clock: Any) -> None:
+    def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
         self._file = Database(home / "jobs.db", SCHEMA, remedy=REMEDY)
         self._clock = clock
         self._places: Places[int] = Places()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, suppress
 from itertools import chain, groupby
 from typing import Protocol
@@ -55,7 +55,6 @@ class Work:
         table: Where the jobs are.
         pipeline: Makes chunks of documents.
         owner: For whom; only its own jobs are given to it.
-        clock: Says the time, in Unix seconds.
     """
 
     def __init__(
@@ -63,12 +62,10 @@ class Work:
         table: JobTable,
         pipeline: Pipeline,
         owner: str,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
         self._pipeline = pipeline
         self._owner = owner
-        self._clock = clock
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
         """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
@@ -113,14 +110,14 @@ class Work:
         index = await _index(jobs[0], library)
         texts = await self._texts(jobs, library)
         how = await self._pipeline.splitting(library, index.vector_db, *_sizes(jobs[0]))
-        now = self._clock()
+        now = time.time()
         states = [
             _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
         ]
         await self._embed(states, [self._pipeline.chunks(*text, how) for text in texts], how)
         for state in states:
             state.notes += await self._pipeline.notes(state.chunks, how)
-        steps = [state.step(self._clock()) for state in states]
+        steps = [state.step(time.time()) for state in states]
         await self._table.storing(self._owner, steps)
         storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
         try:
@@ -154,7 +151,7 @@ class Work:
         # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
         await index.add_chunks(chunks, matrix(states, dimension), replace_documents=names)
         row = dimension * FLOAT_BYTES
-        steps = [state.step(self._clock(), row) for state in states]
+        steps = [state.step(time.time(), row) for state in states]
         return await self._table.complete(self._owner, steps, claim_next=claim_next)
 
     async def _texts(
@@ -177,7 +174,7 @@ class Work:
         return file_document(job, file.sha256), await self._pipeline.read_file(path, job.filename)
 
     async def _report(self, state: _Embedding) -> None:
-        now = self._clock()
+        now = time.time()
         if now - state.reported >= REPORT_EVERY_SECONDS:
             state.reported = now
             step = state.step(now)
@@ -192,7 +189,7 @@ class Work:
             await self._end(job, "server_error", str(error))
         else:
             pause = FIRST_PAUSE_SECONDS * 4 ** (job.attempts - 1)
-            await self._give_back(job, str(error), self._clock() + pause)
+            await self._give_back(job, str(error), time.time() + pause)
 
     async def _end(self, job: Job, code: ErrorCode, message: str) -> None:
         with suppress(NoLongerOurs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,7 +38,6 @@ class Workers:
         home: The data folder.
         settings: How many workers.
         pipeline: Makes chunks of documents.
-        clock: Says the time, in Unix seconds.
     """
 
     def __init__(
@@ -48,13 +46,11 @@ class Workers:
         home: Path,
         settings: IngestionSettings,
         pipeline: Pipeline,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.pipeline = pipeline
-        self.table = JobTable(home, clock)
+        self.table = JobTable(home)
         self._library = library
         self._settings = settings
-        self._clock = clock
         self._owner = Owner(home / "workers")
         self._tasks: set[asyncio.Task[None]] = set()
         self._news = asyncio.Event()
@@ -72,7 +68,7 @@ class Workers:
         """Start the workers, if they do not run."""
         if self._tasks:
             return
-        work = Work(self.table, self.pipeline, self._owner.name, self._clock)
+        work = Work(self.table, self.pipeline, self._owner.name)
         loops = [self._work(work) for _ in range(self._settings.workers)]
         self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
         await asyncio.to_thread(self._owner.enter)
@@ -130,7 +126,7 @@ class Workers:
     async def sweep(self) -> int:
         """Forget the jobs of deleted vector DBs, and old ones that newer have replaced."""
         gone = [each for each in await self.table.vector_dbs() if not await self._exists(*each)]
-        return await self.table.sweep(gone, self._clock() - KEPT_SECONDS)
+        return await self.table.sweep(gone, time.time() - KEPT_SECONDS)
 
     async def _exists(self, tenant: str, vector_db_id: str, created_at: float) -> bool:
         with suppress(NotFound):

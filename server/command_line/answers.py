@@ -15,6 +15,9 @@ from rich.text import Text
 from corral.server.command_line.display import LEGS, WIDTH, add_row, clean, new_table
 from corral.server.command_line.transport import JSON
 
+MODES_ROWS = 5
+"""Documents of each search mode that `modes_table` shows."""
+
 
 @dataclass(frozen=True, slots=True)
 class HitRow:
@@ -148,16 +151,15 @@ def context(reply: JSON) -> RenderableType:
     return Group(_rule(title), Text(clean(text).rstrip("\n")), _rule())
 
 
-def modes_table(documents: Mapping[str, Sequence[str]], rows: int = 5) -> RenderableType:
+def modes_table(documents: Mapping[str, Sequence[str]]) -> RenderableType:
     """Return, side by side, the documents that each search mode puts first.
 
     Args:
         documents: By mode, document ids, best first; repeated ones count once.
-        rows: How many documents of each.
     """
     table = new_table("#>", *documents)
     room = (WIDTH - 4) // max(len(documents), 1) - 3
-    first = [list(dict.fromkeys(ids))[:rows] for ids in documents.values()]
+    first = [list(dict.fromkeys(ids))[:MODES_ROWS] for ids in documents.values()]
     for rank, row in enumerate(zip_longest(*first, fillvalue=""), 1):
         add_row(table, rank, *(_shortened(document, room) for document in row))
     return table

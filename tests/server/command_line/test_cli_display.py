@@ -138,11 +138,14 @@ def test_weights_are_shown_with_what_they_are_made_of() -> None:
 
 
 def test_modes_stand_side_by_side_without_repeats() -> None:
-    """Each mode's documents in order, each once, at most as many rows as asked for."""
-    text = shown(answers.modes_table({"vector": ["a", "a", "b"], "keyword": ["c"]}, rows=2))
+    """Each mode's documents in order, each once, five at most."""
+    text = shown(answers.modes_table({"vector": list("aabcdefg"), "keyword": ["z"]}))
     assert [line.split() for line in text.splitlines() if line.strip()][2:] == [
-        ["1", "a", "c"],
+        ["1", "a", "z"],
         ["2", "b"],
+        ["3", "c"],
+        ["4", "d"],
+        ["5", "e"],
     ]
 
 
