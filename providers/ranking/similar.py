@@ -60,6 +60,19 @@ def is_word(term: str) -> bool:
     return _WORD.fullmatch(term) is not None
 
 
+def similarities(terms: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
+    """Return how similar terms are to words, shape (terms, words): in [CUT, 1], or 0 if less.
+
+    Similarity is 1 - d / max(length), d being the optimal string alignment distance: insertions,
+    deletions, substitutions and swaps of neighbors that turn one word into the other (Damerau: "A
+    technique for computer detection and correction of spelling errors", CACM 7(3), 1964). Cost:
+    O(terms x words), 10 x 40,000 in 5 ms.
+    """
+    return process.cdist(
+        terms, words, scorer=OSA.normalized_similarity, score_cutoff=CUT, dtype=np.float64
+    )
+
+
 class Vocabulary:
     """Words of an index, in which similar ones are found. Safe to use from many threads.
 
@@ -91,16 +104,11 @@ class Vocabulary:
     def similar(self, terms: Iterable[str]) -> dict[str, list[tuple[str, float]]]:
         """Return for the first MAX_TERMS terms the words that are similar to them.
 
-        Similarity is 1 - d / max(length), d being the optimal string alignment distance:
-        insertions, deletions, substitutions and swaps of neighbors that turn one word into the
-        other (Damerau: "A technique for computer detection and correction of spelling errors", CACM
-        7(3), 1964).
-
         Args:
             terms: Analyzed terms. They need not be in the vocabulary.
 
         Returns:
-            For each term that can be misspelled (word, similarity in [CUT, 1)), the most similar
+            For each term that can be misspelled (word, `similarities`, below 1), the most similar
             first, ties by word; without the term itself. All of them: the caller takes the first
             that it has chunks for. Cost: O(terms x words), 1 ms a term where there are 200,000.
         """
@@ -114,9 +122,7 @@ class Vocabulary:
         differing = np.bitwise_count(table["letters"] ^ own["letters"])
         near = np.flatnonzero(differing <= most[table["length"]])
         words = [self._words[place] for place in near.tolist()]
-        scores = process.cdist(
-            [term], words, scorer=OSA.normalized_similarity, score_cutoff=CUT, dtype=np.float64
-        )[0]
+        scores = similarities([term], words)[0]
         found = [(words[place], float(scores[place])) for place in np.flatnonzero(scores).tolist()]
         return sorted((p for p in found if p[0] != term), key=lambda pair: (-pair[1], pair[0]))
 
