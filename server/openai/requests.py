@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from corral.api.chunks import Storable, Strict
+from corral.api.chunks import NullsAreDefaults, Storable, Strict
 from corral.api.filters import WireFilter
 from corral.api.fusion import Ranker
 from corral.api.options import MAX_QUERIES, RankingOptions
@@ -57,15 +57,8 @@ Attributes: TypeAlias = Annotated[
 FileId: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class Request(Strict):
+class Request(NullsAreDefaults):
     """A request in which null means nothing: clients send it for what they leave open."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _nulls_are_defaults(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            return {name: value for name, value in data.items() if value is not None}
-        return data
 
 
 class ExpiresAfter(Strict):

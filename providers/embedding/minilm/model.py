@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
 from corral.providers.embedding._local.precision import Precision, at_precision, trait
 from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.minilm.onnx_graph import cached_graph
 from corral.providers.embedding.minilm.weights import (
     MAX_TOKENS,
@@ -24,7 +25,7 @@ from corral.providers.embedding.minilm.weights import (
 )
 
 
-class Model:
+class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
@@ -50,9 +51,7 @@ class Model:
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
         self._tokenizer.no_padding()  # the file itself pads and cuts to 128
         self._tokenizer.enable_truncation(MAX_TOKENS)
-        self._uncut = Tokenizer.from_buffer(read_tokenizer(folder))
-        self._uncut.no_padding()
-        self._uncut.no_truncation()
+        super().__init__(self._tokenizer)
         weights = at_precision(precision, read_weights(folder))
         self._session = Session(cached_graph(home, precision, weights), weights, threads)
 
@@ -61,11 +60,6 @@ class Model:
         clean = [encodable(text) for text in texts]
         # The batch call, even for one text, since it lets other Python threads run meanwhile.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
-
-    def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without the marks at its ends."""
-        (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
-        return [end for _, end in encoding.offsets]
 
     def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
