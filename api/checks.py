@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from corral.api.chunks import Chunk, is_unicode, strip_nul
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
-from corral.api.fusion import MaxRanker, Ranker, RRFRanker, WeightedRanker
+from corral.api.rankers import MaxRanker, Ranker, RRFRanker, WeightedRanker
 from corral.api.scoring import check_embeddings
 from corral.api.vector_dbs import VectorDB
 

@@ -29,47 +29,14 @@ from typing import TypeAlias
 import numpy as np
 
 from corral.api.rankers import (
-    DEFAULT_ALPHA,
-    DEFAULT_RANKER,
-    EARLIER_DEFAULT_RANKER,
-    LEAST_ALPHA,
     LEGS,
-    MAX_CANDIDATES,
-    MIN_CANDIDATES,
-    MIN_WEIGHTED_CANDIDATES,
     RANK_CONSTANT,
     LegName,
-    LegWeights,
     MaxRanker,
-    Ranker,
     RRFRanker,
     WeightedRanker,
 )
 from corral.api.scoring import competition_ranks
-
-__all__ = [
-    "DEFAULT_ALPHA",
-    "DEFAULT_RANKER",
-    "EARLIER_DEFAULT_RANKER",
-    "LEAST_ALPHA",
-    "LEGS",
-    "MAX_CANDIDATES",
-    "MIN_CANDIDATES",
-    "MIN_WEIGHTED_CANDIDATES",
-    "Explanation",
-    "FusedHit",
-    "Leg",
-    "LegHit",
-    "LegName",
-    "LegWeights",
-    "MaxRanker",
-    "RRFRanker",
-    "Ranker",
-    "WeightedRanker",
-    "fuse",
-    "merge_ranked",
-    "single_leg",
-]
 
 
 @dataclass(slots=True)  # not frozen: hundreds are made for a query, each in a third of the time

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import COMPARISONS, COMPOUNDS
-from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
+from corral.api.rankers import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.findings import first_finding
-from corral.api.fusion import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.provider import Capabilities
+from corral.api.rankers import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.configured import ConfiguredProviders
 

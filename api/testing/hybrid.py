@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corral.api.fusion import (
-    Leg,
-    LegWeights,
-    MaxRanker,
-    RRFRanker,
-    WeightedRanker,
-    fuse,
-)
+from corral.api.fusion import Leg, fuse
 from corral.api.hits import QueryChunksResponse
+from corral.api.rankers import LegWeights, MaxRanker, RRFRanker, WeightedRanker
 from corral.api.testing.indexes import PLAIN, Handle, Indexes, chunk, ids, scores
 from corral.api.testing.suite import Suite, needs
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.fusion import DEFAULT_RANKER, fuse
+from corral.api.fusion import fuse
+from corral.api.rankers import DEFAULT_RANKER
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.answers import Answers, Round

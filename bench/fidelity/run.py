@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from corral.api.fusion import DEFAULT_RANKER
+from corral.api.rankers import DEFAULT_RANKER
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import sample

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.fusion import DEFAULT_RANKER, Leg, LegName, fuse
+from corral.api.fusion import Leg, fuse
+from corral.api.rankers import DEFAULT_RANKER, LegName
 from corral.api.vector_dbs import SearchMode
 from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, Search
 from corral.bench.truth import Words

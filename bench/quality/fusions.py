@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
 from corral.api.findings import said
-from corral.api.fusion import Ranker
+from corral.api.rankers import Ranker
 
 NAMES = ("rrf", "weighted", "max")
 _PARSER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)

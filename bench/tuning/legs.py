@@ -9,16 +9,9 @@ from typing import Any
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.fusion import (
-    Explanation,
-    FusedHit,
-    Leg,
-    LegName,
-    WeightedRanker,
-    fuse,
-    single_leg,
-)
+from corral.api.fusion import Explanation, FusedHit, Leg, fuse, single_leg
 from corral.api.hits import Hit
+from corral.api.rankers import LegName, WeightedRanker
 from corral.api.reranker import MMRRerank, NoRerank
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.tuning.space import Trial

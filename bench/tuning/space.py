@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.api.checks import AnyRanker
-from corral.api.fusion import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
+from corral.api.rankers import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
 from corral.api.reranker import BM25Rerank, MMRRerank, NoRerank
 from corral.api.vector_dbs import SearchMode
 from corral.bench.quality.fusions import label_of

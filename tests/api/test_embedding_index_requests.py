@@ -19,7 +19,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
 from corral.api.filters import Comparison
-from corral.api.fusion import RRFRanker, WeightedRanker
+from corral.api.rankers import RRFRanker, WeightedRanker
 
 from .scripted_index import ScriptedIndex, candidates
 

@@ -14,18 +14,14 @@ from pydantic import ValidationError
 
 from corral.api.checks import check_ranker
 from corral.api.errors import InvalidRequest
-from corral.api.fusion import (
+from corral.api.fusion import FusedHit, Leg, fuse, merge_ranked, single_leg
+from corral.api.rankers import (
     MAX_CANDIDATES,
-    FusedHit,
-    Leg,
     LegName,
     LegWeights,
     MaxRanker,
     RRFRanker,
     WeightedRanker,
-    fuse,
-    merge_ranked,
-    single_leg,
 )
 from corral.api.vector_dbs import SearchSettings
 

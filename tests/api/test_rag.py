@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from corral.api.fusion import RRFRanker, WeightedRanker
 from corral.api.rag import (
     DEFAULT_CHUNK_TEMPLATE,
     URL,
@@ -20,6 +19,7 @@ from corral.api.rag import (
     check_template,
     template_parts,
 )
+from corral.api.rankers import RRFRanker, WeightedRanker
 from corral.api.vector_dbs import SearchMode
 
 # The query_config that the RFC's own snippet puts on the wire.

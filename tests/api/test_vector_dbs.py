@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import UnsupportedMode
-from corral.api.fusion import WeightedRanker
+from corral.api.rankers import WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import (
     DEFAULT_FIELD_WEIGHTS,

@@ -22,8 +22,8 @@ from corral.api.errors import (
     NotFound,
     UnknownProvider,
 )
-from corral.api.fusion import WeightedRanker
 from corral.api.provider import Api, Capabilities, Health
+from corral.api.rankers import WeightedRanker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers import configured
 from corral.providers.config import ProviderEntry, Providers, RunConfig

@@ -22,7 +22,6 @@ PIECE = 2**17
 _START = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 _NOTHING = struct.pack(">i", -1)
-_NUMBER = struct.Struct(">hi").pack
 _SIZE = struct.Struct(">i").pack
 _ARRAY = struct.Struct(">5i").pack
 _TYPES = {INT8: ">i8", FLOAT4: ">f4"}

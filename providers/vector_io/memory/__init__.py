@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from corral.api.fusion import MaxRanker
 from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
+from corral.api.rankers import MaxRanker
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,

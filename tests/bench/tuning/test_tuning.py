@@ -10,7 +10,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
-from corral.api.fusion import DEFAULT_RANKER, RRFRanker
+from corral.api.rankers import DEFAULT_RANKER, RRFRanker
 from corral.api.reranker import BM25Rerank
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.report.rows import TuneSection

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, Unavailable
-from corral.api.fusion import Explanation, RRFRanker, WeightedRanker
+from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RankingOptions, RetrievalOptions
+from corral.api.rankers import RRFRanker, WeightedRanker
 from corral.api.reranker import MMRRerank, Reranker
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval, Retrieved

@@ -17,8 +17,8 @@ import pytest
 import yaml
 from click.testing import Result
 
-from corral.api.fusion import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.principal import Role
+from corral.api.rankers import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.providers.stack import Stack

@@ -10,8 +10,8 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.filters import matches, parse_filter
-from corral.api.fusion import RRFRanker
 from corral.api.hits import QueryChunksResponse
+from corral.api.rankers import RRFRanker
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.text import analyzer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.fusion import MAX_CANDIDATES, RRFRanker
+from corral.api.rankers import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io._shared.tokens import TEXT_BYTES
