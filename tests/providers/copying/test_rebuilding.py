@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from corral.providers.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 
 PROVIDERS = ("sqlite", "memory", "faiss", "chroma", "qdrant", "milvus")
@@ -357,10 +358,27 @@ async def test_a_write_that_the_switch_overtakes_goes_into_the_new_index(
         )
 
 
+async def searched(stack: Stack, question: str) -> str:
+    """Return the id of the best chunk."""
+    return (await Retrieval(stack).search("db", question, k=1)).hits[0].chunk.chunk_id
+
+
+async def asked(stack: Stack, question: str) -> str:
+    """Return the id of the first chunk in the context."""
+    told = (await RagTool(stack).query(question, ["db"])).metadata
+    return str(told["included_chunks"][0]["chunk_id"])
+
+
+@pytest.mark.parametrize("ask", [searched, asked])
 async def test_a_query_that_the_switch_overtakes_is_answered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[Stack, str], Coroutine[None, None, str]],
 ) -> None:
-    """A question embedded for the old index is embedded again for the new one, and answered."""
+    """A question embedded for the old index is embedded again for the new one, and answered.
+
+    If this fails: whoever asks while a rebuild ends is told that the vector DB was deleted.
+    """
     await filled(tmp_path, 5)
     async with opened(tmp_path, OLD) as stack:
         embed, waiting, go = HashingEmbedder.embed_query, asyncio.Event(), asyncio.Event()
@@ -372,16 +390,16 @@ async def test_a_query_that_the_switch_overtakes_is_answered(
             return made
 
         monkeypatch.setattr(HashingEmbedder, "embed_query", wait)
-        query = asyncio.create_task(Retrieval(stack).search("db", chunk(3).content, k=1))
+        query = asyncio.create_task(ask(stack, chunk(3).content))
         await waiting.wait()
         await begin(stack, language="nb")
         await steps(stack)
         await switch(stack)
         go.set()
-        assert (await query).hits[0].chunk.chunk_id == chunk(3).chunk_id
+        assert await query == chunk(3).chunk_id
         await stack.unregister("db")
         with pytest.raises(NotFound):
-            await Retrieval(stack).search("db", "anything")
+            await ask(stack, "anything")
 
 
 async def test_writers_and_readers_never_notice_a_rebuild(tmp_path: Path) -> None:
