@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from corral.api.chunks import Identifier, Strict
 from corral.api.vector_dbs import ChunksPerDocument, Expand
+from corral.api.wire import Identifier, Strict
 
 Order: TypeAlias = Literal["score", "document", "edges"]
 """How the chunks of a context follow each other.

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.chunks import Chunk, is_unicode, strip_nul
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.rankers import MaxRanker, Ranker, RRFRanker, WeightedRanker
 from corral.api.scoring import check_embeddings
 from corral.api.vector_dbs import VectorDB
+from corral.api.wire import is_unicode, strip_nul
 
 MAX_K = 1000
 """Most hits of one query: what every engine can do; an agent's context holds far fewer."""

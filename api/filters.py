@@ -24,8 +24,8 @@ from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
 from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 
-from corral.api.chunks import strip_nul
 from corral.api.errors import InvalidFilter
+from corral.api.wire import strip_nul
 
 Scalar: TypeAlias = str | float | int | bool
 ComparisonType = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]

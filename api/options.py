@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
 
 from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
-from corral.api.chunks import Strict
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
 from corral.api.findings import said, sent_location
 from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
+from corral.api.wire import Strict
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -15,8 +15,9 @@ from pydantic import (
 )
 
 from corral.api.assembly import AssemblyOptions
-from corral.api.chunks import (
-    Acl,
+from corral.api.chunks import Acl
+from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.wire import (
     Identifier,
     InterleavedText,
     Metadata,
@@ -24,7 +25,6 @@ from corral.api.chunks import (
     Strict,
     TextItem,
 )
-from corral.api.options import MaxChunks, RetrievalOptions
 
 DEFAULT_CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\nMetadata: {metadata}\n"
 

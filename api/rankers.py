@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
-from corral.api.chunks import Strict
+from corral.api.wire import Strict
 
 LegName = Literal["vector", "keyword"]
 LEGS: tuple[LegName, ...] = ("vector", "keyword")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
-from corral.api.chunks import Strict
 from corral.api.hits import Hit
+from corral.api.wire import Strict
 
 DEFAULT_RERANK_CANDIDATES = 50
 MAX_RERANK_CANDIDATES = 1000

@@ -11,12 +11,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from corral.api.chunks import Acl, Identifier, NullsAreDefaults, Strict
+from corral.api.chunks import Acl
 from corral.api.errors import UnsupportedMode
 from corral.api.principal import ACL_KEY, EVERYONE
 from corral.api.rankers import DEFAULT_RANKER, Ranker
 from corral.api.reranker import Rerank
 from corral.api.scoring import Metric
+from corral.api.wire import Identifier, NullsAreDefaults, Strict
 
 
 class SearchMode(StrEnum):

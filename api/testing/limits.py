@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from corral.api.checks import MAX_K
-from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.testing.indexes import Indexes, chunk, ids
 from corral.api.testing.suite import Suite
+from corral.api.wire import MAX_ID_LENGTH
 
 MANY = 6_000
 """More chunks than one request of some engines may hold."""

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.provider import VectorIOProvider
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
+from corral.api.wire import MAX_ID_LENGTH
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import LANGUAGES, language_name
+from corral.api.wire import MAX_ID_LENGTH
 from corral.bench.report.rows import DataSet
 
 LEAST_DOCUMENTS = 20

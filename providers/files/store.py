@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import apsw
 
-from corral.api.chunks import strip_nul
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal
+from corral.api.wire import strip_nul
 from corral.providers.database import Database
 from corral.providers.files.blobs import Blobs, Upload
 from corral.providers.places import Places

@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from corral.api.chunks import (
     MAX_EMBEDDED_HEADINGS,
     MAX_GAP,
-    MAX_ID_LENGTH,
     Chunk,
     ChunkMetadata,
     derive_chunk_id,
@@ -24,6 +23,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.ingestion.headings import Heading, Outline
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.sizes import Window

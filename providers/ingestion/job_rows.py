@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 from uuid import uuid4
 
-from corral.api.chunks import TextItem
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.wire import TextItem
 from corral.providers.ingestion.jobs import (
     Job,
     JobRequest,

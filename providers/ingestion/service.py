@@ -14,10 +14,10 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.chunks import Metadata
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.wire import Metadata
 from corral.providers.documents import delete_document
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus, Step

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from corral.api.chunks import Strict
 from corral.api.errors import ConfigError
+from corral.api.wire import Strict
 from corral.providers.models.hub import HUB, HubFiles, check_digest, hub_folder
 
 if TYPE_CHECKING:

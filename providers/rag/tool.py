@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from corral.api.chunks import Chunk, TextItem
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.library import Library
 from corral.api.rag import (
@@ -16,6 +16,7 @@ from corral.api.rag import (
     RAGQueryResult,
 )
 from corral.api.spans import span
+from corral.api.wire import TextItem
 from corral.providers.config import Limits, RagSettings
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.pipeline import Pipeline, Splitting

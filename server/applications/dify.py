@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from corral.api.chunks import Identifier
+from corral.api.wire import Identifier
 from corral.api.wire_numbers import ExactNumbers
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter

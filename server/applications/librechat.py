@@ -13,12 +13,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field, RootModel
 
-from corral.api.chunks import Chunk, Identifier, Strict
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.filters import Comparison, Compound, Filter
 from corral.api.hits import Hit
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
+from corral.api.wire import Identifier, Strict
 from corral.providers.documents import Page, delete_document, list_documents, read_document
 from corral.providers.stack import Stack
 from corral.server.access.roles import PUBLIC, READER, WRITER

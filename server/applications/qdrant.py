@@ -12,11 +12,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import BaseModel, BeforeValidator, Field
 
-from corral.api.chunks import Chunk, Strict
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
+from corral.api.wire import Strict
 from corral.server.access.roles import READER
 from corral.server.applications.forms import QdrantError, refusals
 from corral.server.limits import check_max_chunks

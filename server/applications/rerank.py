@@ -15,13 +15,14 @@ from fastapi import APIRouter
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field, model_validator
 
-from corral.api.chunks import Chunk, InterleavedText, Strict
+from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, MMRRerank, Reranker
 from corral.api.vector_dbs import LANGUAGES, VectorDB, language_name
+from corral.api.wire import InterleavedText, Strict
 from corral.providers.config import Limits
 from corral.providers.rag.tokens import tokenizer
 from corral.providers.rerank import reranker_for

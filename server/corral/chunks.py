@@ -5,8 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Chunk, Identifier, Strict
+from corral.api.chunks import Chunk
 from corral.api.filters import WireFilter, matches
+from corral.api.wire import Identifier, Strict
 from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS

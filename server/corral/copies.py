@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import MAX_ID_LENGTH, Identifier, Strict
+from corral.api.wire import MAX_ID_LENGTH, Identifier, Strict
 from corral.providers.copying.copy import copy_batch, verify_copy
 from corral.providers.copying.steps import MAX_BATCH, WRITTEN_AT_ONCE
 from corral.server.access.roles import READER

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, unquote
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from corral.api.chunks import MAX_ID_LENGTH
 from corral.api.errors import Conflict, ProviderError
+from corral.api.wire import MAX_ID_LENGTH
 from corral.server.routing import ContractRoute, stack_of
 
 PREFIX = "/v1/vector-dbs/"

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Acl, Chunk, Strict
+from corral.api.chunks import Acl, Chunk
 from corral.api.errors import NotFound
+from corral.api.wire import Strict
 from corral.providers.documents import (
     Page,
     change_acl,

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Identifier, Strict
 from corral.api.errors import InvalidRequest
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
+from corral.api.wire import Identifier, Strict
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.service import MAX_PAGE, Ingestion
 from corral.server.access.roles import WRITER

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Strict
+from corral.api.wire import Strict
 from corral.providers.orphans import find_orphans, remove_orphans
 from corral.server.access.roles import OPERATOR
 from corral.server.errors import ERRORS

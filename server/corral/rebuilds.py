@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Strict
 from corral.api.vector_dbs import VectorDB
+from corral.api.wire import Strict
 from corral.providers.copying.steps import WRITTEN_AT_ONCE
 from corral.server.access.roles import ADMIN
 from corral.server.corral.copies import After, CopyReply, StepLimit

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Identifier
 from corral.api.vector_dbs import VectorDB
+from corral.api.wire import Identifier
 from corral.providers.copying.snapshots import export, restore
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS

@@ -6,8 +6,14 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from corral.api.chunks import (
-    Chunk,
+from corral.api.chunks import Chunk
+from corral.api.confidence import Evidence
+from corral.api.fusion import Explanation
+from corral.api.hits import QueryChunksResponse, Step
+from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.rag import RAGDocument, RAGQueryConfig
+from corral.api.vector_dbs import VectorDB
+from corral.api.wire import (
     Identifier,
     InterleavedText,
     NullsAreDefaults,
@@ -16,12 +22,6 @@ from corral.api.chunks import (
     content_text,
     strip_nul,
 )
-from corral.api.confidence import Evidence
-from corral.api.fusion import Explanation
-from corral.api.hits import QueryChunksResponse, Step
-from corral.api.options import MaxChunks, RetrievalOptions
-from corral.api.rag import RAGDocument, RAGQueryConfig
-from corral.api.vector_dbs import VectorDB
 
 KNOWLEDGE_SEARCH = "knowledge_search"
 """The tool's name, as agents of Llama Stack know it."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from corral.api.chunks import NullsAreDefaults, Storable, Strict
 from corral.api.filters import WireFilter
 from corral.api.options import MAX_QUERIES, RankingOptions
 from corral.api.rankers import Ranker
 from corral.api.reranker import Rerank
 from corral.api.vector_dbs import ChunkingConfig, Cutoff, QuerySyntax, SearchMode, language_name
+from corral.api.wire import NullsAreDefaults, Storable, Strict
 from corral.server.llama_stack.wire import Listed
 
 MAX_PAIRS = 16

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Chunk, Identifier
+from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.filters import WireFilter
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.wire import Identifier
 from corral.providers.documents import Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit

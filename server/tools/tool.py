@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from corral.api.chunks import NullsAreDefaults
 from corral.api.errors import Forbidden
 from corral.api.options import checked
 from corral.api.principal import Role
+from corral.api.wire import NullsAreDefaults
 from corral.providers.config import Limits, ToolSettings
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from corral.api.chunks import Identifier
 from corral.api.errors import NotFound
 from corral.api.options import checked
 from corral.api.rag import RAGDocument
+from corral.api.wire import Identifier
 from corral.providers.documents import delete_document
 from corral.server.tools.reading import scope
 from corral.server.tools.tool import Arguments, ToolServices

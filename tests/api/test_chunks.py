@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from corral.api.chunks import (
-    MAX_ID_LENGTH,
-    MAX_METADATA_DEPTH,
-    Chunk,
-    ChunkMetadata,
-    derive_chunk_id,
-    last_of_each,
-    strip_nul,
-)
+from corral.api.chunks import Chunk, ChunkMetadata, derive_chunk_id, last_of_each
 from corral.api.rag import RAGDocument
+from corral.api.wire import MAX_ID_LENGTH, MAX_METADATA_DEPTH, strip_nul
 
 
 def error_of(**fields: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, RootModel, ValidationError
 
-from corral.api.chunks import Strict
+from corral.api.wire import Strict
 from corral.api.wire_numbers import ExactNumbers
 from corral.server.applications.functions import ToolCall
 from corral.server.routing import ContractRoute

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from corral.api.chunks import Strict
 from corral.api.provider import ProviderConfig
+from corral.api.wire import Strict
 from corral.providers.models.onnx import Digest
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.chunks import MAX_ID_LENGTH, Chunk
+from corral.api.chunks import Chunk
+from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.vector_io._shared.records import chunk_fields, read_chunk
 
 Metadata = Mapping[str, str | int]

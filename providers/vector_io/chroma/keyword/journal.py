@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from corral.api.chunks import MAX_ID_LENGTH
+from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.vector_io._shared.undo import undone_on_failure
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.records import (

@@ -1,0 +1,154 @@
+"""The bases of all wire models, and the texts, ids and metadata that they hold."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+
+from corral.api.wire_numbers import ExactNumbers
+
+MAX_ID_LENGTH = 255
+"""Longest id of a vector DB, document or chunk, in characters."""
+
+
+MAX_METADATA_DEPTH = 32
+"""Deepest nesting of lists and objects in metadata; more only serves to exhaust a parser."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def strip_nul(value: Any) -> Any:
+    """Return a value without what no engine can store, in every string in it, dict keys included.
+
+    NUL is removed (it ends a string inside several engines: text behind it would be lost or match
+    wrongly), and a lone surrogate, which is no character, becomes U+FFFD.
+    """
+    if isinstance(value, str):
+        text = value.replace("\0", "")
+        return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+    if isinstance(value, dict):
+        return {strip_nul(key): strip_nul(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strip_nul(item) for item in value]
+    return value
+
+
+class Strict(ExactNumbers):
+    """Base of all wire models: an unknown key is refused and named, never ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class NullsAreDefaults(Strict):
+    """Base of wire models whose fields may be null: as if they were left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nulls_are_defaults(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            return {key: value for key, value in data.items() if value is not None}
+        return data
+
+
+class TextItem(Strict):
+    """One text of an interleaved content."""
+
+    type: Literal["text"] = "text"
+    text: str
+
+
+def content_text(content: Any) -> Any:
+    """Return the text of an interleaved content: a string, a text item, or a list of these.
+
+    Items are joined by a newline. Anything else is returned as it is, for the validator that
+    follows to refuse; images are refused here, because their text would be silently empty.
+
+    Raises:
+        ValueError: An item is an image.
+    """
+    if isinstance(content, TextItem):
+        return content.text
+    if isinstance(content, dict):
+        if content.get("type") == "image":
+            raise ValueError("images cannot be searched; send text")
+        return TextItem.model_validate(content).text if content.get("type") == "text" else content
+    if isinstance(content, list):
+        parts = [content_text(item) for item in content]
+        return "\n".join(parts) if all(isinstance(part, str) for part in parts) else content
+    return content
+
+
+InterleavedText = Annotated[
+    str,
+    BeforeValidator(content_text, json_schema_input_type=str | TextItem | list[str | TextItem]),
+    AfterValidator(strip_nul),
+]
+"""A text that may arrive as a string, a text item or a list of either; NUL is stripped."""
+
+
+def _storable(value: Any, depth: int = 0) -> Any:
+    """Refuse what is no JSON, or what engines do not store alike: NaN and other wild numbers."""
+    if depth > MAX_METADATA_DEPTH:
+        raise ValueError(f"nested more than {MAX_METADATA_DEPTH} deep")
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
+        raise ValueError("numbers must be finite and fit a 64-bit float")
+    if isinstance(value, dict | list | tuple):
+        for child in value.values() if isinstance(value, dict) else value:
+            _storable(child, depth + 1)
+    elif not (value is None or isinstance(value, str | int | float)):
+        raise ValueError(f"{type(value).__name__} is not a JSON value")
+    return value
+
+
+def is_unicode(text: str) -> bool:
+    """Say whether a text can be encoded: it holds no lone surrogate."""
+    return _SURROGATES.search(text) is None
+
+
+def _keeps_apart(identifier: str) -> str:
+    """Refuse NUL and lone surrogates: dropping or replacing them would make one id of two."""
+    if "\0" in identifier:
+        raise ValueError("an id must not hold a NUL character")
+    if not is_unicode(identifier):
+        raise ValueError("an id must be valid Unicode")
+    return identifier
+
+
+def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a NUL in `document_id`, which is an id here too; elsewhere in metadata it goes."""
+    document_id = metadata.get("document_id")
+    if isinstance(document_id, str) and "\0" in document_id:
+        raise ValueError("document_id must not hold a NUL character")
+    return metadata
+
+
+def _id_length(identifier: str) -> str:
+    """Bound the length of an id."""
+    if not 1 <= len(identifier) <= MAX_ID_LENGTH:
+        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters, found {len(identifier)}")
+    return identifier
+
+
+# The depth is checked before strip_nul goes down.
+Metadata = Annotated[
+    dict[str, Any],
+    AfterValidator(_storable),
+    AfterValidator(_document_keeps_apart),
+    AfterValidator(strip_nul),
+]
+"""A JSON object. Strings, numbers, booleans and lists of these can be filtered on."""
+
+Identifier = Annotated[
+    str,
+    AfterValidator(_keeps_apart),
+    AfterValidator(_id_length),
+    Field(json_schema_extra={"minLength": 1, "maxLength": MAX_ID_LENGTH}),
+]
+"""1 to 255 characters; anything but NUL, so slashes, quotes, dots and emoji are ordinary."""
+
+
+Storable = Annotated[str, AfterValidator(strip_nul)]
+"""A text without NUL and lone surrogates."""
