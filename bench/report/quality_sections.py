@@ -1,6 +1,9 @@
-"""The sections on quality: findings, the tables, the heat map, the fusion weight, the queries."""
+"""The sections on quality: findings, tables, heat map, fusion weight, queries; and on tuning."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterable
 
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import charts, views, wording
@@ -21,7 +24,7 @@ from corral.bench.report.blocks import (
     figures,
 )
 from corral.bench.report.report import Report
-from corral.bench.report.rows import Failure, QualityRow, ShownDocument
+from corral.bench.report.rows import Failure, QualityRow, ShownDocument, TuneSection, TuneTrial
 from corral.bench.report.svg import Scale, legend, linear
 from corral.bench.report.sweep import Sweep, sweeps
 
@@ -139,6 +142,34 @@ def queries(report: Report) -> Section | None:
     return Section("queries", title, "Queries", [lead, *blocks]) if blocks else None
 
 
+def tuning(report: Report) -> Section | None:
+    """Return what tuning tried and recommends."""
+    blocks = [block for found in report.tune for block in _tuned(found)]
+    return Section("tune", "Tuning", "Tuning", blocks) if blocks else None
+
+
+def tune_table(found: TuneSection, trials: Iterable[TuneTrial]) -> Table:
+    """Return trials, those that were judged first, the best of the training half before others."""
+    columns = [
+        Column("Setting", wraps=True),
+        *figures("Training half", "Held-out half", "All in 5"),
+        Column("Verdict", brief="none"),
+    ]
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(t.label, "← chosen" if t.label == found.chosen else ""),
+            wording.estimate(t.train),
+            wording.estimate(t.held_out),
+            "" if t.complete_at_5 is None else f"{t.complete_at_5:.3f}",
+            wording.verdict(t.comparison),
+        ]
+        for t in sorted(trials, key=lambda t: (t.held_out is None, -t.train.mean))
+    ]
+    title = f"{found.data_set} on {found.backend}"
+    halves = f"{found.n_train} questions choose, {found.n_held_out} judge"
+    return Table(f"{title}: {halves}", columns, rows)
+
+
 def mode_cell(mode: str) -> Cell:
     """Return a mode with its color."""
     return Cell(mode, style=f"badge mode-{mode if mode in views.MODES else 'other'}")
@@ -238,3 +269,16 @@ def _document(shown: ShownDocument, text: str) -> Item:
 
 def _rank(rank: int | None) -> str:
     return "not found" if rank is None else f"rank {rank}"
+
+
+def _tuned(found: TuneSection) -> list[Block]:
+    source = "made from the chunks" if found.generated else "given"
+    registration = json.dumps(found.registration, indent=2, ensure_ascii=False)
+    table = tune_table(found, found.trials)
+    return [
+        Heading(f"{found.data_set}, {found.backend}"),
+        Text(f"{found.statement} (questions: {source})", "statement"),
+        Text(registration, "code"),
+        Folded(f"All {wording.count(len(found.trials), 'setting')}", [table]),
+        *([Items([Item("", note) for note in found.notes])] if found.notes else []),
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.bench.report import quality_sections, speed_sections
+from corral.bench.report import fidelity_sections, quality_sections, run_sections, speed_sections
 from corral.bench.report.blocks import Section
 from corral.bench.report.report import Report
 
@@ -12,13 +12,13 @@ SECTIONS = (
     quality_sections.heat_map,
     quality_sections.sweep,
     quality_sections.queries,
-    speed_sections.tuning,
-    speed_sections.fidelity,
+    quality_sections.tuning,
+    fidelity_sections.fidelity,
     speed_sections.fronts,
     speed_sections.latencies,
     speed_sections.builds,
-    speed_sections.failures,
-    speed_sections.method,
+    run_sections.failures,
+    run_sections.method,
 )
 
 

@@ -1,8 +1,7 @@
-"""The sections on fidelity, speed, size, tuning, and how it all was measured."""
+"""The sections on speed and size."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from corral.bench.report import charts, views, wording
@@ -12,11 +11,8 @@ from corral.bench.report.blocks import (
     Chart,
     Charts,
     Column,
-    Facts,
     Folded,
     Heading,
-    Item,
-    Items,
     Section,
     Table,
     Text,
@@ -24,46 +20,11 @@ from corral.bench.report.blocks import (
 )
 from corral.bench.report.quality_sections import mode_cell
 from corral.bench.report.report import Report
-from corral.bench.report.rows import (
-    BuildRow,
-    Failure,
-    FidelityRow,
-    SpeedRow,
-    TuneSection,
-    TuneTrial,
-)
+from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.report.svg import legend
 
-FIDELITY_SIGNS = {"agrees": "=", "approximate": "≈", "mapping": "✕"}
 WRONG = "!"
 """Beside the recall of answers that are not right."""
-
-
-def fidelity(report: Report) -> Section | None:
-    """Return how far the backends agree on the same vectors and texts."""
-    lead = Text(
-        "Approximate: neighbors are missed, but the scores of those found are right. "
-        "Mapping: scores or ids are wrong, which is a defect."
-    )
-    blocks = fidelity_blocks(report)
-    return Section("fidelity", "Fidelity", "Fidelity", [lead, *blocks]) if blocks else None
-
-
-def fidelity_blocks(report: Report) -> list[Block]:
-    """Return, for each data set, what differs as a table and what agrees as one line."""
-    blocks: list[Block] = []
-    for name, rows in views.fidelity_by_set(report).items():
-        differ = [row for row in rows if row.verdict != "agrees"]
-        agree = [row for row in rows if row.verdict == "agrees"]
-        if differ:
-            blocks.append(_fidelity_table(f"{name}, answers that differ", differ))
-        if agree:
-            said = f"{len(agree)} of {wording.count(len(rows), 'comparison')} agree"
-            names = wording.listed(list(dict.fromkeys(row.backend for row in agree)))
-            table = _fidelity_table(f"{name}, answers that agree", agree)
-            title = f"{name}, against brute force and each other"
-            blocks.append(Folded(title, [table], f"{said}: {names}", agrees=True))
-    return blocks
 
 
 def fronts(report: Report) -> Section | None:
@@ -167,106 +128,6 @@ def build_tables(report: Report) -> Iterable[Table]:
         yield Table(caption, columns, [_build_cells(row, report.baseline) for row in rows])
 
 
-def tuning(report: Report) -> Section | None:
-    """Return what tuning tried and recommends."""
-    blocks = [block for found in report.tune for block in _tuned(found)]
-    return Section("tune", "Tuning", "Tuning", blocks) if blocks else None
-
-
-def tune_table(found: TuneSection, trials: Iterable[TuneTrial]) -> Table:
-    """Return trials, those that were judged first, the best of the training half before others."""
-    columns = [
-        Column("Setting", wraps=True),
-        *figures("Training half", "Held-out half", "All in 5"),
-        Column("Verdict", brief="none"),
-    ]
-    rows: list[list[Cell | str]] = [
-        [
-            Cell(t.label, "← chosen" if t.label == found.chosen else ""),
-            wording.estimate(t.train),
-            wording.estimate(t.held_out),
-            "" if t.complete_at_5 is None else f"{t.complete_at_5:.3f}",
-            wording.verdict(t.comparison),
-        ]
-        for t in sorted(trials, key=lambda t: (t.held_out is None, -t.train.mean))
-    ]
-    title = f"{found.data_set} on {found.backend}"
-    halves = f"{found.n_train} questions choose, {found.n_held_out} judge"
-    return Table(f"{title}: {halves}", columns, rows)
-
-
-def failures(report: Report) -> Section | None:
-    """Return what could not be measured, and why."""
-    table = failures_table(report.failures)
-    return Section("failures", "Failures", "Failures", [table]) if report.failures else None
-
-
-def failures_table(rows: Iterable[Failure]) -> Table:
-    """Return failures with their reasons."""
-    names = ("Backend", "Stage", "Data set", "Mode")
-    columns = [*(Column(name, wraps=True) for name in names), Column("Message", wraps=True)]
-    cells = [[r.backend, r.stage, r.data_set or "all", r.mode or "all", r.message] for r in rows]
-    return Table("What could not be measured", columns, cells)
-
-
-def method(report: Report) -> Section:
-    """Return what the run can be repeated with: command, seed, machine, versions, data hashes."""
-    dimension = report.embedding_dimension
-    model = f"{report.embedding_model}, {dimension} dimensions" if dimension else None
-    facts = {
-        "Seed": str(report.seed),
-        "Machine": wording.machine(report),
-        "Threads": ", ".join(f"{k}={v}" for k, v in report.hardware.threads.items()),
-        "Embedding model": model or report.embedding_model or "",
-        "Baseline": report.baseline or "",
-        "Started": f"{report.started:%Y-%m-%d %H:%M} {report.started.tzname() or ''}",
-        "Took": wording.duration(report),
-        "Versions": f"Corral {report.corral_version}, Python {report.python}",
-    }
-    packages = Text(", ".join(f"{name} {version}" for name, version in report.packages.items()))
-    count = wording.count(len(report.packages), "package")
-    blocks: list[Block] = [
-        Text(report.command, "code"),
-        Facts({name: said for name, said in facts.items() if said}),
-        *([_data_table(report), _hash_table(report)] if report.data_sets else []),
-        *([Folded("Versions", [packages], f"of {count}")] if report.packages else []),
-        *([Heading("Notes")] if report.notes else []),
-        *([Items([Item("", note) for note in report.notes])] if report.notes else []),
-    ]
-    return Section("method", "How it was measured", "Method", blocks)
-
-
-def _fidelity_table(caption: str, rows: Sequence[FidelityRow]) -> Table:
-    columns = [
-        Column("Backend", wraps=True),
-        Column("Against", wraps=True),
-        Column("Mode"),
-        Column("Filter"),
-        *figures("k"),
-        *figures("Recall", "Overlap", brief="text"),
-        *figures("RBO", brief="none"),
-        *figures("Score diff"),
-        Column("Verdict", wraps=True, brief="below"),
-    ]
-    return Table(caption, columns, [_fidelity_cells(row) for row in rows])
-
-
-def _fidelity_cells(row: FidelityRow) -> list[Cell | str]:
-    error = row.score_difference_max
-    return [
-        row.backend,
-        row.reference,
-        mode_cell(row.mode),
-        row.data_set.partition(", ")[2].removesuffix(" filter"),
-        str(row.k),
-        wording.estimate(row.recall_vs_exact),
-        wording.estimate(row.overlap),
-        wording.estimate(row.rank_biased_overlap),
-        wording.NONE if error is None else f"{error:.1e}" if error else "0",
-        Cell(f"{FIDELITY_SIGNS[row.verdict]} {row.verdict}", row.note, f"verdict {row.verdict}"),
-    ]
-
-
 def _front_table(title: str, points: Sequence[views.Point]) -> Table:
     columns = [
         Column("System", wraps=True),
@@ -332,50 +193,3 @@ def _build_cells(row: BuildRow, baseline: str | None) -> list[Cell | str]:
         *map(wording.number, numbers),
         _ratio(row, baseline),
     ]
-
-
-def _tuned(found: TuneSection) -> list[Block]:
-    source = "made from the chunks" if found.generated else "given"
-    registration = json.dumps(found.registration, indent=2, ensure_ascii=False)
-    table = tune_table(found, found.trials)
-    return [
-        Heading(f"{found.data_set}, {found.backend}"),
-        Text(f"{found.statement} (questions: {source})", "statement"),
-        Text(registration, "code"),
-        Folded(f"All {wording.count(len(found.trials), 'setting')}", [table]),
-        *([Items([Item("", note) for note in found.notes])] if found.notes else []),
-    ]
-
-
-def _data_table(report: Report) -> Table:
-    columns = [
-        Column("Data set", wraps=True),
-        Column("Kind"),
-        Column("Language"),
-        *figures("Documents", "Left out", "Queries", "Judgments", "MiB"),
-    ]
-    rows = [
-        [
-            found.name,
-            found.kind,
-            found.language,
-            *(f"{n:,}" for n in (found.documents, found.cut, found.queries, found.judgements)),
-            wording.number(found.bytes / 2**20),
-        ]
-        for found in report.data_sets
-    ]
-    return Table("Data", columns, rows)
-
-
-def _hash_table(report: Report) -> Table:
-    columns = [
-        Column("Data set", wraps=True),
-        Column("File", wraps=True),
-        Column("sha256", wraps=True),
-    ]
-    rows: list[list[Cell | str]] = [
-        [found.name, name, Cell(value, style="hash")]
-        for found in report.data_sets
-        for name, value in found.sha256.items()
-    ]
-    return Table("Files", columns, rows)

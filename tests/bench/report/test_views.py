@@ -7,10 +7,10 @@ import pytest
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import views
 from corral.bench.report.blocks import Folded, Table
+from corral.bench.report.fidelity_sections import fidelity_blocks
 from corral.bench.report.quality_sections import quality_table
 from corral.bench.report.report import Report
 from corral.bench.report.rows import TuneTrial
-from corral.bench.report.speed_sections import fidelity_blocks
 from corral.bench.report.sweep import sweeps
 
 from .example_report import BACKENDS, SETS
