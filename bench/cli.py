@@ -24,6 +24,8 @@ from corral.bench.options import (
     SEED,
     SHARED,
     commands,
+    names,
+    numbers,
     together,
 )
 from corral.bench.reporting import compare, report
@@ -44,6 +46,7 @@ def bench() -> None:
     "--fusion",
     "fusions",
     multiple=True,
+    default=("weighted",),
     metavar="NAME|JSON",
     help="rrf, weighted, max, or JSON as for a registration's ranker; repeatable. "
     "[default: weighted]",
@@ -93,16 +96,9 @@ def quality(
 
 @bench.command()
 @together(*SHARED)
-@click.option(
-    "--sizes", metavar="SIZE,...", help="Chunks, such as 1k,20k,1M. [default: 10k, or all data]"
-)
-@click.option(
-    "--concurrency", default="1,4,16,32", show_default=True, metavar="NUMBER,...",
-    help="Questions under way at once (1-256).",
-)  # fmt: skip
-@click.option(
-    "--peers", default="", metavar="NAME,...", help="Foreign systems; all-peers; bare-engines."
-)
+@names("--sizes", "SIZE", "Chunks, such as 1k,20k,1M. [default: 10k, or all data]")
+@numbers("--concurrency", "Questions under way at once (1-256).", "1,4,16,32")
+@names("--peers", "NAME", "Foreign systems; all-peers; bare-engines.")
 @click.option("--server", is_flag=True, help="Also measure each backend behind a server.")
 @click.option(
     "--baseline", default="exact", show_default=True, help="System that ratios are made to."
@@ -131,7 +127,7 @@ def speed(target: Target, /, **options: Any) -> None:
 
 @bench.command()
 @together(*SHARED)
-@click.option("--synthetic", metavar="SIZE,...", help="Seeded data. [default: 5k without --data]")
+@names("--synthetic", "SIZE", "Seeded data. [default: 5k without --data]")
 @click.pass_obj
 def fidelity(target: Target, /, **options: Any) -> None:
     """Compare backends with brute force, and with each other.
@@ -185,17 +181,9 @@ def bounds(target: Target, /, **options: Any) -> None:
     show_default=True,
     help="Chunks in the vector DB.",
 )
-@click.option(
-    "--clients", default="1,4,16,64", show_default=True, metavar="NUMBER,...",
-    help="Clients of the closed loop.",
-)  # fmt: skip
-@click.option("--workers", default="1", show_default=True, metavar="NUMBER,...", help="Processes.")
-@click.option(
-    "--rates",
-    default="",
-    metavar="NUMBER,...",
-    help="Questions a second of the open loop. [default: 50 % and 80 % of the best]",
-)
+@numbers("--clients", "Clients of the closed loop.", "1,4,16,64")
+@numbers("--workers", "Processes.", "1")
+@numbers("--rates", "Questions a second of the open loop. [default: 50 % and 80 % of the best]", "")
 @click.option(
     "--mode", type=click.Choice(["vector", "keyword", "hybrid", "page"]), default="hybrid",
     show_default=True, help="page: all three at once, and the RAG tool.",

@@ -51,9 +51,6 @@ def quality(
     general_config: Path | None,
     data: Sequence[str],
     *,
-    backends: str,
-    modes: str,
-    fusions: Sequence[str],
     languages: Sequence[str],
     **options: Any,
 ) -> None:
@@ -65,9 +62,6 @@ def quality(
     """
     plan = make_plan(
         data=data,
-        backends=_names(backends),
-        modes=_names(modes),
-        fusions=fusions or ("weighted",),
         languages=_languages(languages),
         **_common(home, general_config, **options),
     )
@@ -81,12 +75,9 @@ def speed(
     home: Path | None,
     general_config: Path | None,
     *,
-    backends: str,
-    peers: str,
-    sizes: str | None,
-    modes: str,
-    filters: str,
-    concurrency: str,
+    backends: Sequence[str],
+    peers: Sequence[str],
+    sizes: Sequence[str],
     data: Sequence[str],
     **options: Any,
 ) -> None:
@@ -99,11 +90,8 @@ def speed(
     # For the processes that are started: each system works with one thread for each question.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     plan = make_speed_plan(
-        backends=[*_names(backends), *_names(peers)],
-        sizes=_names(sizes or ("" if data else SIZES)),
-        modes=_names(modes),
-        filters=_names(filters),
-        concurrency=_numbers(concurrency),
+        backends=[*backends, *peers],
+        sizes=sizes or ([] if data else [SIZES]),
         data=data,
         **_common(home, general_config, **options),
     )
@@ -119,10 +107,7 @@ def fidelity(
     home: Path | None,
     general_config: Path | None,
     *,
-    backends: str,
-    synthetic: str | None,
-    modes: str,
-    filters: str,
+    synthetic: Sequence[str],
     data: Sequence[str],
     **options: Any,
 ) -> None:
@@ -133,10 +118,7 @@ def fidelity(
         CommandError: Something could not be measured, or a backend's mapping is wrong.
     """
     plan = make_fidelity_plan(
-        backends=_names(backends),
-        synthetic=_names(synthetic or ("" if data else SYNTHETIC)),
-        modes=_names(modes),
-        filters=_names(filters),
+        synthetic=synthetic or ([] if data else [SYNTHETIC]),
         data=data,
         **_common(home, general_config, **options),
     )
@@ -175,18 +157,17 @@ def bounds(*, count: int, server_count: int, only: str | None) -> bool:
     return run_bounds(count, server_count, only)
 
 
-def users(*, clients: str, workers: str, rates: str, **options: Any) -> bool:
+def users(**options: Any) -> bool:
     """Print what many users of a server get; return whether the page keeps its bound.
 
     Raises:
-        InvalidRequest: A list holds something else than numbers above 0.
+        InvalidRequest: A number is below 1, or there is none.
     """
-    given = {"clients": clients, "workers": workers, "rates": rates}
-    numbers: dict[str, Any] = {name: _numbers(text, name) for name, text in given.items()}
-    for name, found in numbers.items():
-        if min(found, default=1 if name == "rates" else 0) < 1:
-            raise InvalidRequest(f"--{name} takes numbers >= 1, got {given[name]!r}.", field=name)
-    return run_users(UsersPlan(**numbers, **options))
+    for name in ("clients", "workers", "rates"):
+        if min(options[name], default=1 if name == "rates" else 0) < 1:
+            given = ",".join(map(str, options[name]))
+            raise InvalidRequest(f"--{name} takes numbers >= 1, got {given!r}.", field=name)
+    return run_users(UsersPlan(**options))
 
 
 def confidence(
@@ -194,7 +175,7 @@ def confidence(
     config: Path | None,
     *,
     data: Sequence[str],
-    modes: str,
+    modes: Sequence[str],
     most: int,
     least: float,
     **options: Any,
@@ -206,7 +187,7 @@ def confidence(
     """
     folder = home or data_home()
     first = TunePlan(load_config(config, folder), folder, data=data[0], **options)
-    chosen = [SearchMode.parse(name) for name in _names(modes)]
+    chosen = [SearchMode.parse(name) for name in modes]
     told = asyncio.run(tell(first, data, chosen, most))
     terminal.line(*table(told, least, first.seed))
 
@@ -266,24 +247,6 @@ def _new_folder() -> Path:
 def _command_line() -> str:
     """Return the command as it can be typed again."""
     return shlex.join(["corral", *sys.argv[1:]])
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(text: str, option: str = "concurrency") -> list[int]:
-    """Return numbers that are joined by commas.
-
-    Raises:
-        InvalidRequest: One is none.
-    """
-    try:
-        return [int(one) for one in _names(text)]
-    except ValueError:
-        raise InvalidRequest(
-            f"--{option} takes a list of numbers, got {text!r}.", field=option
-        ) from None
 
 
 def _languages(given: Sequence[str]) -> dict[str, str]:

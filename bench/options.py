@@ -10,21 +10,40 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.api.errors import MissingDependency
+from corral.api.errors import InvalidRequest, MissingDependency
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def names(flag: str, one: str, text: str, default: str = "") -> Callable[[Command], Command]:
+    """Return an option that takes names joined by commas."""
+    return _joined(flag, one, text, default, str)
+
+
+def numbers(flag: str, text: str, default: str = "") -> Callable[[Command], Command]:
+    """Return an option that takes numbers joined by commas, and refuses what is none."""
+    return _joined(flag, "NUMBER", text, default, int)
+
+
+def _joined(
+    flag: str, one: str, text: str, default: str, kind: type[str] | type[int]
+) -> Callable[[Command], Command]:
+    def parts(context: click.Context, option: click.Parameter, given: str) -> list[Any]:
+        try:
+            return [kind(part.strip()) for part in given.split(",") if part.strip()]
+        except ValueError:
+            said = f"{flag} takes a list of numbers, got {given!r}."
+            raise InvalidRequest(said, field=option.name) from None
+
+    about: dict[str, Any] = {"show_default": bool(default), "metavar": f"{one},...", "help": text}
+    return click.option(flag, callback=parts, default=default, **about)
+
 
 FILE = click.Path(path_type=Path)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
 
-BACKENDS = click.option(
-    "--backends",
-    default="sqlite",
-    show_default=True,
-    metavar="NAME,...",
-    help="Backends to measure.",
-)
+BACKENDS = names("--backends", "NAME", "Backends to measure.", "sqlite")
 CONFIG = click.option("--config", type=FILE, help="A run.yaml with the backends' settings.")
 DATA = click.option("--data", multiple=True, metavar="DIR", help="Judged data; repeatable.")
 EMBEDDER = click.option(
@@ -38,13 +57,7 @@ MAX_SECONDS = click.option(
     type=click.FloatRange(min=0, min_open=True),
     help="Time after which no measurement begins.",
 )
-MODES = click.option(
-    "--modes",
-    default="vector,keyword,hybrid",
-    show_default=True,
-    metavar="MODE,...",
-    help="Search modes to measure.",
-)
+MODES = names("--modes", "MODE", "Search modes to measure.", "vector,keyword,hybrid")
 OUT = click.option(
     "--out", type=FOLDER, help="Folder of the reports. [default: a new one in ./corral-bench]"
 )
@@ -61,12 +74,11 @@ SHARED = (
     BACKENDS,
     DATA,
     MODES,
-    click.option(
+    names(
         "--filters",
-        default="1%,50%",
-        show_default=True,
-        metavar="SHARE,...",
-        help="Shares of the chunks that pass; asking without a filter comes first.",
+        "SHARE",
+        "Shares of the chunks that pass; asking without a filter comes first.",
+        "1%,50%",
     ),
     EMBEDDER,
     SEED,
