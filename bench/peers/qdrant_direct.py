@@ -22,7 +22,6 @@ from corral.bench.system import SHARE_KEY, Collection, Ranked, Search, System
 
 DENSE, WORDS = "dense", "words"
 TIMEOUT_SECONDS = 60
-_SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 
 
 class QdrantDirect(System):
@@ -56,7 +55,7 @@ class QdrantDirect(System):
         """Upsert points, and wait until they are stored."""
         points = [
             self._models.PointStruct(
-                id=str(uuid.uuid5(_SPACE, chunk.chunk_id)),
+                id=str(uuid.uuid5(uuid.NAMESPACE_OID, chunk.chunk_id)),
                 vector={
                     DENSE: row.tolist(),
                     WORDS: self._sparse(self._bm25.embed_document(chunk.content)),

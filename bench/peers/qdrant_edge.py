@@ -21,7 +21,6 @@ from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, S
 DENSE, WORDS = "dense", "words"
 RANK_CONSTANT = 2
 """Qdrant's own default."""
-_SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 
 
 class QdrantEdge(BlockingSystem):
@@ -46,7 +45,7 @@ class QdrantEdge(BlockingSystem):
         """Upsert points."""
         points = [
             self._qdrant.Point(
-                str(uuid.uuid5(_SPACE, chunk.chunk_id)),
+                str(uuid.uuid5(uuid.NAMESPACE_OID, chunk.chunk_id)),
                 {DENSE: row.tolist(), WORDS: self._bm25.embed_document(chunk.content)},
                 {**chunk.metadata, "chunk_id": chunk.chunk_id, "content": chunk.content},
             )
@@ -81,7 +80,7 @@ class QdrantEdge(BlockingSystem):
 
     async def delete(self, chunk_ids: list[str]) -> None:
         """Delete points."""
-        ids: list[Any] = [str(uuid.uuid5(_SPACE, one)) for one in chunk_ids]
+        ids: list[Any] = [str(uuid.uuid5(uuid.NAMESPACE_OID, one)) for one in chunk_ids]
         self._shard.update(self._qdrant.UpdateOperation.delete_points(ids))
 
     async def close(self) -> None:

@@ -20,7 +20,6 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.system import SHARE_KEY, Collection, Ranked, Search, System
 
 TIMEOUT_SECONDS = 60
-_SPACE = uuid.UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 
 
 class WeaviateDirect(System):
@@ -57,7 +56,7 @@ class WeaviateDirect(System):
             properties=[
                 config.Property(name="chunk_id", data_type=text, index_searchable=False),
                 config.Property(name="content", data_type=text),
-                config.Property(name="share", data_type=number),
+                config.Property(name=SHARE_KEY, data_type=number),
             ],
         )
 
@@ -68,12 +67,12 @@ class WeaviateDirect(System):
         done = await self._collection.data.insert_many(
             [
                 DataObject(
-                    uuid=uuid.uuid5(_SPACE, chunk.chunk_id),
+                    uuid=uuid.uuid5(uuid.NAMESPACE_OID, chunk.chunk_id),
                     vector=row.tolist(),
                     properties={
                         "chunk_id": chunk.chunk_id,
                         "content": chunk.content,
-                        "share": chunk.metadata.get("share", 0),
+                        SHARE_KEY: chunk.metadata.get(SHARE_KEY, 0),
                     },
                 )
                 for chunk, row in zip(chunks, embeddings, strict=True)
