@@ -135,10 +135,10 @@ class _Note:
     code: str
 
 
-def miniature_sets(seed: int = 0) -> list[JudgedSet]:
+def miniature_sets() -> list[JudgedSet]:
     """Return the English and the German set, written to a scratch folder and read back."""
     with tempfile.TemporaryDirectory() as folder:
-        english, german = write_miniature(Path(folder), seed)
+        english, german = write_miniature(Path(folder))
         sets = [read_beir(english), read_beir(german, "german")]
     return [replace(each, kind=MINIATURE) for each in sets]
 

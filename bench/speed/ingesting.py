@@ -42,14 +42,14 @@ def page(number: int, seed: int) -> str:
     return "\n\n".join([f"# Page {number}", *(f"## Part {n}\n\n{t}." for n, t in enumerate(texts))])
 
 
-async def measure_ingest(folders: int = FOLDERS) -> list[Bound]:
+async def measure_ingest() -> list[Bound]:
     """Ingest folders as jobs and embed the same texts alone, in turns, and compare the rates."""
     took, alone, count = [], [], 0
     work = np.zeros(2)  # processor seconds: of the embedder alone, of the ingest
     async with _stack() as stack:
         await ingested(stack, range(-2, 0))  # loads the model and the tokenizers
         embedder = await stack.embedder_of(await stack.vector_db("db"))
-        for number in range(folders):
+        for number in range(FOLDERS):
             pages = range(number * PAGES_IN_FOLDER, (number + 1) * PAGES_IN_FOLDER)
             seconds, processor, texts = await ingested(stack, pages)
             took.append(seconds)
@@ -61,19 +61,19 @@ async def measure_ingest(folders: int = FOLDERS) -> list[Bound]:
     rates = f"{count / sum(took):,.0f} chunks/s of {count / sum(alone):,.0f}"
     median = np.median(np.array(alone) / np.array(took))
     figure = (
-        f"{rates}: {share:.1%} (median of {folders} folders {median:.1%}; "
+        f"{rates}: {share:.1%} (median of {FOLDERS} folders {median:.1%}; "
         f"by processor time {work[0] / work[1]:.1%})"
     )
     return [Bound("ingest of Markdown against the embedder alone", figure, ">= 95%", share >= 0.95)]
 
 
-async def measure_waiting(rounds: int = ROUNDS) -> list[Bound]:
+async def measure_waiting() -> list[Bound]:
     """Ask while pages go in and while none do, in turns, and compare how long a question takes."""
     quiet, busy = Stopwatch(), Stopwatch()
     async with _stack() as stack:
         await ingested(stack, range(-8, 0))
         await asked(stack, Stopwatch(), QUESTIONS)  # loads what only questions need
-        for number in range(rounds):
+        for number in range(ROUNDS):
             await asked(stack, quiet, QUESTIONS)
             pages = range(number * PAGES, (number + 1) * PAGES)
             going = asyncio.create_task(ingested(stack, pages))
