@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from corral.bench.system import Ranked
 
@@ -59,15 +60,9 @@ def score_differences(first: Ranked, second: Ranked) -> list[float]:
 
 def _common(short: Sequence[str], long: Sequence[str]) -> list[int]:
     """Return X_d for d from 0 to the longer length; the shorter list ends where it ends."""
-    seen: set[str] = set()
-    counts = [0]
-    for depth, one in enumerate(long):
-        count = counts[-1]
-        for new in {one, *short[depth : depth + 1]}:
-            if new in seen:
-                count += 1
-            seen.add(new)
-        if depth < len(short) and short[depth] == one:
-            count += 1
-        counts.append(count)
-    return counts
+    depths = {one: depth for depth, one in enumerate(short, start=1)}
+    new = [0] * (len(long) + 1)
+    for depth, one in enumerate(long, start=1):
+        if one in depths:  # common from the deeper of its two places on
+            new[max(depth, depths[one])] += 1
+    return list(accumulate(new))
