@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import os
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,7 +26,7 @@ from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend, find_backends, prepared
 from corral.bench.report.environment import DISTRIBUTION, begin_report, version_of
-from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, write_report, write_whole
 from corral.bench.report.rows import Failure, Row
 from corral.bench.scratch import batches
 from corral.bench.system import Collection, System
@@ -264,11 +263,7 @@ class Finished(Generic[_M]):
 
     def keep(self, key: str, part: _M) -> None:
         """Write a finished part, whole or not at all."""
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(f".{os.getpid()}")
-        scratch.write_text(part.model_dump_json(), encoding="utf-8")
-        scratch.replace(path)
+        write_whole(self._path(key), part.model_dump_json())
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.json"

@@ -11,7 +11,7 @@ from corral.bench.backends import Backend
 from corral.bench.data.datasets import read_sets
 from corral.bench.run import Plan, backend_key, key_of, planned
 from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, parse_share, sources
+from corral.bench.speed.load_plan import Source, selectivities, sources
 
 KS = (1, 10, 100)
 QUESTIONS = 100
@@ -77,7 +77,7 @@ def make_fidelity_plan(
     return planned(
         FidelityPlan,
         sources=(*seeded, *judged),
-        selectivities=tuple(dict.fromkeys([None, *map(parse_share, filters)])),
+        selectivities=selectivities(filters),
         seed=seed,
         **options,
     )

@@ -25,7 +25,7 @@ from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_d
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import FidelityRow
 from corral.bench.speed.load_data import Corpus, without
-from corral.bench.speed.session import percent
+from corral.bench.speed.load_plan import percent
 from corral.bench.system import Ranked
 from corral.bench.truth import Truth, among_best, cosines, findable, recall
 

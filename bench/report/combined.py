@@ -46,7 +46,8 @@ def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
     notes = [*_thread_notes(reports)]
     for home, report in parts:
         renamed, said = _joined_sets(sets, report.data_sets)
-        rows += [_moved(row, renamed, home, folder) for row in _rows(report)]
+        others = (row for row in report.rows if not isinstance(row, DataSet))
+        rows += [_moved(row, renamed, home, folder) for row in others]
         notes += [*report.notes, *said]
     ends = [report.finished for report in reports]
     whole = reports[0].model_copy(
@@ -66,11 +67,6 @@ def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
     whole = whole.with_rows(*rows)
     _check_rows(whole)
     return whole
-
-
-def _rows(report: Report) -> Iterable[Row]:
-    yield from (*report.quality, *report.fidelity, *report.builds, *report.speed)
-    yield from (*report.tune, *report.failures)
 
 
 def _one(reports: Sequence[Report], name: str) -> Any:

@@ -72,6 +72,11 @@ class Report(Row):
             sections[name] = (*sections.get(name, getattr(self, name)), row)
         return self.model_copy(update=sections)
 
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, by section."""
+        return tuple(row for name in _SECTIONS.values() for row in getattr(self, name))
+
     def done(self) -> Report:
         """Return the report with the time of its end."""
         return self.model_copy(update={"finished": datetime.now(UTC)})
@@ -89,12 +94,17 @@ _SECTIONS: dict[type[Row], str] = {
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write `report.json`, whole or not at all; `path` is the file or its folder."""
+    """Write `report.json`; `path` is the file or its folder."""
     target = path / REPORT_NAME if path.is_dir() else path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}")
-    scratch.write_text(report.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    scratch.replace(target)
+    write_whole(target, report.model_dump_json(indent=1) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file, and its folder, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text, encoding="utf-8")
+    scratch.replace(path)
 
 
 def read_report(path: Path) -> Report:

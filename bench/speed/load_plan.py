@@ -13,7 +13,6 @@ from corral.bench.report.report import Report
 from corral.bench.speed.load_data import Corpus, judged_corpus, short_size, synthetic_corpus
 from corral.providers.config import RunConfig
 
-MOST_SHARE = 1.0
 DIMENSION = 384
 
 
@@ -28,13 +27,23 @@ def parse_share(text: str) -> float:
         share = float(given.rstrip("%")) / (100 if given.endswith("%") else 1)
     except ValueError:
         share = 0.0
-    if not 1e-4 <= share <= MOST_SHARE:
+    if not 1e-4 <= share <= 1:
         raise InvalidRequest(
             f"{text!r} is not a share of the chunks.",
             hint="Give 0.01% to 100%, such as 1% or 50%.",
             field="filters",
         )
     return share
+
+
+def selectivities(shares: Sequence[str]) -> tuple[float | None, ...]:
+    """Return shares of the chunks as numbers, each once; None, which is no filter, comes first."""
+    return tuple(dict.fromkeys([None, *map(parse_share, shares)]))
+
+
+def percent(selectivity: float | None) -> str:
+    """Return a selectivity as people write it; "" for None."""
+    return "" if selectivity is None else f"{selectivity * 100:g} %"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,5 @@ async def corpus_of(
 
 def joined(report: Report, part: Report) -> Report:
     """Return a report with the rows and notes of a finished part."""
-    rows = (*part.data_sets, *part.builds, *part.speed, *part.fidelity, *part.failures)
     notes = (*report.notes, *(note for note in part.notes if note not in report.notes))
-    return report.with_rows(*rows).model_copy(update={"notes": notes})
+    return report.with_rows(*part.rows).model_copy(update={"notes": notes})

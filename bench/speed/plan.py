@@ -11,7 +11,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import read_sets
 from corral.bench.run import Plan, backend_key, key_of, planned
 from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, parse_share, sources
+from corral.bench.speed.load_plan import Source, selectivities, sources
 from corral.bench.speed.worker import HTTP, INDEX, Entrant
 
 BASELINE = "exact"
@@ -148,7 +148,7 @@ def make_speed_plan(
         SpeedPlan,
         backends=[*backends, *([] if baseline in backends else [baseline])],
         sources=tuple(sources(read_sets(data), wanted, options.get("seed", 0), max_documents)),
-        selectivities=tuple(dict.fromkeys([None, *map(parse_share, filters)])),
+        selectivities=selectivities(filters),
         concurrencies=tuple(sorted(set(concurrency))),
         baseline=baseline.partition("=")[0],
         **options,

@@ -147,11 +147,6 @@ def folder_mib(folder: Path) -> float:
     return total / 2**20
 
 
-def percent(selectivity: float | None) -> str:
-    """Return a selectivity as people write it; "" for None."""
-    return "" if selectivity is None else f"{selectivity * 100:g} %"
-
-
 def spread(rows: int, parts: int) -> Sequence[tuple[int, int]]:
     """Return the bounds of so many parts of about the same size, none of them empty."""
     number = min(rows, parts)

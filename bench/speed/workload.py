@@ -16,7 +16,7 @@ from corral.bench.run import NO_TIME, Advance, OutOfTime
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
 from corral.bench.speed.load_data import Corpus, share_limit, write_corpus
-from corral.bench.speed.load_plan import Source, corpus_of
+from corral.bench.speed.load_plan import Source, corpus_of, percent
 from corral.bench.speed.plan import (
     BASELINE,
     CELL_SHARE,
@@ -26,7 +26,7 @@ from corral.bench.speed.plan import (
     SpeedPlan,
 )
 from corral.bench.speed.results import Measured, build_row, overheads, speed_rows
-from corral.bench.speed.session import percent, spread
+from corral.bench.speed.session import spread
 from corral.bench.speed.worker import INDEX, Entrant, Worker, WorkerFailed
 from corral.providers.embedding.hashing.embedder import embed_text
 
