@@ -1,11 +1,8 @@
-"""The server: one FastAPI app over one stack, and the way to run it."""
+"""The server: one FastAPI app over one stack; `serving.py` runs it."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
-import json
-import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,16 +11,13 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from corral.api.errors import ConfigError, MissingDependency
+from corral.api.errors import MissingDependency
 from corral.api.principal import Principal
-from corral.api.provider import Api
 from corral.api.spans import Watcher, watched_by
-from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
-from corral.providers.registry import find_spec
+from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
 from corral.providers.telemetry_config import TracingSettings
@@ -54,8 +48,7 @@ from corral.server.openai import alias
 from corral.server.page import reports
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
-from corral.server.telemetry.logs import log_config
-from corral.server.telemetry.metrics import Metrics, shared
+from corral.server.telemetry.metrics import Metrics
 
 ROUTERS = (
     documents.router,  # before vector_dbs, whose ids may hold anything
@@ -86,15 +79,6 @@ ROUTERS = (
     page.router,
 )
 """All routes, in the order of the documentation."""
-
-MAX_HEADER_BYTES = 32 * 1024
-"""About the most that the headers of a request may take."""
-
-WORKER_VARIABLE = "CORRAL_SERVE"
-"""Environment variable by which `serve` tells its processes what they run on."""
-
-GRACE_SECONDS = 10
-"""How long requests at work may take after the server was told to stop."""
 
 DESCRIPTION = """\
 One fence around every vector database. Register a *vector DB* with a search mode, insert chunks or
@@ -222,111 +206,6 @@ def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watche
     app.add_middleware(ApplicationForms, settings=settings.server.librechat)
     app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope, routes=routes, watchers=watchers)
-
-
-def serve(
-    config: RunConfig | None = None,
-    home: Path | None = None,
-    *,
-    workers: int = 1,
-    config_file: Path | None = None,
-) -> None:
-    """Run the server on `config.server.host` and `port` until it is told to stop.
-
-    The access log is ours: a line per request without query string, names or body.
-
-    Args:
-        config: The configuration; None reads `config_file`, or `run.yaml` in the data folder.
-        home: The data folder.
-        workers: Processes that share the port and the data folder.
-        config_file: What several processes read, each for itself.
-
-    Raises:
-        UnknownProvider, ConfigError: The configuration cannot be read or cannot work, the data
-            folder cannot be made, or an engine works in one process only.
-        SystemExit: The server cannot start, because the port is taken, say; the log says why.
-    """
-    folder = home or data_home()
-    settings = config or load_config(config_file, folder)
-    _make(folder)
-    app = create_app(settings, folder)
-    asyncio.run(_rehearse(app))
-    _spare_the_collector()
-    if workers > 1:
-        _check_engines(settings)
-        os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
-    with shared(workers):
-        uvicorn.run(
-            app if workers == 1 else f"{__name__}:worker_app",
-            factory=workers > 1,
-            workers=workers,
-            host=settings.server.host,
-            port=settings.server.port,
-            access_log=False,
-            log_config=log_config(settings.server.log_format),
-            server_header=False,
-            proxy_headers=False,  # what a proxy says about a client changes nothing
-            http="h11",  # httptools, which uvicorn prefers, bounds no headers
-            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-
-
-def worker_app() -> FastAPI:
-    """Return the app of one of several processes of a server; `serve` has told what it needs."""
-    told = json.loads(os.environ[WORKER_VARIABLE])
-    folder, file = Path(told["home"]), told["config_file"]
-    settings = load_config(Path(file) if file else None, folder)
-    listening = {"host": told["host"], "port": told["port"]}
-    settings.server = settings.server.model_copy(update=listening)
-    app = create_app(settings, folder)
-    _spare_the_collector()
-    return app
-
-
-def _spare_the_collector() -> None:
-    """Keep what lives as long as the server out of garbage collection.
-
-    A full collection visits every object in the event loop's thread, where modules and routes
-    alone take 35 ms.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-def _told(settings: RunConfig, folder: Path, config_file: Path | None) -> str:
-    """Return what the processes of a server have to know; no secret, which an environment shows."""
-    file = str(config_file.absolute()) if config_file else None
-    listening = {"host": settings.server.host, "port": settings.server.port}
-    return json.dumps({"home": str(folder.absolute()), "config_file": file, **listening})
-
-
-def _check_engines(settings: RunConfig) -> None:
-    """Refuse several processes where an engine works in one only."""
-    for entry in settings.providers.vector_io:
-        if not find_spec(Api.VECTOR_IO, entry.provider_type).capabilities.concurrent_processes:
-            raise ConfigError(
-                f"{entry.provider_id} ({entry.provider_type}) works in one process only.",
-                hint="Serve without --workers, or use providers with concurrent_processes "
-                "(`corral providers`).",
-                field="workers",
-            )
-
-
-async def _rehearse(app: FastAPI) -> None:
-    """Start and stop: what is wrong would be a traceback in the log of a server that gives up."""
-    async with app.router.lifespan_context(app):
-        await app.state.access.callers.check_address()
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"Cannot make the data folder {folder}: {error.strerror}.",
-            hint=f"Name another in {HOME_VARIABLE}.",
-        ) from error
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def serve(
 ) -> None:
     """Serve until interrupted; host and port given here win over the configuration's."""
     with no_collection():
-        from corral.server.app import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
+        from corral.server.serving import serve as serve_app  # noqa: PLC0415 - fastapi is heavy
 
     folder = home or data_home()
     check_home(folder)

@@ -193,7 +193,7 @@ class ServerProcess:
         self.log = home / f"server-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from corral.server.app import serve; serve()"],
+                [sys.executable, "-c", "from corral.server.serving import serve; serve()"],
                 env=environment,
                 stdout=log,
                 stderr=log,

@@ -14,7 +14,7 @@ import pytest
 
 from corral.api.errors import ConfigError, UnknownProvider
 from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.server.app import serve
+from corral.server.serving import serve
 
 from .harness import Json, ServerProcess, id_path, wait_until
 
