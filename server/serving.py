@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import json
 import os
 from pathlib import Path
+from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,7 +18,7 @@ from corral.api.provider import Api
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.registry import find_spec
 from corral.server.app import create_app
-from corral.server.telemetry.logs import log_config
+from corral.server.telemetry.logs import JsonFormatter
 from corral.server.telemetry.metrics import shared
 
 MAX_HEADER_BYTES = 32 * 1024
@@ -75,6 +77,16 @@ def serve(
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
+
+
+def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
+    """Return uvicorn's logging with our loggers beside its own."""
+    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
+    config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    if form == "json":
+        ours = {"()": f"{JsonFormatter.__module__}.{JsonFormatter.__qualname__}"}
+        config["formatters"] = dict.fromkeys(config["formatters"], ours)
+    return config
 
 
 def worker_app() -> FastAPI:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Literal
-
-import uvicorn
-
-LogFormat = Literal["text", "json"]
+from typing import Any
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that is being served; "" outside of one."""
@@ -37,13 +32,3 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
-
-
-def log_config(form: LogFormat) -> dict[str, Any]:
-    """Return uvicorn's logging with our loggers beside its own."""
-    config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
-    config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    if form == "json":
-        ours = {"()": f"{JsonFormatter.__module__}.{JsonFormatter.__qualname__}"}
-        config["formatters"] = dict.fromkeys(config["formatters"], ours)
-    return config

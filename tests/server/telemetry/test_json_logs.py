@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from corral.server.telemetry.logs import JsonFormatter, log_config
+from corral.server.serving import log_config
+from corral.server.telemetry.logs import JsonFormatter
 
 from ..harness import InProcess, ServerProcess, run_config
 
