@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load_data import Corpus
+from corral.bench.data.corpus import Corpus
 from corral.bench.system import Ranked
 from corral.bench.truth import TIE, findable, recall
 

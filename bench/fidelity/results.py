@@ -13,6 +13,8 @@ from corral.api.fusion import fuse
 from corral.api.rankers import DEFAULT_RANKER
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
+from corral.bench.data.corpus import Corpus, without
+from corral.bench.data.sources import percent
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import (
     AGREES,
@@ -24,8 +26,6 @@ from corral.bench.fidelity.checks import (
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import FidelityRow
-from corral.bench.speed.load_data import Corpus, without
-from corral.bench.speed.load_plan import percent
 from corral.bench.system import Ranked
 from corral.bench.truth import Truth, among_best, cosines, findable, recall
 

@@ -15,14 +15,14 @@ from typing import Protocol, runtime_checkable
 
 from corral.api.rankers import DEFAULT_RANKER
 from corral.api.vector_dbs import SearchMode
+from corral.bench.data.corpus import Corpus, share_limit, without
+from corral.bench.data.sources import corpus_of
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import sample
 from corral.bench.fidelity.plan import FidelityPlan
 from corral.bench.fidelity.results import EXACT, fidelity_rows
 from corral.bench.report.report import Report
 from corral.bench.run import Advance, Finished, Run, Step, fill
-from corral.bench.speed.load_data import Corpus, share_limit, without
-from corral.bench.speed.load_plan import corpus_of
 from corral.bench.system import CorralSystem, Search, System
 
 OWN = 50

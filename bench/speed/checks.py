@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.speed.load_data import Corpus
+from corral.bench.data.corpus import Corpus
 from corral.bench.truth import among_best, findable
 
 LEAST = 0.9

@@ -9,9 +9,8 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import read_sets
+from corral.bench.data.sources import Source, parse_size, selectivities, sources
 from corral.bench.run import Plan, backend_key, key_of, planned
-from corral.bench.speed.load_data import parse_size
-from corral.bench.speed.load_plan import Source, selectivities, sources
 from corral.bench.speed.worker import HTTP, INDEX, Entrant
 
 BASELINE = "exact"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from corral.bench.backends import load_peer
+from corral.bench.data.corpus import Corpus
 from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import Timed
-from corral.bench.speed.load_data import Corpus
 from corral.bench.speed.plan import Cell
 from corral.bench.speed.session import Footprint, Ready
 from corral.bench.speed.worker import Entrant

@@ -13,7 +13,6 @@ from __future__ import annotations
 from corral.bench.report.environment import begin_report
 from corral.bench.report.report import Report
 from corral.bench.run import Advance, Finished, Run
-from corral.bench.speed.load_plan import joined
 from corral.bench.speed.plan import SpeedPlan
 from corral.bench.speed.workload import Workload
 
@@ -40,7 +39,13 @@ async def run_speed(plan: SpeedPlan, advance: Advance = lambda units, work: None
                 finished.keep(key, part)
         else:
             advance(0, round(plan.seconds(source, served=served) * 100))
-        run.report = joined(run.report, part)
+        run.report = _joined(run.report, part)
         run.save()
         advance(1, 0)
     return run.finish(run.report.speed)
+
+
+def _joined(report: Report, part: Report) -> Report:
+    """Return a report with the rows and notes of a finished part."""
+    notes = (*report.notes, *(note for note in part.notes if note not in report.notes))
+    return report.with_rows(*part.rows).model_copy(update={"notes": notes})

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 
 from corral.api.vector_dbs import SearchMode
+from corral.bench.data.corpus import StoredCorpus, share_limit
 from corral.bench.scratch import BATCH
 from corral.bench.speed.load import Load, Question, Timed, run_load
-from corral.bench.speed.load_data import StoredCorpus, share_limit
 from corral.bench.stopwatch import clocked
 from corral.bench.system import Search, System
 

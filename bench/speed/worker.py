@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from corral.bench.backends import Backend
+from corral.bench.data.corpus import StoredCorpus
 from corral.bench.run import OutOfTime, said
-from corral.bench.speed.load_data import StoredCorpus
 from corral.bench.speed.over_http import BareIndex, Served
 from corral.bench.speed.session import Session
 from corral.bench.system import System

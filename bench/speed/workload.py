@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from corral.bench.backends import Backend, load_peer
+from corral.bench.data.corpus import Corpus, share_limit, write_corpus
+from corral.bench.data.sources import Source, corpus_of, percent
 from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, Failure, SpeedRow
 from corral.bench.run import NO_TIME, Advance, OutOfTime
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
-from corral.bench.speed.load_data import Corpus, share_limit, write_corpus
-from corral.bench.speed.load_plan import Source, corpus_of, percent
 from corral.bench.speed.plan import (
     BASELINE,
     CELL_SHARE,
@@ -286,4 +287,4 @@ def _hashed(corpus: Corpus) -> Corpus:
     dimension = corpus.embeddings.shape[1]
     rows = np.stack([embed_text(text, dimension) for text in corpus.texts])
     asked = np.stack([embed_text(text, dimension) for text in corpus.questions])
-    return corpus.with_embeddings(rows, asked)
+    return replace(corpus, embeddings=rows, asked=asked)

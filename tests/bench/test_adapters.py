@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -24,9 +25,9 @@ from corral.bench.backends import (
     peer_names,
     prepared,
 )
+from corral.bench.data.corpus import Corpus, share_limit, synthetic_corpus
 from corral.bench.fidelity.run import SupportsDelete
 from corral.bench.speed.checks import SpeedChecks
-from corral.bench.speed.load_data import Corpus, share_limit, synthetic_corpus
 from corral.bench.speed.over_http import running_server
 from corral.bench.system import Search
 from corral.providers.embedding.hashing.embedder import embed_text
@@ -154,7 +155,9 @@ def test_a_server_that_speaks_llama_stack(tmp_path: Path) -> None:
     asked = np.stack([embed_text(text, 64) for text in CORPUS.questions])
     with running_server(tmp_path) as url:
         named = f"llama-stack={url}#hashing"
-        asyncio.run(check(named, tmp_path / "scratch", CORPUS.with_embeddings(rows, asked)))
+        asyncio.run(
+            check(named, tmp_path / "scratch", replace(CORPUS, embeddings=rows, asked=asked))
+        )
         assert httpx.get(f"{url}/v1/vector-dbs").json()["data"] == []
 
 

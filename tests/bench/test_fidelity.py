@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
+from corral.bench.data.corpus import SHARES, Corpus, synthetic_corpus
 from corral.bench.fidelity.answers import Answers
 from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
@@ -19,7 +20,6 @@ from corral.bench.fidelity.run import gather, run_fidelity
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import FidelityRow
-from corral.bench.speed.load_data import SHARES, Corpus, synthetic_corpus
 from corral.bench.system import Ranked, Search
 
 SIZE = 300

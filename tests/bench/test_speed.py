@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import find_backends
+from corral.bench.data.corpus import StoredCorpus, synthetic_corpus, write_corpus
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import Report, read_report
 from corral.bench.report.speed_sections import speed_tables
@@ -23,7 +24,6 @@ from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
 from corral.bench.speed import workload as speed_workload
 from corral.bench.speed.load import Timed
-from corral.bench.speed.load_data import StoredCorpus, synthetic_corpus, write_corpus
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
 from corral.bench.speed.results import Measured, build_row, speed_rows
 from corral.bench.speed.session import Ready, Session, folder_mib, memory_mib, spread

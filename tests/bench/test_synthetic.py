@@ -10,17 +10,16 @@ import pytest
 from corral.api.errors import InvalidRequest
 from corral.api.filters import matches, parse_filter
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.synthetic import synthetic_data
-from corral.bench.speed.load_data import (
+from corral.bench.data.corpus import (
     StoredCorpus,
-    parse_size,
     share_limit,
     short_size,
     synthetic_corpus,
     without,
     write_corpus,
 )
-from corral.bench.speed.load_plan import parse_share
+from corral.bench.data.sources import parse_share, parse_size
+from corral.bench.data.synthetic import synthetic_data
 from corral.bench.system import Search
 
 DATA = synthetic_data(2000, questions=40, dimension=384)

@@ -74,12 +74,6 @@ class Corpus:
         passing: NDArray[np.bool_] = self.shares < (share_limit(selectivity) or SHARES)
         return passing
 
-    def with_embeddings(
-        self, embeddings: NDArray[np.float32], asked: NDArray[np.float32]
-    ) -> Corpus:
-        """Return the same texts with other embeddings."""
-        return replace(self, embeddings=embeddings, asked=asked)
-
     def chunks(self) -> list[Chunk]:
         """Return all chunks."""
         lines = zip(self.chunk_ids, self.texts, self.shares.tolist(), strict=True)
@@ -168,25 +162,6 @@ def judged_corpus(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Cor
         shares=_shares(len(rows), seed),
         sha256=judged.sha256,
     )
-
-
-def parse_size(text: str) -> int:
-    """Return a size such as 500, 20k or 1M as a number.
-
-    Raises:
-        InvalidRequest: It is none, or below 10.
-    """
-    given = text.strip()
-    factor = {"k": 1_000, "m": 1_000_000}.get(given[-1:].lower(), 1)
-    digits = given[:-1] if factor > 1 else given
-    size = int(digits) * factor if digits.isascii() and digits.isdigit() else 0
-    if size < 10:
-        raise InvalidRequest(
-            f"{text!r} is not a size.",
-            hint="Give 10 or more, such as 500, 20k or 1M.",
-            field="sizes",
-        )
-    return size
 
 
 def short_size(size: int) -> str:

@@ -1,4 +1,4 @@
-"""What speed and fidelity runs have in common: shares, sources and their corpus."""
+"""What speed and fidelity are asked to measure on: sizes, shares, sources and their corpus."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest
+from corral.bench.data.corpus import Corpus, judged_corpus, short_size, synthetic_corpus
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.bench.report.report import Report
-from corral.bench.speed.load_data import Corpus, judged_corpus, short_size, synthetic_corpus
 from corral.providers.config import RunConfig
 
 DIMENSION = 384
+
+
+def parse_size(text: str) -> int:
+    """Return a size such as 500, 20k or 1M as a number.
+
+    Raises:
+        InvalidRequest: It is none, or below 10.
+    """
+    given = text.strip()
+    factor = {"k": 1_000, "m": 1_000_000}.get(given[-1:].lower(), 1)
+    digits = given[:-1] if factor > 1 else given
+    size = int(digits) * factor if digits.isascii() and digits.isdigit() else 0
+    if size < 10:
+        raise InvalidRequest(
+            f"{text!r} is not a size.",
+            hint="Give 10 or more, such as 500, 20k or 1M.",
+            field="sizes",
+        )
+    return size
 
 
 def parse_share(text: str) -> float:
@@ -116,9 +134,3 @@ async def corpus_of(
     async with Embedding.opened(config, home, chosen) as embedding:
         embedded = await embedding.embed(source.judged)
     return judged_corpus(embedded, source.size, source.seed)
-
-
-def joined(report: Report, part: Report) -> Report:
-    """Return a report with the rows and notes of a finished part."""
-    notes = (*report.notes, *(note for note in part.notes if note not in report.notes))
-    return report.with_rows(*part.rows).model_copy(update={"notes": notes})
