@@ -131,7 +131,7 @@ def checked_id(identifier: str, where: str) -> str:
         InvalidRequest: It is empty, too long, or holds white space or NUL.
     """
     fits = 1 <= len(identifier) <= MAX_ID_LENGTH
-    if not fits or "\0" in identifier or len(identifier.split()) != 1 or identifier.strip() == "":
+    if not fits or "\0" in identifier or identifier.split() != [identifier]:
         raise InvalidRequest(
             f"{where}: the id {identifier[:40]!r} is empty, longer than {MAX_ID_LENGTH} "
             "characters, or holds white space, which TREC runs cannot."

@@ -62,6 +62,7 @@ def test_the_only_split_is_taken_and_another_chosen(tmp_path: Path) -> None:
         ({"corpus": [{"_id": "d1", "text": "a", "title": [1]}]}, r"corpus\.jsonl:1: title is list"),
         ({"corpus": [{"text": "a"}]}, r"corpus\.jsonl:1: '_id' is missing"),
         ({"corpus": [{"_id": "d 1", "text": "a"}]}, r"corpus\.jsonl:1: the id 'd 1'.*white space"),
+        ({"corpus": [{"_id": " d1", "text": "a"}]}, r"corpus\.jsonl:1: the id ' d1'.*white space"),
         ({"corpus": [{"_id": "", "text": "a"}]}, r"corpus\.jsonl:1: the id ''"),
         ({"corpus": [*CORPUS, CORPUS[1]]}, r"corpus\.jsonl:4: the id 'd2' .*corpus\.jsonl:2\)"),
         ({"queries": [*QUERIES, QUERIES[0]]}, r"queries\.jsonl:4: the id 'q1' is there already"),
