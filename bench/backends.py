@@ -43,23 +43,23 @@ class Backend:
     address: str | None = None
 
     @property
+    def kind(self) -> type[System]:
+        """The class that measures it."""
+        return load_peer(self.name) if self.entry is None else CorralSystem
+
+    @property
     def modes(self) -> tuple[SearchMode, ...]:
         """The modes that it can be measured in."""
         if self.entry is None:
-            return load_peer(self.name).modes
+            return self.kind.modes
         spec = find_spec(Api.VECTOR_IO, self.entry.provider_type)
         return tuple(SearchMode(mode) for mode in spec.capabilities.modes)
-
-    @property
-    def own_fusion(self) -> bool:
-        """Return whether its hybrid mode fuses by itself, so that fusions make no difference."""
-        return self.entry is None and load_peer(self.name).own_fusion
 
     @property
     def requires(self) -> tuple[str, ...]:
         """The distributions that it needs."""
         if self.entry is None:
-            return load_peer(self.name).requires
+            return self.kind.requires
         return find_spec(Api.VECTOR_IO, self.entry.provider_type).requires
 
     def open(self, folder: Path) -> System:
@@ -70,14 +70,13 @@ class Backend:
         """
         if self.entry is not None:
             return CorralSystem(self.name, self.entry, folder)
-        kind = load_peer(self.name)
-        for distribution in kind.requires:
+        for distribution in self.requires:
             try:
                 metadata.distribution(distribution)
             except metadata.PackageNotFoundError:
                 command = f"pip install {distribution}"
                 raise MissingDependency(self.name, distribution, command) from None
-        return kind(self.name, folder, self.address)
+        return self.kind(self.name, folder, self.address)
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ class QualityPlan(Plan):
         for mode in (mode for mode in self.modes if mode in backend.modes):
             if mode is not SearchMode.HYBRID:
                 found.append(Cell(backend, mode, None, None))
-            elif backend.own_fusion:
+            elif backend.kind.own_fusion:
                 found.append(Cell(backend, mode, None, OWN))
             else:
                 found += [Cell(backend, mode, fusion, fusion.label) for fusion in self.fusions]

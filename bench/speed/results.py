@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from corral.bench.backends import load_peer
 from corral.bench.data.corpus import Corpus
 from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import Timed
@@ -42,9 +41,8 @@ class Measured:
     @property
     def deferred(self) -> bool:
         """Return whether its inserts are stored when it is built."""
-        backend = self.entrant.backend
-        kind = None if backend.entry else load_peer(backend.name)
-        return kind is not None and issubclass(kind, BlockingSystem) and kind.deferred
+        kind = self.entrant.backend.kind
+        return issubclass(kind, BlockingSystem) and kind.deferred
 
     @property
     def rate(self) -> float | None:

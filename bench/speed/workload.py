@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from corral.bench.backends import Backend, load_peer
+from corral.bench.backends import Backend
 from corral.bench.data.corpus import Corpus, share_limit, write_corpus
 from corral.bench.data.sources import Source, corpus_of, percent
 from corral.bench.report.report import Report
@@ -240,8 +240,7 @@ class Workload:
         if entry is None or self._served or self._plan.baseline != BASELINE:
             return None
         for other in self._measured.values():
-            backend = other.entrant.backend
-            if backend.entry is None and entry.provider_type in load_peer(backend.name).engine_of:
+            if entry.provider_type in other.entrant.backend.kind.engine_of:
                 return other
         return None
 
@@ -271,15 +270,14 @@ class Workload:
 
 def _can(backend: Backend, cell: Cell) -> bool:
     """Return whether a backend has the mode, and filters where there is one."""
-    honors = backend.entry is not None or load_peer(backend.name).filters
-    return cell.mode in backend.modes and (cell.selectivity is None or honors)
+    return cell.mode in backend.modes and (cell.selectivity is None or backend.kind.filters)
 
 
 def _remote(backend: Backend) -> bool:
     """Return whether a backend keeps its data elsewhere."""
     if backend.entry is not None:
         return backend.entry.provider_type.startswith("remote::")
-    return load_peer(backend.name).service
+    return backend.kind.service
 
 
 def _hashed(corpus: Corpus) -> Corpus:
