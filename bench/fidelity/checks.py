@@ -7,7 +7,7 @@ a mistake in the code between engine and user, and no parameter of the index men
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal
@@ -186,10 +186,3 @@ def _is_misplaced(
 
 def _keyword(score: float) -> float:
     return keyword_score(score) if score > 0 else 0.0
-
-
-def sample(values: Sequence[int] | int, number: int, seed: int) -> list[int]:
-    """Return so many seeded rows, ascending."""
-    rows = np.arange(values) if isinstance(values, int) else np.asarray(values)
-    chosen = np.random.default_rng(seed).permutation(rows)[:number]
-    return sorted(int(row) for row in chosen)

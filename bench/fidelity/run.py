@@ -13,12 +13,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from corral.api.rankers import DEFAULT_RANKER
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import Corpus, share_limit, without
 from corral.bench.data.sources import corpus_of
 from corral.bench.fidelity.answers import Answers, Round
-from corral.bench.fidelity.checks import sample
 from corral.bench.fidelity.plan import FidelityPlan
 from corral.bench.fidelity.results import EXACT, fidelity_rows
 from corral.bench.report.report import Report
@@ -115,7 +116,7 @@ async def _ask(system: System, corpus: Corpus, asked: Round, number: int) -> Rou
 async def _ask_own(system: System, corpus: Corpus, seed: int) -> dict[str, list[tuple[str, float]]]:
     """Return the answers to stored embeddings, by the chunk id whose embedding it is."""
     found = {}
-    for row in sample(len(corpus.texts), OWN, seed):
+    for row in sorted(np.random.default_rng(seed).permutation(len(corpus.texts))[:OWN].tolist()):
         asked = Search(SearchMode.VECTOR, corpus.texts[row], corpus.embeddings[row], AFTER_K)
         found[corpus.chunk_ids[row]] = await system.search(asked)
     return found

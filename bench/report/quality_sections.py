@@ -70,7 +70,8 @@ def quality_table(report: Report, name: str) -> Table:
         Column("Against the baseline", wraps=True),
         *(Column(m, figures=True, brief=_brief(m)) for m in metrics[1:]),
     ]
-    ends = [end for r in rows if NDCG in r.metrics for end in views.ends(r.metrics[NDCG])]
+    shown = [row.metrics[NDCG] for row in rows if NDCG in row.metrics]
+    ends = [end for one in shown for end in (one.low, one.high)]
     scale = linear(ends, 0, 1) if ends else None
     base = {row.comparison.baseline for row in rows if row.comparison}
     level = next((views.ndcg(row) for row in rows if row.label in base), None)

@@ -14,7 +14,6 @@ from corral.bench.report import wording
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
     BuildRow,
-    Estimate,
     Failure,
     FidelityRow,
     QualityRow,
@@ -59,11 +58,6 @@ def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
 def ndcg(row: QualityRow) -> float:
     """Return a row's nDCG@10; 0 where it was not computed."""
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
-
-
-def ends(found: Estimate) -> tuple[float, float]:
-    """Return the ends of an interval."""
-    return found.low, found.high
 
 
 def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
