@@ -1,4 +1,4 @@
-"""Large bodies: read in pieces, so that other threads have their turn in between.
+"""Bodies become models; large ones in pieces, so that other threads have their turn in between.
 
 A thread does not help where one call holds the interpreter for its whole time, as reading JSON
 does: 45 MiB of embeddings stop the event loop for half a second from wherever they are read. So a
@@ -8,9 +8,22 @@ being read, and each piece is read as a small body of its own.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import Message
+from functools import lru_cache
+from typing import cast
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from corral.api.errors import InvalidRequest
+from corral.server.validation import from_pydantic
+
+LARGE_BODY_BYTES = 256 * 1024
+"""From here on a body is parsed in a thread (about 1 ms), so that other requests go on."""
 
 PIECE_BYTES = 256 * 1024
 """About the size of a piece; an object that is larger is a piece of its own."""
@@ -99,3 +112,80 @@ def _structure(raw: bytes) -> Iterator[tuple[int, str, re.Match[bytes]]]:
         if in_list and depth in (2, 3):
             yield depth, key[1:-1].decode("utf-8", "replace"), token
         depth -= kind not in _OPENING
+
+
+# --- from bytes to a model ------------------------------------------------------------------------
+
+
+def is_large(raw: bytes) -> bool:
+    """Return True if reading a body would hold up other requests."""
+    return len(raw) >= LARGE_BODY_BYTES
+
+
+def check_content_type(request: Request) -> None:
+    """Refuse a body that does not call itself JSON.
+
+    A web page can make a browser send text/plain to any address, this server's too, without
+    asking; application/json it cannot.
+    """
+    given = request.headers.getlist("content-type")
+    if len(given) != 1 or not _is_json(given[0]):
+        raise InvalidRequest(
+            f"The request must have one content-type header, and of JSON (got {len(given)}).",
+            hint="Send the body as JSON, with the header content-type: application/json.",
+            field="content-type",
+        )
+
+
+@lru_cache
+def _is_json(content_type: str) -> bool:
+    message = Message()
+    message["content-type"] = content_type
+    subtype = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (
+        subtype == "json" or subtype.endswith("+json")
+    )
+
+
+async def cut_once(request: Request, raw: bytes) -> Pieces | None:
+    """Cut a large body into pieces, once; return None if it is small or cannot be cut."""
+    if not is_large(raw):
+        return None
+    if not hasattr(request.state, "pieces"):
+        request.state.pieces = await asyncio.to_thread(cut, raw)
+    return cast(Pieces | None, request.state.pieces)
+
+
+async def read_body(raw: bytes, model: type[BaseModel], pieces: Pieces | None) -> BaseModel:
+    """Return a body as its model.
+
+    Args:
+        raw: The body.
+        model: What it must be.
+        pieces: As `cut_once` returns them.
+
+    Raises:
+        InvalidRequest: It is empty, no JSON, or not what the model takes.
+    """
+    if not raw:
+        raise InvalidRequest("The body is empty.", hint="Send a JSON object.")
+    if not is_large(raw):
+        return _validate(raw, model)
+    if pieces is None or pieces.name not in model.model_fields:
+        return await asyncio.to_thread(_validate, raw, model)
+    return await asyncio.to_thread(_validate_pieces, raw, model, pieces)
+
+
+def _validate_pieces(raw: bytes, model: type[BaseModel], pieces: Pieces) -> BaseModel:
+    """Read a body piece by piece; the first that is wrong is refused as the whole would be."""
+    read = [_validate(body, model, first) for first, body in pieces.bodies(raw)]
+    joined = [item for part in read for item in getattr(part, pieces.name)]
+    return read[0].model_copy(update={pieces.name: joined})
+
+
+def _validate(raw: bytes, model: type[BaseModel], first: int = 0) -> BaseModel:
+    """Read a body, or a piece of one whose list begins with the item of number `first`."""
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise from_pydantic(error, raw, model, first=first) from None

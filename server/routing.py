@@ -12,8 +12,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from email.message import Message
-from functools import lru_cache
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Path, Request, Response
@@ -26,7 +24,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.routing import compile_path
 from starlette.types import Scope
 
-from corral.api.errors import Forbidden, InvalidRequest, NotFound
+from corral.api.errors import Forbidden, NotFound
 from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
@@ -36,11 +34,7 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import declared, principal_of, with_needs
-from corral.server.bodies import Pieces, cut
-from corral.server.validation import from_pydantic
-
-LARGE_BODY_BYTES = 256 * 1024
-"""From here on a body is parsed in a thread (about 1 ms), so that other requests go on."""
+from corral.server.bodies import check_content_type, cut_once, is_large, read_body
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -125,9 +119,9 @@ class ContractRoute(APIRoute):
         async def handle(request: Request) -> Response:
             self.check_access(request)
             raw = await request.body()
-            _check_content_type(request)
-            pieces = await _cut(request, raw)
-            parsed = await _parse(raw, model, pieces)
+            check_content_type(request)
+            pieces = await cut_once(request, raw)
+            parsed = await read_body(raw, model, pieces)
             audit.current().names(*_named(parsed))
             return await handler(_ParsedRequest(request, parsed))
 
@@ -210,9 +204,9 @@ class _Names(BaseModel):
 async def _providers(request: Request, raw: bytes) -> frozenset[str]:
     """Return the providers that an insert waits for; none where it is going to be refused."""
     stack = stack_of(request.scope)
-    pieces = await _cut(request, raw)
+    pieces = await cut_once(request, raw)
     head = pieces.rest if pieces else raw
-    names = _names(head) if len(head) < LARGE_BODY_BYTES else await asyncio.to_thread(_names, head)
+    names = await asyncio.to_thread(_names, head) if is_large(head) else _names(head)
     found = {names.provider_id}
     in_path = request.path_params.get("vector_db_id", "")
     for vector_db_id in filter(None, (in_path, names.vector_db_id, names.target_id)):
@@ -233,65 +227,6 @@ def _names(raw: bytes) -> _Names:
     with suppress(ValidationError):  # which is told when all is parsed
         return _Names.model_validate_json(raw)
     return _Names()
-
-
-def _check_content_type(request: Request) -> None:
-    """Refuse a body that does not call itself JSON.
-
-    A web page can make a browser send text/plain to any address, this server's too, without
-    asking; application/json it cannot.
-    """
-    given = request.headers.getlist("content-type")
-    if len(given) != 1 or not _is_json(given[0]):
-        raise InvalidRequest(
-            f"The request must have one content-type header, and of JSON (got {len(given)}).",
-            hint="Send the body as JSON, with the header content-type: application/json.",
-            field="content-type",
-        )
-
-
-@lru_cache
-def _is_json(content_type: str) -> bool:
-    message = Message()
-    message["content-type"] = content_type
-    subtype = message.get_content_subtype()
-    return message.get_content_maintype() == "application" and (
-        subtype == "json" or subtype.endswith("+json")
-    )
-
-
-async def _cut(request: Request, raw: bytes) -> Pieces | None:
-    """Cut a large body into pieces, once; return None if it is small or cannot be cut."""
-    if len(raw) < LARGE_BODY_BYTES:
-        return None
-    if not hasattr(request.state, "pieces"):
-        request.state.pieces = await asyncio.to_thread(cut, raw)
-    return cast(Pieces | None, request.state.pieces)
-
-
-async def _parse(raw: bytes, model: type[BaseModel], pieces: Pieces | None) -> BaseModel:
-    if not raw:
-        raise InvalidRequest("The body is empty.", hint="Send a JSON object.")
-    if len(raw) < LARGE_BODY_BYTES:
-        return _validate(raw, model)
-    if pieces is None or pieces.name not in model.model_fields:
-        return await asyncio.to_thread(_validate, raw, model)
-    return await asyncio.to_thread(_validate_pieces, raw, model, pieces)
-
-
-def _validate_pieces(raw: bytes, model: type[BaseModel], pieces: Pieces) -> BaseModel:
-    """Read a body piece by piece; the first that is wrong is refused as the whole would be."""
-    read = [_validate(body, model, first) for first, body in pieces.bodies(raw)]
-    joined = [item for part in read for item in getattr(part, pieces.name)]
-    return read[0].model_copy(update={pieces.name: joined})
-
-
-def _validate(raw: bytes, model: type[BaseModel], first: int = 0) -> BaseModel:
-    """Read a body, or a piece of one whose list begins with the item of number `first`."""
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        raise from_pydantic(error, raw, model, first=first) from None
 
 
 PathId = Annotated[

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.api.checks import check_matrix
-from corral.server import bodies, routing
+from corral.server import bodies
 from corral.server.bodies import cut
 from corral.server.llama_stack.wire import InsertChunksRequest
 
@@ -100,7 +100,7 @@ def test_a_body_in_pieces_is_answered_as_the_whole(
         with InProcess(tmp_path / str(pieces)) as app:
             app.register()
             if pieces:
-                monkeypatch.setattr(routing, "LARGE_BODY_BYTES", 1)
+                monkeypatch.setattr(bodies, "LARGE_BODY_BYTES", 1)
                 monkeypatch.setattr(bodies, "PIECE_BYTES", 1)
             body = {"vector_db_id": "db", "chunks": items}
             sent = app.send("POST", "/v1/vector-io/insert", body)
@@ -116,7 +116,7 @@ def test_a_piece_that_is_no_json_is_refused(
     app: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The refusal names no place, as that would be one in the piece."""
-    monkeypatch.setattr(routing, "LARGE_BODY_BYTES", 1)
+    monkeypatch.setattr(bodies, "LARGE_BODY_BYTES", 1)
     monkeypatch.setattr(bodies, "PIECE_BYTES", 1)
     app.register()
     raw = b'{"vector_db_id": "db", "chunks": [{"content": "a"}, {"content": nul}]}'

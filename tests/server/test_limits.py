@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from corral.providers.config import Limits
 from corral.providers.ingestion.storing import store
-from corral.server import routing
+from corral.server import bodies
 
 from .harness import JSON, InProcess, Json, id_path, live_server, message_of, run_config
 
@@ -233,10 +233,10 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
         working -= 1
 
     monkeypatch.setattr("corral.providers.expiry.store", slow)
-    bodies: list[Json] = [
+    inserts: list[Json] = [
         {"vector_db_id": "db", "chunks": [{"content": f"fox {n}"}]} for n in range(8)
     ]
-    answers = small.gather("/v1/vector-io/insert", bodies)
+    answers = small.gather("/v1/vector-io/insert", inserts)
     assert {answer.status_code for answer in answers} == {200}
     assert most == 2
 
@@ -280,7 +280,7 @@ def test_a_backend_that_hangs_holds_its_own_slots_only(
     If this fails: one backend that is down stops all writing until its timeout.
     """
     parsed, two = 0, asyncio.Event()
-    validate = routing._validate
+    validate = bodies._validate
 
     def counted(raw: bytes, model: type[BaseModel]) -> BaseModel:
         nonlocal parsed
@@ -303,7 +303,7 @@ def test_a_backend_that_hangs_holds_its_own_slots_only(
         answers.set()
         return [one.status_code for one in (near, *await asyncio.gather(*hanging))]
 
-    monkeypatch.setattr(routing, "_validate", counted)
+    monkeypatch.setattr(bodies, "_validate", counted)
     assert farm.run(scenario) == [200] * 6
 
 
