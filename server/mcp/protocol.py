@@ -20,15 +20,9 @@ from corral.server import DISTRIBUTION
 from corral.server.errors import INTERNAL_ERROR, log_failure, shorten, status_of
 from corral.server.tools.catalog import find_tool, offered
 from corral.server.tools.places import Place
-from corral.server.tools.reading import (
-    FetchArguments,
-    NameArguments,
-    fetch,
-    get_vector_db,
-    list_vector_dbs,
-)
-from corral.server.tools.reading import NoArguments as Nothing
+from corral.server.tools.reading import fetch, get_vector_db, list_vector_dbs
 from corral.server.tools.schemas import arguments_schema
+from corral.server.tools.shapes import FetchArguments, NameArguments, NoArguments
 from corral.server.tools.tool import Tool, ToolServices
 
 Context = ServerRequestContext[Any, Any]
@@ -70,7 +64,7 @@ def mcp_server(
         return await _called(params, settings, services_of, context)
 
     async def list_resources(context: Context, _: types.PaginatedRequestParams | None) -> Any:
-        known = await _guarded(list_vector_dbs(services_of(context), Nothing()))
+        known = await _guarded(list_vector_dbs(services_of(context), NoArguments()))
         return types.ListResourcesResult(
             resources=[_resource(each.vector_db_id, each.name) for each in known.vector_dbs]
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from corral.api.errors import NotFound
 from corral.providers.config import ToolSettings
-from corral.server.tools import reading, writing
+from corral.server.tools import reading, shapes, writing
 from corral.server.tools.tool import Tool
 
 TOOLS: tuple[Tool[Any], ...] = (
@@ -16,16 +16,16 @@ TOOLS: tuple[Tool[Any], ...] = (
         "Search",
         "Search the user's own documents. Returns the documents that fit best, each with the "
         "passage that fits best; read one in full with fetch.",
-        reading.SearchArguments,
-        reading.SearchAnswer,
+        shapes.SearchArguments,
+        shapes.SearchAnswer,
         reading.search,
     ),
     Tool(
         "fetch",
         "Fetch a document",
         "Return the full text of a document that search found, by its id.",
-        reading.FetchArguments,
-        reading.FetchAnswer,
+        shapes.FetchArguments,
+        shapes.FetchAnswer,
         reading.fetch,
     ),
     Tool(
@@ -33,24 +33,24 @@ TOOLS: tuple[Tool[Any], ...] = (
         "Ask for a context",
         "Return the passages of the user's documents that help to answer a question, as one text "
         "within a token budget. Cite its markers, such as [1]; citations says what each is.",
-        reading.QuestionArguments,
-        reading.QuestionAnswer,
+        shapes.QuestionArguments,
+        shapes.QuestionAnswer,
         reading.rag_query,
     ),
     Tool(
         "list_vector_dbs",
         "List vector DBs",
         "List the vector DBs that can be searched. Call it to choose vector_db_ids.",
-        reading.NoArguments,
-        reading.VectorDBSummaries,
+        shapes.NoArguments,
+        shapes.VectorDBSummaries,
         reading.list_vector_dbs,
     ),
     Tool(
         "get_vector_db",
         "Show a vector DB",
         "Return the settings of a vector DB and how much is in it.",
-        reading.NameArguments,
-        reading.VectorDBDetails,
+        shapes.NameArguments,
+        shapes.VectorDBDetails,
         reading.get_vector_db,
     ),
     Tool(

@@ -1,0 +1,136 @@
+"""What the tools that read take and return."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from corral.api.filters import WireFilter
+from corral.api.vector_dbs import SearchMode
+from corral.api.wire import Identifier
+from corral.server.tools.tool import Arguments
+
+Scope = Annotated[
+    list[Identifier],
+    Field(default_factory=list, description="Vector DBs to search. null: all of them."),
+]
+Mode = Annotated[
+    SearchMode | None,
+    Field(description="vector: by meaning; keyword: by words; hybrid: both. null: as registered."),
+]
+Filters = Annotated[
+    WireFilter | None, Field(description="Only chunks whose metadata passes. null: all.")
+]
+
+
+class SearchArguments(Arguments):
+    """What `search` takes."""
+
+    query: str = Field(min_length=1, description="A question or words, in any language.")
+    vector_db_ids: Scope
+    mode: Mode = None
+    filters: Filters = None
+    max_results: int = Field(default=10, ge=1, le=100, description="Most documents returned.")
+
+
+class SearchResult(BaseModel):
+    """A document that was found."""
+
+    id: str = Field(description="Pass it to fetch.")
+    title: str
+    url: str = Field(description="Where people can open it.")
+    text: str = Field(description="Its passage that fits best.")
+    score: float = Field(description="In [0, 1]; higher is better.")
+    vector_db_id: str
+
+
+class SearchAnswer(BaseModel):
+    """Documents, best first."""
+
+    results: list[SearchResult]
+
+
+class FetchArguments(Arguments):
+    """What `fetch` takes."""
+
+    id: str = Field(min_length=1, description="An id that search returned.")
+    offset: int = Field(
+        default=0, ge=0, description="Chunks to pass over: next_offset of the answer before."
+    )
+
+
+class FetchAnswer(BaseModel):
+    """A document."""
+
+    id: str
+    title: str
+    text: str = Field(description="All of its text, or a part if it is very long.")
+    url: str
+    metadata: dict[str, Any] = Field(
+        description="The document's own, and next_offset if there is more text."
+    )
+
+
+class QuestionArguments(Arguments):
+    """What `rag_query` takes."""
+
+    question: str = Field(min_length=1, description="A question or words, in any language.")
+    vector_db_ids: Scope
+    max_tokens: int = Field(default=4096, ge=64, le=1_000_000, description="Budget of the context.")
+    max_chunks: int = Field(default=8, ge=1, le=1000, description="Most chunks in the context.")
+    mode: Mode = None
+    filters: Filters = None
+
+
+class Citation(BaseModel):
+    """What a marker of the context stands for."""
+
+    marker: str = Field(description="Such as [1].")
+    id: str = Field(description="Pass it to fetch.")
+    title: str
+    url: str = Field(description="Where people can open it.")
+    score: float
+    vector_db_id: str
+
+
+class QuestionAnswer(BaseModel):
+    """A context for answering a question; cite its markers."""
+
+    context: str = Field(description="Empty if nothing was found.")
+    citations: list[Citation]
+    token_count: int = Field(description="Tokens of the context, never above max_tokens.")
+
+
+class NoArguments(Arguments):
+    """Nothing."""
+
+
+class NameArguments(Arguments):
+    """What `get_vector_db` takes."""
+
+    vector_db_id: Identifier = Field(description="One that list_vector_dbs names.")
+
+
+class VectorDBSummary(BaseModel):
+    """A vector DB."""
+
+    vector_db_id: str
+    name: str
+    search_mode: SearchMode
+    language: str
+    embedding_model: str
+
+
+class VectorDBDetails(VectorDBSummary):
+    """A vector DB with the size of what it holds."""
+
+    provider_id: str
+    chunk_count: int
+    document_count: int
+
+
+class VectorDBSummaries(BaseModel):
+    """The vector DBs that the caller can search, by id."""
+
+    vector_dbs: list[VectorDBSummary]
