@@ -1,4 +1,4 @@
-"""Ingestion that survives anything: documents become jobs, which are watched and changed here."""
+"""Ingestion that survives anything: documents become jobs, which are submitted and changed here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import copy
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -20,7 +20,8 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.providers.documents import delete_document
 from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus, Step
+from corral.providers.ingestion.job_views import JobViews
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Step
 from corral.providers.ingestion.pipeline import Pipeline, Sizes
 from corral.providers.ingestion.relabeling import relabel
 from corral.providers.ingestion.work import FileLibrary
@@ -29,11 +30,7 @@ from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
 WAIT_SECONDS = 60.0
 """How long a change to a document waits while it is being stored."""
 
-MAX_PAGE = 1000
-
 _ATTRIBUTES = TypeAdapter(Metadata)
-
-Statuses = JobStatus | Collection[JobStatus] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +48,14 @@ class Prepared:
     chunking: ChunkingConfig | None
 
 
-class Ingestion:
+class Ingestion(JobViews):
     """Takes documents in, and works on them until they are stored or have failed.
 
     Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
     what a killed owner has left is taken over. Documents are stored whole, and replace an earlier
     version in one step.
 
-    A principal sees the jobs of its tenant that it submitted or whose documents it may read, and no
-    others exist for it. A job writes with the rights of who submitted it.
+    A job writes with the rights of who submitted it.
 
     Args:
         library: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
@@ -67,9 +63,8 @@ class Ingestion:
     """
 
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
-        self._library = library
+        super().__init__(library, workers.table)
         self._workers = workers
-        self._table = workers.table
 
     def on(self, library: FileLibrary) -> Self:
         """Return the same for another principal."""
@@ -188,106 +183,6 @@ class Ingestion:
         if must_exist:
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
         return ""
-
-    # --- looking -----------------------------------------------------------------------------
-
-    async def job(self, job_id: str) -> Job:
-        """Return a job, or raise NotFound."""
-        return await self._table.get(self._all(job_id=job_id), f"job {job_id!r}")
-
-    async def newest(self, vector_db_id: str, file_id: str) -> Job:
-        """Return the newest job of a file in a vector DB, or raise NotFound."""
-        vector_db = await self._library.vector_db(vector_db_id)
-        scope = self._all(vector_db=vector_db, file_id=file_id)
-        return await self._table.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
-
-    async def page(
-        self,
-        *,
-        vector_db_id: str | None = None,
-        batch_id: str | None = None,
-        status: Statuses = None,
-        after: str | None = None,
-        before: str | None = None,
-        limit: int = 20,
-        order: Literal["asc", "desc"] = "desc",
-        newest_only: bool = False,
-        changed_after: int | None = None,
-        files_only: bool = False,
-    ) -> tuple[list[Job], bool]:
-        """Return jobs in the order of their submission, and whether there are more.
-
-        Args:
-            vector_db_id: Only those of this vector DB.
-            batch_id: Only those of this batch.
-            status: Only those in this state, or in one of these.
-            after: Only those that follow this one: a job's id, or a file's for its newest job.
-            before: Only those that precede this one; those right before it where `after` is None.
-            limit: Most jobs, 1 to 1000.
-            order: "desc" has the newest first.
-            newest_only: Only the newest job of each document.
-            changed_after: Only those that changed after this version, in the order of changes.
-            files_only: Only those of uploaded files.
-
-        Raises:
-            NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
-        """
-        scope = await self._scope(vector_db_id, batch_id, status, newest_only)
-        scope = replace(scope, files_only=files_only)
-        most = max(1, min(limit, MAX_PAGE))
-        if changed_after is not None:
-            found = await self._table.find(replace(scope, changed_after=changed_after), most + 1)
-            return found[:most], len(found) > most
-        return await self._table.page(scope, after=after, before=before, limit=most, order=order)
-
-    async def counts(
-        self,
-        *,
-        vector_db_id: str | None = None,
-        batch_id: str | None = None,
-        files_only: bool = False,
-    ) -> Counter[JobStatus]:
-        """Return how many jobs are in each state; of a vector DB, the newest of each document."""
-        newest_only = batch_id is None
-        scope = await self._scope(vector_db_id, batch_id, None, newest_only)
-        return await self._table.counts(replace(scope, files_only=files_only))
-
-    async def backlog(self) -> Counter[JobStatus]:
-        """Return how many jobs of all tenants are in each state."""
-        return await self._table.counts(Scope())
-
-    async def usage_bytes(self, vector_db_id: str) -> int:
-        """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
-        scope = await self._scope(vector_db_id, None, JobStatus.COMPLETED, True)
-        return await self._table.usage(scope)
-
-    async def changes(
-        self, *, job_id: str | None = None, batch_id: str | None = None
-    ) -> AsyncIterator[list[Job]]:
-        """Yield what has changed, at first all, every `LOOK_EVERY_SECONDS` until all are final."""
-        version, done = -1, False
-        while not done:
-            scope = self._all(batch_id=batch_id, job_id=job_id)
-            counts = await self._table.counts(scope)
-            done = not any(counts[each] for each in UNFINISHED)
-            changed = await self._table.find(replace(scope, changed_after=version))
-            version = max([version, *(job.version for job in changed)])
-            yield changed
-            if not done:
-                await asyncio.sleep(LOOK_EVERY_SECONDS)
-
-    async def _scope(
-        self, vector_db_id: str | None, batch_id: str | None, status: Statuses, newest_only: bool
-    ) -> Scope:
-        vector_db = await self._library.vector_db(vector_db_id) if vector_db_id else None
-        statuses = {status} if isinstance(status, JobStatus) else status
-        return self._all(
-            vector_db=vector_db, batch_id=batch_id, statuses=statuses, newest_only=newest_only
-        )
-
-    def _all(self, **chosen: Any) -> Scope:
-        principal = self._library.principal
-        return Scope(principal.tenant, reader=principal, **chosen)
 
     # --- changing ----------------------------------------------------------------------------
 
