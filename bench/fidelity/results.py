@@ -138,18 +138,30 @@ def _against_exact(system: Answers, asked: Round, known: Known, findings: Findin
         reached = float(np.mean(shares)) if shares else compared["overlap"].mean
         least = AGREES if shares else ALIKE
         verdict = "agrees" if reached >= least else "approximate"
+    return _row(
+        system,
+        EXACT,
+        asked,
+        corpus,
+        recall_vs_exact=bootstrap(shares) if shares else None,
+        verdict=verdict,
+        note=_note(system, findings, verdict, mode),
+        **compared,
+    )
+
+
+def _row(
+    system: Answers, reference: str, asked: Round, corpus: Corpus, **found: Any
+) -> FidelityRow:
     return FidelityRow(
         backend=system.system,
-        reference=EXACT,
+        reference=reference,
         mode=asked.mode,
         data_set=labeled(corpus.name, asked.selectivity),
         size=len(corpus.texts),
         k=asked.k,
         n_queries=len(asked.found),
-        recall_vs_exact=bootstrap(shares) if shares else None,
-        verdict=verdict,
-        note=_note(system, findings, verdict, mode),
-        **compared,
+        **found,
     )
 
 
@@ -217,22 +229,10 @@ def _pair(
         alike = compared["overlap"].mean >= ALIKE
         alike = alike and compared.get("score_difference_max", 0.0) <= SAME_SCORE
         verdict: Verdict = "mapping" if broken else "agrees" if alike else "approximate"
-        rows.append(
-            FidelityRow(
-                backend=one.system,
-                reference=other.system,
-                mode=asked.mode,
-                data_set=labeled(corpus.name, asked.selectivity),
-                size=len(corpus.texts),
-                k=asked.k,
-                n_queries=len(asked.found),
-                verdict=verdict,
-                note=f"wrong by itself: {', '.join(broken)}"
-                if broken
-                else _foreign(one, other, asked),
-                **compared,
-            )
-        )
+        note = _foreign(one, other, asked)
+        if broken:
+            note = f"wrong by itself: {', '.join(broken)}"
+        rows.append(_row(one, other.system, asked, corpus, verdict=verdict, note=note, **compared))
     return rows
 
 

@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.errors import InvalidRequest
-from corral.bench.report.compare_rows import (
-    build_name,
-    fidelity_name,
-    quality_name,
-    speed_name,
-)
+from corral.bench.report.compare_rows import named
 from corral.bench.report.report import Report
 from corral.bench.report.rows import DataSet, QualityRow, Row
 
@@ -90,13 +85,8 @@ def _check_alike(reports: Sequence[Report]) -> None:
 
 
 def _check_rows(report: Report) -> None:
-    names = [
-        *map(quality_name, report.quality),
-        *map(fidelity_name, report.fidelity),
-        *map(build_name, report.builds),
-        *map(speed_name, report.speed),
-    ]
-    twice = [name for name, times in Counter(names).items() if times > 1]
+    counts = Counter(name for _, name, _ in named(report))
+    twice = [name for name, times in counts.items() if times > 1]
     if twice:
         raise InvalidRequest(
             f"{len(twice)} rows are in two of the reports, the first {twice[0]!r}.",

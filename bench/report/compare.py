@@ -24,6 +24,7 @@ from corral.bench.report.compare_rows import (
     Verdict,
     build_name,
     fidelity_name,
+    named,
     quality_name,
     speed_name,
 )
@@ -200,11 +201,7 @@ def _missing(first: Report, second: Report) -> list[Missing]:
 
 def _names(report: Report) -> dict[tuple[str, str], str]:
     """The backend of each row by section and name."""
-    quality = {("quality", quality_name(row)): row.backend for row in report.quality}
-    speed = {("speed", speed_name(row)): row.backend for row in report.speed}
-    builds = {("builds", build_name(row)): row.backend for row in report.builds}
-    fidelity = {("fidelity", fidelity_name(row)): row.backend for row in report.fidelity}
-    return {**quality, **speed, **builds, **fidelity}
+    return {(section, name): backend for section, name, backend in named(report)}
 
 
 def _absent(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
+from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, Comparison, FidelityRow, QualityRow, Row, SpeedRow
 
 Verdict = Literal["slower", "faster", "same", "not judged"]
@@ -68,6 +70,18 @@ class ReportComparison(Row):
     missing: tuple[Missing, ...]
     notes: tuple[str, ...]
     regressions: tuple[str, ...]
+
+
+def named(report: Report) -> Iterator[tuple[str, str, str]]:
+    """Yield section, name and backend of each row that may be in another report, too."""
+    for row in report.quality:
+        yield "quality", quality_name(row), row.backend
+    for speed in report.speed:
+        yield "speed", speed_name(speed), speed.backend
+    for build in report.builds:
+        yield "builds", build_name(build), build.backend
+    for compared in report.fidelity:
+        yield "fidelity", fidelity_name(compared), compared.backend
 
 
 def quality_name(row: QualityRow) -> str:
