@@ -43,17 +43,7 @@ WORDS = 6
 
 @dataclass(slots=True)
 class UsersPlan:
-    """What is measured.
-
-    Attributes:
-        count: Chunks in the vector DB.
-        clients: Numbers of clients in a closed loop.
-        workers: Numbers of processes of a server; one server for each.
-        rates: Questions a second in an open loop; none for `SHARES` of the best closed loop's.
-        mode: In which the clients ask.
-        seconds: Of a measurement.
-        rounds: Of all measurements.
-    """
+    """What is measured: the options of `corral bench users`, one server for each of `workers`."""
 
     count: int
     clients: Sequence[int]

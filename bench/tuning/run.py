@@ -38,19 +38,9 @@ def unwatched(questions: int) -> AbstractContextManager[Advance]:
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """What is to be tuned.
+    """What is tuned: the options of `corral bench tune`, the configuration and the data folder.
 
     Attributes:
-        config, home: The configuration and the data folder.
-        db: A registered vector DB; or None where `data` names a judged set.
-        data: A judged set as `read_sets` takes it.
-        queries: A file of judged questions, None to generate or to take those of `data`.
-        generate: How many questions are made from the chunks.
-        backend: Where `data` is stored.
-        language: Of `data`; None goes by its name.
-        model: The embedding model of `data`; None takes the configured one.
-        apply: Whether the recommendation is registered.
-        seed: Of everything random.
         article: So many texts of `data` that follow each other are one document.
     """
 
