@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.statistics import compare, seed_of
-from corral.bench.report import views
+from corral.bench.report import by_query
 from corral.bench.report.markup import clean
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Failure, QualityRow, Row, ShownDocument
@@ -55,7 +55,7 @@ def _compared(rows: Sequence[QualityRow], baseline: QualityRow, seed: int) -> li
 def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Report:
     """Return a report whose greatest wins and losses say which documents decided them.
 
-    For each of these queries, at most `2 * views.EXAMPLES` of a system, three documents at most:
+    For each of these queries, at most `2 * by_query.EXAMPLES` of a system, three documents at most:
     the first hit of the system, the first of the baseline, and the relevant one whose rank made the
     greatest difference to nDCG@10. The report gets the first `EXCERPT` characters of these texts,
     and none of other documents. Systems that answer alike are one, as on the page.
@@ -65,7 +65,7 @@ def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Repo
         sets: The data that it is about.
         out: The folder of its runs.
     """
-    compared, shown = views.compared(report), {}
+    compared, shown = by_query.compared(report), {}
     data_sets = list(report.data_sets)
     for judged in sets:
         texts: dict[str, str] = {}
@@ -90,9 +90,9 @@ def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Repo
 
 
 def _documents(
-    changes: Sequence[views.Change], judged: JudgedSet, here: _Run, base: _Run
+    changes: Sequence[by_query.Change], judged: JudgedSet, here: _Run, base: _Run
 ) -> dict[str, tuple[ShownDocument, ...]]:
-    greatest = (views.wins(changes)[: views.EXAMPLES], views.losses(changes)[: views.EXAMPLES])
+    greatest = by_query.wins(changes), by_query.losses(changes)
     return {
         change.query_id: _deciding(
             judged.qrels[change.query_id],
@@ -100,7 +100,7 @@ def _documents(
             base.get(change.query_id, ()),
         )
         for some in greatest
-        for change in some
+        for change in some[: by_query.EXAMPLES]
     }
 
 

@@ -2,9 +2,9 @@
 
     write_reports(report, folder)
 
-`views` picks and groups rows, `sections` makes them tables and other `blocks` of data, once; three
-renderers write those: `html` by Jinja2, `markdown`, and `terminal` by rich. All are pure functions
-of the report. `wording` writes figures; `charts` draws SVG.
+`views` and `by_query` pick and group rows, `sections` makes them tables and other `blocks` of data,
+once; three renderers write those: `html` by Jinja2, `markdown`, and `terminal` by rich. All are
+pure functions of the report. `wording` writes figures; `charts` draws SVG.
 """
 
 from __future__ import annotations

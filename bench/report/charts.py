@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from corral.bench.report import views, wording
+from corral.bench.report import by_query, views, wording
 from corral.bench.report.markup import Html, tag
 from corral.bench.report.rows import BuildRow, Estimate, SpeedRow
 from corral.bench.report.svg import Plot, Scale, chart, linear, logarithmic, mark, stretched
@@ -120,7 +120,7 @@ def sweep(found: Sweep) -> Html:
     return chart(plot, name, said, axis, "↑ nDCG@10", lines, series, class_="labeled")
 
 
-def differences(changes: Sequence[views.Change]) -> Html:
+def differences(changes: Sequence[by_query.Change]) -> Html:
     """Return every query's difference to the baseline as bars, the greatest win first."""
     wins = sum(change.difference > 0 for change in changes)
     losses = sum(change.difference < 0 for change in changes)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 
 from corral.bench.quality.metrics import NDCG
-from corral.bench.report import charts, views, wording
+from corral.bench.report import by_query, charts, views, wording
 from corral.bench.report.blocks import (
     Block,
     Brief,
@@ -132,7 +132,7 @@ def queries(report: Report) -> Section | None:
         "the query, of the first hit of each system, and of the relevant document that decided."
     )
     blocks: list[Block] = []
-    for data_set, found in views.compared(report).items():
+    for data_set, found in by_query.compared(report).items():
         differ = [one for one in found if any(change.difference for change in one[2])]
         same = [one[0] for one in found if one not in differ]
         blocks.append(Heading(data_set))
@@ -229,14 +229,14 @@ def _swept(found: Sweep) -> Table:
     return Table(found.title, [Column("Setting", wraps=True), *figures("Weight", NDCG)], rows)
 
 
-def _changes(name: str, row: QualityRow, found: list[views.Change], *, is_open: bool) -> Folded:
-    wins, losses = views.wins(found), views.losses(found)
+def _changes(name: str, row: QualityRow, found: list[by_query.Change], *, is_open: bool) -> Folded:
+    wins, losses = by_query.wins(found), by_query.losses(found)
     equal = len(found) - len(wins) - len(losses)
     against = row.comparison.baseline if row.comparison else ""
     summary = f"against {against}: {len(wins)} better, {len(losses)} worse, {equal} equal"
     columns = [Column("Query", wraps=True), *figures("Baseline", "Here", "Difference")]
     tables = [
-        Table(f"{title} of {name}", columns, [_change(c) for c in some[: views.EXAMPLES]])
+        Table(f"{title} of {name}", columns, [_change(c) for c in some[: by_query.EXAMPLES]])
         for title, some in (("Greatest wins", wins), ("Greatest losses", losses))
         if some
     ]
@@ -244,7 +244,7 @@ def _changes(name: str, row: QualityRow, found: list[views.Change], *, is_open: 
     return Folded(name, [Charts([chart]), *tables], summary, agrees=not is_open, open=is_open)
 
 
-def _change(change: views.Change) -> list[Cell | str]:
+def _change(change: by_query.Change) -> list[Cell | str]:
     documents = [_document(*one) for one in change.documents]
     return [
         Cell(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,13 +17,10 @@ from corral.bench.report.rows import (
     Failure,
     FidelityRow,
     QualityRow,
-    ShownDocument,
     SpeedRow,
 )
 
 MODES = ("vector", "keyword", "hybrid")
-EXAMPLES = 5
-"""Wins, and losses, that are shown with their texts."""
 LEAST_SAMPLES = 20
 """Fewer latencies than this make no box: its quartiles would rest on a handful."""
 
@@ -62,14 +59,16 @@ def ndcg(row: QualityRow) -> float:
 
 def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
     """Return the backends that answered every query as well as this row's, itself included."""
-    return [row.backend for row in rows if _same(row, one)]
+    return [row.backend for row in rows if same_answers(row, one)]
 
 
 def alike_groups(rows: Iterable[QualityRow]) -> list[list[QualityRow]]:
     """Return rows that differ in their backend only as one group, in the order of the first."""
     groups: list[list[QualityRow]] = []
     for row in rows:
-        known = next((g for g in groups if _same(g[0], row) and g[0].metrics == row.metrics), None)
+        known = next(
+            (g for g in groups if same_answers(g[0], row) and g[0].metrics == row.metrics), None
+        )
         if known is None:
             groups.append([row])
         else:
@@ -127,21 +126,8 @@ def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
     return f"{what} on {wording.listed(alike(rows, one))}"
 
 
-def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Change]]]]:
-    """Return, by data set, the name, row and changes of each system that has a baseline.
-
-    Backends of equal answers are one, named by all of them.
-    """
-    found: dict[str, list[tuple[str, QualityRow, list[Change]]]] = {}
-    for name, rows in quality_by_set(report).items():
-        for row in rows:
-            first = next((r for r in rows if r.comparison and _same(r, row)), None)
-            if row is first and (differences := changes(report, row)):
-                found.setdefault(name, []).append((name_of(rows, row), row, differences))
-    return found
-
-
-def _same(one: QualityRow, other: QualityRow) -> bool:
+def same_answers(one: QualityRow, other: QualityRow) -> bool:
+    """Return whether two rows differ in their backend only, and in no query's value."""
     settings = (one.mode, one.fusion) == (other.mode, other.fusion)
     return settings and one.ndcg_by_query == other.ndcg_by_query
 
@@ -242,70 +228,6 @@ def spread(row: SpeedRow) -> tuple[float, float, float] | None:
         return None
     low, first, third = np.quantile(row.samples_ms, [0.05, 0.25, 0.75])
     return float(low), float(first), float(third)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One query: nDCG@10 here minus the baseline's.
-
-    Attributes:
-        documents: Those that tell why, each with the beginning of its text; none where the report
-            does not say.
-    """
-
-    query_id: str
-    text: str
-    value: float
-    baseline: float
-    documents: tuple[tuple[ShownDocument, str], ...] = ()
-
-    @property
-    def difference(self) -> float:
-        """Positive where this system is better."""
-        return self.value - self.baseline
-
-
-def changes(report: Report, row: QualityRow) -> list[Change]:
-    """Return every query's change against the baseline, the greatest win first; [] without one.
-
-    Equal differences are ordered by query id.
-    """
-    if row.comparison is None:
-        return []
-    same_set = [other for other in report.quality if other.data_set == row.data_set]
-    wanted = row.comparison.baseline
-    base = next((other.ndcg_by_query for other in same_set if other.label == wanted), {})
-    data = next((d for d in report.data_sets if d.name == row.data_set), None)
-    texts, excerpts = (data.query_texts, data.excerpts) if data else ({}, {})
-    found = [
-        Change(
-            query_id,
-            texts.get(query_id, ""),
-            value,
-            base[query_id],
-            _shown(row, query_id, excerpts),
-        )
-        for query_id, value in row.ndcg_by_query.items()
-        if query_id in base
-    ]
-    return sorted(found, key=lambda change: (-change.difference, change.query_id))
-
-
-def wins(found: Iterable[Change]) -> list[Change]:
-    """Return the changes for better, in their order: the greatest first."""
-    return [change for change in found if change.difference > 0]
-
-
-def losses(found: Sequence[Change]) -> list[Change]:
-    """Return the changes for worse, the greatest first."""
-    return [change for change in reversed(found) if change.difference < 0]
-
-
-def _shown(
-    row: QualityRow, query_id: str, excerpts: Mapping[str, str]
-) -> tuple[tuple[ShownDocument, str], ...]:
-    shown = row.shown.get(query_id, ())
-    return tuple((each, excerpts.get(each.document_id, "")) for each in shown)
 
 
 def builds(report: Report) -> dict[str, list[BuildRow]]:

@@ -11,7 +11,7 @@ from corral.bench.quality.plan import make_plan
 from corral.bench.quality.results import with_comparisons, with_documents
 from corral.bench.quality.run import run_quality
 from corral.bench.quality.statistics import bootstrap
-from corral.bench.report import views
+from corral.bench.report import by_query
 from corral.bench.report.environment import begin_report
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import QualityRow, ShownDocument
@@ -49,7 +49,7 @@ async def test_wins_and_losses_say_which_documents_decided(tmp_path: Path) -> No
     changed = {q for q, v in row.ndcg_by_query.items() if v != report.quality[0].ndcg_by_query[q]}
     assert row.shown
     assert set(row.shown) <= changed
-    assert len(row.shown) <= 2 * views.EXAMPLES
+    assert len(row.shown) <= 2 * by_query.EXAMPLES
     for query_id, documents in row.shown.items():
         assert 1 <= len(documents) <= 3
         named = {document.document_id for document in documents}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.bench.quality.metrics import NDCG
-from corral.bench.report import views
+from corral.bench.report import by_query, views
 from corral.bench.report.blocks import Folded, Table
 from corral.bench.report.fidelity_sections import fidelity_blocks
 from corral.bench.report.quality_sections import quality_table
@@ -95,7 +95,7 @@ def test_changes_are_ordered_and_add_up(report: Report) -> None:
     """A row's changes have the comparison's mean, begin with the greatest win and have texts."""
     row = next(row for row in report.quality if row.comparison)
     assert row.comparison is not None
-    changes = views.changes(report, row)
+    changes = by_query.changes(report, row)
     differences = [change.difference for change in changes]
     assert differences == sorted(differences, reverse=True)
     assert sum(differences) / len(differences) == pytest.approx(row.comparison.difference.mean)
@@ -106,8 +106,8 @@ def test_changes_are_ordered_and_add_up(report: Report) -> None:
 def test_wins_and_losses_begin_with_the_greatest(report: Report) -> None:
     """A query without a change is in neither; each has its documents with their texts."""
     row = next(row for row in report.quality if row.comparison)
-    found = views.changes(report, row)
-    wins, losses = views.wins(found), views.losses(found)
+    found = by_query.changes(report, row)
+    wins, losses = by_query.wins(found), by_query.losses(found)
     assert wins[0].difference == max(change.difference for change in found)
     assert losses[0].difference == min(change.difference for change in found)
     assert all(change.difference for change in (*wins, *losses))
@@ -115,7 +115,7 @@ def test_wins_and_losses_begin_with_the_greatest(report: Report) -> None:
     assert [document.document_id for document, _ in documents] == ["d0", "d1", "d2"]
     assert all(text.startswith("An excerpt of ") for _, text in documents)
     plain = row.model_copy(update={"shown": {}})
-    assert views.changes(report, plain)[0].documents == ()
+    assert by_query.changes(report, plain)[0].documents == ()
 
 
 def test_a_few_samples_make_no_box(report: Report) -> None:
@@ -183,8 +183,8 @@ def test_backends_that_agree_are_one_among_the_wins_and_losses(report: Report) -
     rows = [row for row in report.quality if row.data_set == "zh-like"]
     twins = [r.model_copy(update={"backend": "twin"}) for r in rows if r.backend == "faiss"]
     more = report.model_copy(update={"quality": (*rows, *twins)})
-    (found,) = views.compared(more).values()
-    (alone,) = views.compared(report.model_copy(update={"quality": tuple(rows)})).values()
+    (found,) = by_query.compared(more).values()
+    (alone,) = by_query.compared(report.model_copy(update={"quality": tuple(rows)})).values()
     assert len(found) == len(alone) == len([row for row in rows if row.comparison])
     assert "hybrid:rrf on faiss and twin" in [name for name, _, _ in found]
 
