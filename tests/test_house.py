@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import provider_matrix
@@ -24,15 +25,36 @@ SHARED = {"vector_io", "embedding", "rerank", "rag", "ingestion", "ranking"}
 """Folders of providers/ whose own modules belong to all providers of the kind."""
 
 
+READ = (ast.Import, ast.ImportFrom, ast.Call)
+"""What these tests look at in a file."""
+
+
+@cache
+def nodes(room: str) -> dict[Path, list[ast.Import | ast.ImportFrom | ast.Call]]:
+    """Return the imports and calls of each file of a room, in the order of their paths."""
+    return {
+        path: [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, READ)]
+        for path in sorted((ROOT / room).rglob("*.py"))
+    }
+
+
+def all_nodes() -> dict[Path, list[ast.Import | ast.ImportFrom | ast.Call]]:
+    """Return the imports and calls of each file of all rooms."""
+    return {path: found for room in FLOORS for path, found in nodes(room).items()}
+
+
+def names_of(node: ast.AST) -> list[str]:
+    """Return the modules that a node imports from."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
 def imports() -> Iterator[tuple[Path, str]]:
     """Yield (file, imported module of ours) for every import in the rooms."""
-    for room in FLOORS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    names = [node.module]
-                yield from ((path, name) for name in names if name.startswith("corral."))
+    for path, found in all_nodes().items():
+        for node in found:
+            yield from ((path, name) for name in names_of(node) if name.startswith("corral."))
 
 
 def test_imports_point_down() -> None:
@@ -53,13 +75,13 @@ def test_no_circle_of_imports() -> None:
 
 def imported_modules() -> dict[str, set[str]]:
     """Return by module of ours the modules of ours that it imports, wherever in the file."""
-    files = [path for room in FLOORS for path in sorted((ROOT / room).rglob("*.py"))]
+    files = all_nodes()
     dotted = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files}
     modules = {f"corral.{name.removesuffix('.__init__')}": path for path, name in dotted.items()}
     found: dict[str, set[str]] = {}
     for module, path in modules.items():
         names = set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in files[path]:
             if isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -85,13 +107,10 @@ def test_a_provider_never_imports_a_sibling() -> None:
 def test_the_contract_does_no_io_and_knows_no_engine() -> None:
     """api/ imports the standard library, numpy and pydantic; only its test suite pytest."""
     allowed = {*sys.stdlib_module_names, "numpy", "pydantic", "corral"}
-    for path in sorted((ROOT / "api").rglob("*.py")):
+    for path, found in nodes("api").items():
         extra = {"pytest"} if "testing" in path.parts else set()
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            for name in names:
+        for node in found:
+            for name in names_of(node):
                 assert name.split(".")[0] in allowed | extra, f"{path}: {name}"
 
 
@@ -101,19 +120,18 @@ def test_nothing_deserializes_into_code() -> None:
     If this fails: stored or received data could run code (CVE-2024-50050 was a pickle).
     """
     forbidden = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
-    for room in FLOORS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Import):
-                    assert not forbidden & {alias.name for alias in node.names}, path
-                elif isinstance(node, ast.ImportFrom):
-                    assert node.module not in forbidden, path
-                elif isinstance(node, ast.Call):
-                    called = ast.unparse(node.func)
-                    assert called not in {"eval", "exec", "yaml.load", "yaml.unsafe_load"}, path
-                    if called == "np.load":
-                        options = {k.arg: ast.unparse(k.value) for k in node.keywords}
-                        assert options.get("allow_pickle") == "False", path
+    for path, found in all_nodes().items():
+        for node in found:
+            if isinstance(node, ast.Import):
+                assert not forbidden & {alias.name for alias in node.names}, path
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module not in forbidden, path
+            else:
+                called = ast.unparse(node.func)
+                assert called not in {"eval", "exec", "yaml.load", "yaml.unsafe_load"}, path
+                if called == "np.load":
+                    options = {k.arg: ast.unparse(k.value) for k in node.keywords}
+                    assert options.get("allow_pickle") == "False", path
 
 
 def test_defaults_of_models_are_given_by_name() -> None:
@@ -122,8 +140,8 @@ def test_defaults_of_models_are_given_by_name() -> None:
     If this fails: a user's mypy misses arguments that have a default.
     """
     for room in ("api", "providers", "server"):
-        for path in (ROOT / room).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for path, found in nodes(room).items():
+            for node in found:
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Field":
                     assert not node.args, f"{path}:{node.lineno}"
 
