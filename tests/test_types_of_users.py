@@ -18,21 +18,24 @@ WHOLE = [block for block in BLOCKS if block.startswith(("import ", "from "))]
 
 
 @pytest.mark.timeout(600)
-def test_a_users_mypy_accepts_the_readme(tmp_path: Path) -> None:
+def test_a_users_mypy_accepts_the_readme(pytestconfig: pytest.Config) -> None:
     """mypy --strict, with no configuration and so no plugin, finds nothing to say.
 
     If this fails with "Missing named argument": write `Field(default=...)`, by name, since only
     the plugin knows that the first argument is the default.
     """
     assert len(WHOLE) == 3
+    # In one place for all runs: mypy reads again what changed since the last one, and no more.
+    folder = pytestconfig.cache.mkdir("types_of_users")
     for number, block in enumerate(WHOLE):
-        (tmp_path / f"readme_{number}.py").write_text(block, encoding="utf-8")
-    links = tmp_path / "path" / "corral"  # as `make check` has them: mypy knows no package-dir
-    links.mkdir(parents=True)
+        (folder / f"readme_{number}.py").write_text(block, encoding="utf-8")
+    links = folder / "path" / "corral"  # as `make check` has them: mypy knows no package-dir
+    links.mkdir(parents=True, exist_ok=True)
     for room in ("api", "bench", "providers", "server"):
+        (links / room).unlink(missing_ok=True)
         (links / room).symlink_to(PROJECT / room)
     example = PROJECT / "examples" / "corral-provider-dict"
-    (tmp_path / "mypy.ini").write_text(
+    (folder / "mypy.ini").write_text(
         f"[mypy]\nstrict = True\nmypy_path = {links.parent}:{example}\nfollow_imports = silent\n"
         # The other project's client has types of its own, which are not Corral's to promise.
         "[mypy-llama_stack_client.*]\nignore_missing_imports = True\nfollow_imports = skip\n",
@@ -40,7 +43,7 @@ def test_a_users_mypy_accepts_the_readme(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *(f"readme_{n}.py" for n in range(len(WHOLE)))],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
