@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from corral.api.chunks import Chunk
 from corral.api.testing.filters import operators, random_filter, varied
-from corral.api.testing.indexes import PLAIN, Handle, Indexes, ids, raw_scores
+from corral.api.testing.indexes import PLAIN, Handle, Indexes, ids, raw_scores, registration
 from corral.api.testing.oracle import Oracle
 from corral.api.testing.suite import Suite, needs
 
@@ -21,42 +22,91 @@ TOLERANCE = 1e-4
 VOCABULARY = [f"w{number}" for number in range(60)]
 
 
-def collection(index: Handle) -> Oracle:
-    """Fill an index with 1,000 varied chunks, every tenth embedding a duplicate."""
+@cache
+def data() -> tuple[list[Chunk], NDArray[np.float64]]:
+    """Return 1,000 varied chunks and their embeddings, every tenth a duplicate."""
     rng = np.random.default_rng(21)
     rows = rng.normal(size=(CHUNKS, DIMENSION))
     rows[::10] = rows[0]
     chunks = [varied(rng, number) for number in rng.permutation(CHUNKS)]
     for one in chunks:
         one.content = " ".join(rng.choice(VOCABULARY, rng.integers(1, 12)))
-    oracle = Oracle(index.vector_db)
-    index.add(chunks, rows)
-    oracle.add(chunks, rows)
+    return chunks, rows
+
+
+@cache
+def reference() -> Oracle:
+    """Return the reference over `data`, for vector DBs as `filled` opens them."""
+    oracle = Oracle(registration("reference", dimension=DIMENSION, **PLAIN))
+    oracle.add(*data())
     return oracle
+
+
+def filled(indexes: Indexes) -> Handle:
+    """Return an index with copies of the chunks: no index is given what the reference holds."""
+    index = indexes.open(dimension=DIMENSION, **PLAIN)
+    chunks, rows = data()
+    index.add([one.model_copy(deep=True) for one in chunks], rows.copy())
+    return index
+
+
+class Question:
+    """One question, and what the reference answers, found once for all suites of a process."""
+
+    def __init__(
+        self, embedding: NDArray[np.float64], words: str, k: int, only: dict[str, Any] | None
+    ) -> None:
+        self.embedding, self.words, self.k, self.only = embedding, words, k, only
+
+    @cached_property
+    def passing(self) -> set[str]:
+        """The ids of the chunks that pass the filter."""
+        return reference().passing(self.only)
+
+    @cached_property
+    def vector(self) -> dict[str, float]:
+        """The raw vector score of every chunk that passes."""
+        return reference().vector(self.embedding, self.only)
+
+    @cached_property
+    def keyword(self) -> dict[str, float]:
+        """The BM25 of every chunk that holds a word and passes."""
+        return reference().keyword(self.words, self.only)
+
+
+@cache
+def questions(usable: frozenset[str]) -> list[Question]:
+    """Return 40 random questions: every fourth without a filter.
+
+    Args:
+        usable: A filter with any other operator is left out.
+    """
+    rng = np.random.default_rng(22)
+    found = []
+    for number in range(QUESTIONS):
+        embedding, k = rng.normal(size=DIMENSION), int(rng.integers(1, 60))
+        words = " ".join(rng.choice(VOCABULARY, 4, replace=False))
+        only = random_filter(rng)
+        filtered = number % 4 and operators(only) <= usable
+        found.append(Question(embedding, words, k, only if filtered else None))
+    return found
 
 
 class DifferentialTests(Suite):
     """1,000 seeded chunks; the reference is `corral.api.testing.oracle`."""
 
-    def questions(self) -> Iterator[tuple[NDArray[np.float64], str, int, dict[str, Any] | None]]:
-        """Yield (embedding, words, k, filter): every fourth without a filter."""
-        rng = np.random.default_rng(22)
-        for number in range(QUESTIONS):
-            embedding, k = rng.normal(size=DIMENSION), int(rng.integers(1, 60))
-            words = " ".join(rng.choice(VOCABULARY, 4, replace=False))
-            only = random_filter(rng)
-            usable = operators(only) <= set(self.capabilities.filter_operators)
-            yield embedding, words, k, only if usable and number % 4 else None
+    def questions(self) -> list[Question]:
+        """Return the questions that the provider can answer."""
+        return questions(frozenset(self.capabilities.filter_operators))
 
     @needs(lambda can: can.exact)
     def test_filtered_vector_search_equals_brute_force(self, indexes: Indexes) -> None:
         """40 random questions: the ids of brute force but for ties, raw scores within 1e-4."""
-        index = indexes.open(dimension=DIMENSION, **PLAIN)
-        oracle = collection(index)
-        for number, (embedding, _, k, only) in enumerate(self.questions()):
-            response = index.vector(embedding, k=k, filters=only)
-            wrong = oracle.complaint(response, oracle.vector(embedding, only), k, TOLERANCE)
-            assert wrong == "", f"question {number}: {only}"
+        index = filled(indexes)
+        for number, one in enumerate(self.questions()):
+            response = index.vector(one.embedding, k=one.k, filters=one.only)
+            wrong = reference().complaint(response, one.vector, one.k, TOLERANCE)
+            assert wrong == "", f"question {number}: {one.only}"
 
     @needs(lambda can: can.vector != "no" and not can.exact)
     def test_filtered_vector_search_is_near_brute_force(self, indexes: Indexes) -> None:
@@ -64,12 +114,11 @@ class DifferentialTests(Suite):
 
         If this fails with filters only: the engine walks its graph first and filters afterwards.
         """
-        index = indexes.open(dimension=DIMENSION, **PLAIN)
-        oracle = collection(index)
+        index = filled(indexes)
         found = wanted = 0
-        for embedding, _, _, only in self.questions():
-            exact = oracle.vector(embedding, only)
-            raws = raw_scores(index.vector(embedding, k=10, filters=only))
+        for one in self.questions():
+            exact = one.vector
+            raws = raw_scores(index.vector(one.embedding, k=10, filters=one.only))
             assert raws == pytest.approx({i: exact[i] for i in raws}, abs=1e-3)
             worst = sorted(exact.values(), reverse=True)[:10][-1:]
             found += sum(exact[i] >= worst[0] - TOLERANCE for i in raws)
@@ -79,21 +128,18 @@ class DifferentialTests(Suite):
     @needs(lambda can: can.keyword != "no")
     def test_filtered_keyword_search_equals_the_definition(self, indexes: Indexes) -> None:
         """40 random questions: ids, order and scores of BM25, filtered."""
-        index = indexes.open(dimension=DIMENSION, **PLAIN)
-        oracle = collection(index)
-        for number, (_, words, k, only) in enumerate(self.questions()):
-            response = index.keyword(words, k=k, filters=only)
-            expected = oracle.keyword(words, only)
-            wrong = oracle.complaint(response, expected, k, max(TOLERANCE, self.bm25_tolerance))
-            assert wrong == "", f"question {number}: {words}, {only}"
+        index = filled(indexes)
+        tolerance = max(TOLERANCE, self.bm25_tolerance)
+        for number, one in enumerate(self.questions()):
+            response = index.keyword(one.words, k=one.k, filters=one.only)
+            wrong = reference().complaint(response, one.keyword, one.k, tolerance)
+            assert wrong == "", f"question {number}: {one.words}, {one.only}"
 
     @needs(lambda can: can.hybrid != "no")
     def test_a_filtered_hybrid_answer_holds_only_what_its_legs_may(self, indexes: Indexes) -> None:
         """40 random questions: min(k, passing) hits at least, and every one passes the filter."""
-        index = indexes.open(dimension=DIMENSION, **PLAIN)
-        oracle = collection(index)
-        for number, (embedding, words, k, only) in enumerate(self.questions()):
-            passing = oracle.passing(only)
-            found = ids(index.hybrid(embedding, words, k=k, filters=only))
-            assert set(found) <= passing, f"question {number}: {only}"
-            assert len(found) == min(k, len(passing)), f"question {number}: {only}"
+        index = filled(indexes)
+        for number, one in enumerate(self.questions()):
+            found = ids(index.hybrid(one.embedding, one.words, k=one.k, filters=one.only))
+            assert set(found) <= one.passing, f"question {number}: {one.only}"
+            assert len(found) == min(one.k, len(one.passing)), f"question {number}: {one.only}"

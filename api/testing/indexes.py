@@ -33,6 +33,21 @@ def chunk(chunk_id: str, content: str = "", /, **metadata: Any) -> Chunk:
     return Chunk(chunk_id=chunk_id, content=content or f"text of {chunk_id}", metadata=metadata)
 
 
+def registration(identifier: str, *, dimension: int = 2, **settings: Any) -> VectorDB:
+    """Return a vector DB as the tests register it."""
+    return VectorDB.model_validate(
+        {
+            "identifier": identifier,
+            "provider_id": "conformance",
+            "provider_resource_id": identifier,
+            "embedding_model": "none",
+            "embedding_dimension": dimension,
+            "created_at": 1.0,
+            **settings,
+        }
+    )
+
+
 def version_of(document: str, version: int, size: int, dimension: int) -> list[Chunk]:
     """Return a version of a document: `size` chunks that all name the version in their text.
 
@@ -228,17 +243,7 @@ class Indexes:
             dimension: Numbers in an embedding.
             settings: `metric`, `language` and the rest of a registration.
         """
-        vector_db = VectorDB.model_validate(
-            {
-                "identifier": identifier,
-                "provider_id": "conformance",
-                "provider_resource_id": identifier,
-                "embedding_model": "none",
-                "embedding_dimension": dimension,
-                "created_at": 1.0,
-                **settings,
-            }
-        )
+        vector_db = registration(identifier, dimension=dimension, **settings)
         return self._opened(self._suite.registration(vector_db))
 
     def restart(self, handle: Handle) -> Handle:

@@ -124,7 +124,9 @@ class Oracle:
             metric=self.vector_db.metric,
             normalize=self.vector_db.normalize,
         )[0].astype(np.float64)
-        return {i: self._compare(self._rows[i], query) for i in self.passing(filters)}
+        names = list(self.passing(filters))
+        rows = np.array([self._rows[i] for i in names]).reshape(len(names), query.size)
+        return dict(zip(names, self._compare(rows, query).tolist(), strict=True))
 
     def keyword(self, query: str, filters: Any = None) -> dict[str, float]:
         """Return the BM25 of every chunk that holds a word and passes; plain content only."""
@@ -133,15 +135,17 @@ class Oracle:
         found = bm25(query, texts, {"content": 1.0})
         return {i: score for i, score in found.items() if i in passing}
 
-    def _compare(self, row: NDArray[np.float64], query: NDArray[np.float64]) -> float:
-        product = float((row * query).sum())
-        if self.vector_db.normalize:
-            return product
-        if self.vector_db.metric is Metric.L2:
-            return -math.sqrt(float(((row - query) ** 2).sum()))
-        if self.vector_db.metric is Metric.DOT:
-            return product
-        return product / math.sqrt(float((row**2).sum()) * float((query**2).sum()))
+    def _compare(
+        self, rows: NDArray[np.float64], query: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Return the raw score of each row."""
+        metric = self.vector_db.metric
+        if metric is Metric.L2 and not self.vector_db.normalize:
+            return np.asarray(-np.sqrt(((rows - query) ** 2).sum(axis=1)))
+        products = (rows * query).sum(axis=1)
+        if metric is Metric.COSINE and not self.vector_db.normalize:
+            products /= np.sqrt((rows**2).sum(axis=1) * (query**2).sum())
+        return np.asarray(products)
 
     def complaint(
         self,
@@ -175,10 +179,14 @@ class Oracle:
             if abs(expected[best[place]] - expected[chunk_id]) > tolerance:
                 return f"rank {place + 1} is {chunk_id!r}, right is {best[place]!r}"
         keyword = any("keyword" in hit.explanation.legs for hit in response.hits)
-        twins: dict[Any, list[str]] = {}
+
+        def key(chunk_id: str) -> Any:
+            return self.chunks[chunk_id].content if keyword else self._rows[chunk_id].tobytes()
+
+        twins: dict[Any, list[str]] = {key(chunk_id): [] for chunk_id in found}
         for chunk_id in sorted(expected):
-            key = self.chunks[chunk_id].content if keyword else self._rows[chunk_id].tobytes()
-            twins.setdefault(key, []).append(chunk_id)
+            if (group := twins.get(key(chunk_id))) is not None:
+                group.append(chunk_id)
         for group in twins.values():
             here = [i for i in found if i in group]
             if here != group[: len(here)]:
