@@ -55,18 +55,21 @@ def data() -> tuple[NDArray[np.float32], NDArray[np.int_], NDArray[np.float32]]:
 
 def chunks() -> list[Chunk]:
     """Return the chunks, with what the filters look at."""
-    topics = data()[1]
     return [
-        Chunk(
-            chunk_id=f"c{n:05}",
-            content="hay",
-            metadata={
-                "hundredth": n % 100,
-                "odd": bool(n // 100 % 2),
-                "side": "right" if topic % 2 else "left",
-            },
-        )
-        for n, topic in enumerate(topics.tolist())
+        Chunk(chunk_id=f"c{n:05}", content="hay", metadata=one) for n, one in enumerate(metadata())
+    ]
+
+
+@cache
+def metadata() -> list[dict[str, Any]]:
+    """Return the metadata of each chunk."""
+    return [
+        {
+            "hundredth": n % 100,
+            "odd": bool(n // 100 % 2),
+            "side": "right" if topic % 2 else "left",
+        }
+        for n, topic in enumerate(data()[1].tolist())
     ]
 
 
@@ -101,11 +104,10 @@ async def recalls(index: EmbeddingIndex, count: int = QUERIES) -> dict[str, floa
     recall_vs_exact@k is the share of the k nearest by exact search that are among the k found.
     """
     embeddings, _, queries = data()
-    metadata = [chunk.metadata for chunk in chunks()]
     found = {}
     for name, filters in FILTERS.items():
         passing = np.array(
-            [filters is None or one[filters["key"]] == filters["value"] for one in metadata]
+            [filters is None or one[filters["key"]] == filters["value"] for one in metadata()]
         )
         hits = 0
         for query in queries[:count]:
