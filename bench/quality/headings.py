@@ -146,7 +146,7 @@ async def compare(judged: Judged, stack: Stack, embedder: Embedder) -> list[str]
         chunks = [each if in_keywords else _bare(each) for each in judged.chunks]
         await store(index, chunks, embedded[in_embedding])
         values = []
-        for mode in (SearchMode.VECTOR, SearchMode.KEYWORD, SearchMode.HYBRID):
+        for mode in SearchMode:
             run = {}
             for question, text in judged.questions.items():
                 found = await index.query(questions[question], text, k=K, mode=mode)

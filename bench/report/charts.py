@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from corral.bench.report import by_query, views, wording
 from corral.bench.report.markup import Html, tag
 from corral.bench.report.rows import BuildRow, Estimate, SpeedRow
-from corral.bench.report.svg import Plot, Scale, chart, linear, logarithmic, mark, stretched
+from corral.bench.report.svg import COLORS, Plot, Scale, chart, linear, logarithmic, mark, stretched
 from corral.bench.report.sweep import Sweep
 
 LINE = 15
@@ -220,7 +220,7 @@ def _swept(
     plot: Plot, name: str, line: Sequence[tuple[float, Estimate]], series: int, *, banded: bool
 ) -> Html:
     """A line with marks; only one line has its intervals, since several bands hide each other."""
-    class_ = f"s{series % 8}"
+    class_ = f"s{series % COLORS}"
     band = plot.band([(alpha, e.low, e.high) for alpha, e in line], f"band {class_}")
     path = plot.line([(alpha, e.mean) for alpha, e in line], f"line {class_}")
     marks = [
@@ -256,7 +256,7 @@ def _bars(shares: Sequence[float], *, sign: int, class_: str) -> Html:
 
 
 def _built(plot: Plot, name: str, line: Sequence[tuple[float, float]], series: int) -> Html:
-    path = plot.line(line, f"line s{series % 8}") if len(line) > 1 else None
+    path = plot.line(line, f"line s{series % COLORS}") if len(line) > 1 else None
     marks = [
         mark(plot.across(x), plot.down(y), series, f"{name}: {x:,.0f} chunks in {y:.3g} s")
         for x, y in line

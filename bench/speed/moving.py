@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.vector_dbs import VectorDBRegistration
+from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.data.synthetic import sentence, synthetic_embeddings
 from corral.bench.scratch import DIMENSION, hashing, scratch_stack, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
@@ -49,7 +49,7 @@ async def medians(index: EmbeddingIndex, count: int) -> dict[str, float]:
     rng = np.random.default_rng(3)
     asked = synthetic_embeddings(count)[rng.integers(0, count, WARM_UP + QUERIES)]
     texts = [sentence(rng.integers(20, 2000, 6)) for _ in asked]
-    watches = {mode: Stopwatch(WARM_UP) for mode in ("vector", "keyword", "hybrid")}
+    watches = {mode: Stopwatch(WARM_UP) for mode in SearchMode}
     for row, text in zip(asked, texts, strict=True):
         for mode, watch in watches.items():
             await watch.call(index.query, row, text, 10, mode=mode)

@@ -24,6 +24,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import sentence, synthetic_embeddings, zipf
 from corral.bench.report.wording import count
 from corral.bench.scratch import batches, synthetic_chunks
@@ -104,7 +105,7 @@ def asks_of(mode: str, seed: int) -> Asks:
             yield [_query(text, mode)]
             continue
         tool: Ask = ("/v1/tool-runtime/rag-tool/query", {"content": text, "vector_db_ids": ["db"]})
-        yield [*(_query(text, each) for each in ("vector", "keyword", "hybrid")), tool]
+        yield [*(_query(text, each.value) for each in SearchMode), tool]
 
 
 def _query(text: str, mode: str) -> Ask:
