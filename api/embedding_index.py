@@ -299,6 +299,14 @@ class EmbeddingIndex(LegSearch):
             ids = await self._document_chunk_ids(document_id)
             return sorted(ids if scope.is_whole else await self._seen_ids(scope, list(ids)))
 
+    async def settle(self) -> None:
+        """Wait until what the engine builds in the background, such as a graph, is built.
+
+        Searches need not wait: until then they compare every embedding. Measurements do.
+        """
+        with self._calls:
+            await self._settle()
+
     async def delete(self) -> None:
         """Drop the whole index with everything in it, once the calls at work have ended.
 

@@ -77,5 +77,8 @@ class ForwardingHooks(IndexHooks):
     async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await self._whole._document_chunk_ids(document_id)
 
+    async def _settle(self) -> None:
+        await self._whole._settle()
+
     async def _drop(self) -> None:
         """Drop nothing: others use the index."""

@@ -72,6 +72,9 @@ class IndexHooks(ABC):
     async def _close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
         """Release connections and memory; the stored data stays."""
 
+    async def _settle(self) -> None:  # noqa: B027 - most engines build nothing in the background
+        """Wait until what the engine builds in the background is built."""
+
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:

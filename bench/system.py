@@ -199,6 +199,10 @@ class CorralSystem(System):
         _given.set(iter(embeddings))
         await store(self._retrieval.library, self.vector_db_id, chunks)
 
+    async def build(self) -> None:
+        """Wait for what the engine builds in the background."""
+        await (await self.index()).settle()
+
     async def search(self, asked: Search) -> Ranked:
         """Return the hits of `Retrieval.search`."""
         _given.set(iter(asked.embedding[None]))

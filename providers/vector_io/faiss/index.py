@@ -52,6 +52,9 @@ class FaissIndex(ChunkFileIndex):
         with self._connections.reading() as connection:
             self.vectors.build_if_due(connection)
 
+    async def _settle(self) -> None:
+        await asyncio.to_thread(self.vectors.settle)
+
     async def _close(self) -> None:
         """Stop building, and close the connections."""
         await asyncio.to_thread(self.vectors.close)

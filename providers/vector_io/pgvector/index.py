@@ -203,6 +203,9 @@ class PgvectorIndex(EmbeddingIndex):
         await self._database.run(work)
         await self._close()
 
+    async def _settle(self) -> None:
+        await self._hnsw.renewal.finish()
+
     async def _close(self) -> None:
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:

@@ -7,12 +7,12 @@ from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 INLINE_SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
     provider_type="inline::qdrant",
-    description="Qdrant Edge: Qdrant's engine in this process, a folder a vector DB, exact search.",
+    description="Qdrant Edge: Qdrant's engine in this process, a folder a vector DB.",
     config="corral.providers.vector_io.qdrant.config:QdrantEdgeConfig",
     factory="corral.providers.vector_io.qdrant.provider:create",
     requires=("qdrant-edge-py",),
     extra="qdrant",
-    capabilities=replace(ENGINE_DEFAULTS, exact=True, transactional=True),
+    capabilities=replace(ENGINE_DEFAULTS, transactional=True),
 )
 
 REMOTE_SPEC = ProviderSpec(

@@ -106,6 +106,9 @@ class Collection(ABC):
     async def upgrade(self, version: int) -> None:
         """Bring the indexes up to date, and record the version; idempotent."""
 
+    async def settle(self) -> None:  # noqa: B027 - a server says nothing of what it builds
+        """Wait until what is built in the background is built."""
+
     @abstractmethod
     async def drop(self) -> None:
         """Delete the collection; one that is gone already is fine."""

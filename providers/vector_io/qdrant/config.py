@@ -24,6 +24,16 @@ class QdrantEdgeConfig(ProviderConfig):
         description="Whether a write that returned also outlives a loss of power; costs 50 ms a "
         "write. A killed process loses nothing either way.",
     )
+    exact: bool = Field(
+        default=False,
+        description="Whether to compare with every vector instead of asking the HNSW graph.",
+    )
+    hnsw_ef: int = Field(
+        default=128,
+        ge=1,
+        le=10_000,
+        description="Candidates that a search of the HNSW graph keeps.",
+    )
 
 
 def _http_url(url: str) -> str:

@@ -176,6 +176,9 @@ class QdrantIndex(NotedIndex):
     async def _discard(self) -> None:
         await self._collection.drop()
 
+    async def _settle(self) -> None:
+        await self._collection.settle()
+
     async def _close(self) -> None:
         """Release what the index holds."""
         await self._collection.close()

@@ -47,7 +47,7 @@ class QdrantEdgeProvider(VectorIOProvider):
             get,
             vector_db,
             self._folder / stored_name(vector_db),
-            flush_each_write=self._config.flush_each_write,
+            self._config,
         )
         index = QdrantIndex(vector_db, collection, math.inf)  # nobody else can write
         try:

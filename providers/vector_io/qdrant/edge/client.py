@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,9 @@ JOURNAL = "5b0c5f0e-0000-4000-8000-000000000000"
 """The point that says what a write has still to delete; no uuid5, so no chunk's id."""
 EVERYTHING = 2**40
 """Larger than any number of points or bytes."""
+FULL_SCAN_KB = 10_000
+"""Qdrant's default, as m and ef_construct are: a filter that lets fewer embeddings through is
+searched without the graph."""
 
 
 @contextmanager
@@ -56,18 +60,37 @@ def errors(provider_id: str) -> Iterator[None]:
 
 
 def config(vector_db: VectorDB) -> qdrant.EdgeConfig:
-    """Return the shard's configuration: one segment, searched whole, so that search is exact."""
+    """Return the configuration of a shard that is in use: it builds no graph, and keeps one."""
     by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
+    return shard_config(vector_db.embedding_dimension, by_distance=by_distance, graph=False)
+
+
+def shard_config(dimension: int, *, by_distance: bool, graph: bool) -> qdrant.EdgeConfig:
+    """Return the configuration of a shard of one segment.
+
+    Args:
+        dimension: Of the embeddings.
+        by_distance: Whether they are compared by Euclidean distance, not by the inner product.
+        graph: Whether `optimize` builds a graph of all points.
+    """
     return qdrant.EdgeConfig(
         vectors={
             DENSE: qdrant.EdgeVectorParams(
-                size=vector_db.embedding_dimension,
+                size=dimension,
                 distance=qdrant.Distance.Euclid if by_distance else qdrant.Distance.Dot,
             )
         },
         sparse_vectors={SPARSE: qdrant.EdgeSparseVectorParams()},
+        hnsw_config=qdrant.HnswIndexConfig(
+            m=16,
+            ef_construct=100,
+            full_scan_threshold=FULL_SCAN_KB,
+            max_indexing_threads=max(1, (os.cpu_count() or 1) // 2),
+        ),
         optimizers=qdrant.EdgeOptimizersConfig(
-            default_segment_number=1, max_segment_size=EVERYTHING, indexing_threshold=EVERYTHING
+            default_segment_number=1,
+            max_segment_size=EVERYTHING,
+            indexing_threshold=1 if graph else EVERYTHING,
         ),
         max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
     )
@@ -110,6 +133,21 @@ def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:
     shard.update(qdrant.UpdateOperation.delete_points(list(ids)))
 
 
+def carry_over(shard: qdrant.EdgeShard, copy: qdrant.EdgeShard, ids: Sequence[str]) -> None:
+    """Make points of a copy, which are some of these or none, those of the shard."""
+    if not ids:
+        return
+    there = [
+        qdrant.Point(found.id, found.vector or {}, found.payload)
+        for found in shard.retrieve(list(ids), True, True)
+    ]
+    if there:
+        copy.update(qdrant.UpdateOperation.upsert_points(there))
+    gone = set(ids) - {str(point.id) for point in there}
+    if gone:
+        delete(copy, sorted(gone))
+
+
 def finish(shard: qdrant.EdgeShard) -> None:
     """Delete what an interrupted write has left to be deleted, and its journal."""
     for record in shard.retrieve([JOURNAL], True, False):
@@ -117,11 +155,15 @@ def finish(shard: qdrant.EdgeShard) -> None:
 
 
 def upgrade(shard: qdrant.EdgeShard, version: int) -> None:
-    """Bring the indexes up to date, and record the version in place of earlier ones."""
+    """Bring the indexes up to date, and record the version in place of earlier ones.
+
+    Only `attributes` takes part in the graph of a filtered search.
+    """
+    integers = qdrant.IntegerIndexParams(lookup=True, range=False, enable_hnsw=False)
     schemas: dict[str, Any] = {
-        **{n: qdrant.IntegerIndexParams(lookup=True, range=False) for n in INTEGER_INDEXES},
+        **dict.fromkeys(INTEGER_INDEXES, integers),
         KEYWORD_INDEX: qdrant.KeywordIndexParams(),
-        ORDER_INDEX: qdrant.FloatIndexParams(),
+        ORDER_INDEX: qdrant.FloatIndexParams(enable_hnsw=False),
         version_index(version): qdrant.BoolIndexParams(),
     }
     there = shard.info().payload_schema

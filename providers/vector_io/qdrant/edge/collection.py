@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import qdrant_edge as qdrant
 
-from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.errors import NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.records import CHUNK_FIELDS
 from corral.providers.vector_io.qdrant.client import Collection, versions
+from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import client
+from corral.providers.vector_io.qdrant.edge.graph import GraphBuilder
 from corral.providers.vector_io.qdrant.edge.memory import Memory
+from corral.providers.vector_io.qdrant.edge.shard import Shard, ShardFolder
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
     SPARSE,
@@ -29,8 +30,6 @@ from corral.providers.vector_io.qdrant.records import (
     Point,
     PointId,
 )
-
-T = TypeVar("T")
 
 _uuid = lru_cache(maxsize=1 << 14)(UUID)  # reading one takes as long as finding its point
 
@@ -52,86 +51,82 @@ MOST_CHUNKS = 10_000
 LONGEST_TEXT = 4_096
 """Characters of the longest text of a chunk that is kept: 10,000 of them take 40 MB."""
 
-_COMPLETE = "complete"  # a file beside the engine's, made last
+WALKING_SHARE = 0.5
+"""Share of the points that pass a filter from which on the graph is walked. At 100,000 points it
+finds 99 of 100 where half of them pass, and 81 where a tenth does, and then takes longer, too."""
 
 
-class EdgeCollection(Collection):
-    """One shard. The engine is synchronous and holds the interpreter's lock while it works.
-
-    Each call is one step, and steps exclude each other; a step on a shard that was closed or
-    dropped says so. A search is a step where it is called, and any other is one in a thread: a
-    thread frees nobody from waiting for a search, and going there and back takes as long as one.
-
-    A write of several operations is one step, and one transaction too: its first operation leaves a
-    journal of what is to be deleted, its last one deletes the journal with it, and the next step,
-    or whoever opens the shard, finishes what a failure or a kill has interrupted. An operation is
-    one entry of the engine's log.
+class EdgeCollection(Shard, Collection):
+    """One shard, and what is kept of it in memory.
 
     Args:
-        shard: The shard, open.
-        flush_each_write: Whether writes outlive a loss of power.
+        config: The provider's settings.
+        graphed: Points in the shard's graph.
     """
 
     def __init__(
         self,
         vector_db: VectorDB,
-        folder: Path,
+        folder: ShardFolder,
         shard: qdrant.EdgeShard,
-        *,
-        flush_each_write: bool,
+        config: QdrantEdgeConfig,
+        graphed: int = 0,
     ) -> None:
-        self._provider_id = vector_db.provider_id
-        self._folder = folder
-        self._shard = shard
-        self._flush_after = 1 if flush_each_write else FLUSH_AFTER
-        self._lock = threading.Lock()
-        self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
-        self._unfinished = False  # whether a journal may be there
+        super().__init__(vector_db, folder, shard)
+        self._hnsw_ef = config.hnsw_ef
+        self._flush_after = 1 if config.flush_each_write else FLUSH_AFTER
         self._sorted: list[str] | None = None  # all chunk ids, until the next write
         self._searched = Memory(SEARCHED, MOST_SEARCHED, client.EVERYTHING)
         self._chunks = Memory(CHUNK_FIELDS, MOST_CHUNKS, LONGEST_TEXT)
         self._unflushed = self._deleted = 0
+        self._graph: GraphBuilder | None = None
+        if not config.exact:
+            self._graph = GraphBuilder(vector_db, self, graphed, client.count(shard, None))
 
     @classmethod
-    def open(cls, vector_db: VectorDB, folder: Path, *, flush_each_write: bool) -> EdgeCollection:
+    def open(cls, vector_db: VectorDB, path: Path, config: QdrantEdgeConfig) -> EdgeCollection:
         """Open a shard, finish what a killed process has begun, and clear out deleted points.
 
         Raises:
             NotFound: There is none.
             Unavailable: Another process has it open.
         """
-        if not (folder / _COMPLETE).exists():
+        folder = ShardFolder(path)
+        if not folder.is_complete:
             raise NotFound(
                 f"The folder of vector DB {vector_db.identifier!r} is gone.",
                 hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             )
         with client.errors(vector_db.provider_id):
-            shard = qdrant.EdgeShard.load(str(folder), client.config(vector_db))
+            shard, graphed = folder.open(client.config(vector_db))
             client.finish(shard)
-            shard.optimize()
-            return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
+            if config.exact and graphed:
+                graphed = folder.forget_graph()
+            if not graphed:
+                shard.optimize()
+            return cls(vector_db, folder, shard, config, graphed)
 
     @classmethod
-    def make(cls, vector_db: VectorDB, folder: Path, *, flush_each_write: bool) -> EdgeCollection:
+    def make(cls, vector_db: VectorDB, path: Path, config: QdrantEdgeConfig) -> EdgeCollection:
         """Make an empty shard in a folder that does not exist, or open the one that is there.
 
         Raises:
             ProviderError: The folder cannot be written to; nothing is left of it.
         """
-        if (folder / _COMPLETE).exists():
-            return cls.open(vector_db, folder, flush_each_write=flush_each_write)
-        shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left half of it
+        folder = ShardFolder(path)
+        if folder.is_complete:
+            return cls.open(vector_db, path, config)
         try:
             with client.errors(vector_db.provider_id):
-                folder.mkdir(parents=True)
-                shard = qdrant.EdgeShard.create(str(folder), client.config(vector_db))
+                folder.begin()
+                shard = qdrant.EdgeShard.create(str(path), client.config(vector_db))
                 client.upgrade(shard, VERSION)
                 shard.flush()
-                (folder / _COMPLETE).touch()
-                return cls(vector_db, folder, shard, flush_each_write=flush_each_write)
+                folder.finish()
+                return cls(vector_db, folder, shard, config)
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.delete()
             raise
 
     # --- reading -----------------------------------------------------------------------------
@@ -144,8 +139,10 @@ class EdgeCollection(Collection):
         fields: Sequence[str],
     ) -> list[FoundPoint]:
         """Return the points with the nearest dense vectors, best first."""
+        if self._graph:
+            self._graph.ask()
         query = qdrant.Query.Nearest(list(embedding), using=DENSE)
-        return await self._query(query, limit, filter_, fields)
+        return await self._query(query, limit, filter_, fields, by_graph=True)
 
     async def matching(
         self,
@@ -159,24 +156,42 @@ class EdgeCollection(Collection):
         return await self._query(query, limit, filter_, fields)
 
     async def _query(
-        self, query: qdrant.Query, limit: int, filter_: Json | None, fields: Sequence[str]
+        self,
+        query: qdrant.Query,
+        limit: int,
+        filter_: Json | None,
+        fields: Sequence[str],
+        *,
+        by_graph: bool = False,
     ) -> list[FoundPoint]:
-        request = qdrant.QueryRequest(
-            limit=limit,
-            query=query,
-            filter=client.to_filter(filter_) if filter_ else None,
-            params=qdrant.SearchParams(exact=True),
-            with_payload=False,
-        )
+        narrowed = client.to_filter(filter_) if filter_ else None
+
+        def ask(shard: qdrant.EdgeShard, params: qdrant.SearchParams) -> list[qdrant.ScoredPoint]:
+            request = qdrant.QueryRequest(
+                limit=limit, query=query, filter=narrowed, params=params, with_payload=False
+            )
+            return shard.query(request)
 
         def search(shard: qdrant.EdgeShard) -> list[FoundPoint]:
-            points = shard.query(request)
+            points: list[qdrant.ScoredPoint] = []
+            if by_graph and self._walks(shard, filter_):
+                width = max(self._hnsw_ef, limit)
+                points = ask(shard, qdrant.SearchParams(hnsw_ef=width))
+            if len(points) < limit:  # equal embeddings are badly linked, and most are not reached
+                points = ask(shard, qdrant.SearchParams(exact=True))
             ids = [client.point_id(point) for point in points]
             payloads = self._payloads(shard, ids, fields)
             pairs = zip(points, ids, strict=True)
             return [FoundPoint(i, payloads[i.int], point.score) for point, i in pairs]
 
         return await self._read(search)
+
+    def _walks(self, shard: qdrant.EdgeShard, filter_: Json | None) -> bool:
+        """Return True if a search is to walk the graph, which misses much where few points pass."""
+        if not (self._graph and self._graph.graphed):
+            return False
+        passing = client.count(shard, filter_) if filter_ else 1
+        return not filter_ or passing >= WALKING_SHARE * client.count(shard, None)
 
     def _payloads(
         self, shard: qdrant.EdgeShard, ids: Sequence[UUID], fields: Sequence[str]
@@ -246,7 +261,7 @@ class EdgeCollection(Collection):
 
         def write(shard: qdrant.EdgeShard) -> None:
             new = {point.id for point in points}
-            self._forget(new)
+            self._forget(sorted(new))
             gone = sorted(set(client.passing(shard, stale)) - new) if stale else []
             if points:
                 written = [client.to_point(point) for point in points]
@@ -272,30 +287,23 @@ class EdgeCollection(Collection):
         """Bring the indexes up to date, and record the version."""
         await self._step(lambda shard: client.upgrade(shard, version))
 
+    async def settle(self) -> None:
+        """Wait until a graph that is due is built."""
+        if self._graph:
+            await self._graph.settle()
+
     async def drop(self) -> None:
         """Close the shard and delete its folder; steps that follow raise NotFound."""
-        await asyncio.to_thread(self._end, NotFound)
+        await self._stop(NotFound)
 
     async def close(self) -> None:
         """Flush and close the shard; steps that follow raise Unavailable."""
-        await asyncio.to_thread(self._end, Unavailable)
+        await self._stop(Unavailable)
 
-    def _end(self, meaning: type[Unavailable | NotFound]) -> None:
-        dropping = meaning is NotFound
-        with self._lock:
-            was_open, self._ended = self._ended is None, self._ended or meaning
-            try:
-                if was_open:
-                    with client.errors(self._provider_id):
-                        self._shard.close()
-            except ProviderError:
-                if not dropping:  # what could not be flushed goes with the folder
-                    raise
-            finally:
-                if dropping:
-                    self._ended = NotFound
-                    (self._folder / _COMPLETE).unlink(missing_ok=True)
-                    shutil.rmtree(self._folder, ignore_errors=True)
+    async def _stop(self, meaning: type[Unavailable | NotFound]) -> None:
+        if self._graph:
+            await self._graph.stop()
+        await asyncio.to_thread(self._end, meaning)
 
     def _remove(self, ids: list[str]) -> None:
         if ids:
@@ -303,24 +311,19 @@ class EdgeCollection(Collection):
             client.delete(self._shard, ids)
             self._deleted += len(ids)
 
-    def _forget(self, ids: Iterable[str]) -> None:
+    def _forget(self, ids: Sequence[str]) -> None:
+        super()._forget(ids)
+        if self._graph:
+            self._graph.changed += len(ids)
         uuids = [UUID(one) for one in ids]
         self._searched.forget(uuids)
         self._chunks.forget(uuids)
 
-    # --- steps -------------------------------------------------------------------------------
-
-    async def _read(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        """Take a step here, unless it would wait for another one."""
-        if self._unfinished or not self._lock.acquire(blocking=False):
-            return await self._step(work)
-        try:
-            return self._taken(work)
-        finally:
-            self._lock.release()
-
-    async def _step(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        return await asyncio.to_thread(self._locked, work)
+    def _forget_everything(self) -> None:
+        super()._forget_everything()
+        self._sorted = None
+        self._searched.clear()
+        self._chunks.clear()
 
     async def _writing_step(self, work: Callable[[qdrant.EdgeShard], None], size: int) -> None:
         def write(shard: qdrant.EdgeShard) -> None:
@@ -331,30 +334,14 @@ class EdgeCollection(Collection):
                 shard.flush()
                 self._unflushed = 0
             if self._deleted > VACUUM_AFTER and self._deleted > client.count(shard, None):
-                shard.optimize()
-                self._deleted = 0
+                self._vacuum(shard)
 
         await self._step(write)
+        if self._graph:
+            self._graph.ask(size)
 
-    def _locked(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        with self._lock:
-            return self._taken(work)
-
-    def _taken(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        self._check_open()
-        with client.errors(self._provider_id):
-            if self._unfinished:
-                self._sorted = None
-                self._searched.clear()
-                self._chunks.clear()
-                client.finish(self._shard)
-                self._unfinished = False
-            return work(self._shard)
-
-    def _check_open(self) -> None:
-        if self._ended is NotFound:
-            raise NotFound(
-                f"{self._provider_id}: this vector DB was deleted.", field="vector_db_id"
-            )
-        if self._ended is Unavailable:
-            raise Unavailable(f"{self._provider_id}: this vector DB was closed.", hint="Try again.")
+    def _vacuum(self, shard: qdrant.EdgeShard) -> None:
+        """Rewrite the shard without deleted points; that of a graph is rewritten with the graph."""
+        if not (self._graph and self._graph.graphed):
+            shard.optimize()
+            self._deleted = 0
