@@ -22,7 +22,7 @@ equal input gives equal output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -104,19 +104,19 @@ Terms: TypeAlias = Mapping[str, tuple[str, ...]]
 
 NO_TERMS: Terms = {}
 
-_Found: TypeAlias = Mapping[LegName, Mapping[str, LegHit]]
+_Found: TypeAlias = Mapping[LegName, Leg]
 _Weights: TypeAlias = Mapping[LegName, float]
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The weight of each leg, and what its opinion of a chunk is worth, in [0, 1].
+    """The weight of each leg, and what its opinions of its chunks are worth, in [0, 1].
 
     `asked` and `spreads` are as in `Explanation`.
     """
 
     weights: _Weights
-    worth: Callable[[LegName, LegHit], float]
+    worth: Mapping[LegName, Sequence[float]]
     asked: _Weights = field(default_factory=dict)
     spreads: _Weights = field(default_factory=dict)
 
@@ -146,35 +146,51 @@ def fuse(
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
     """
     counted = ranker.counted()
-    found = {name: _leg_hits(legs.get(name, ()) if name in counted else ()) for name in LEGS}
+    found = {name: legs.get(name, ()) if name in counted else () for name in LEGS}
     share = _SHARES[ranker.type](ranker, found)
     larger = ranker.type == "max"
     total: dict[str, float] = {}
     for name in LEGS:
-        for chunk_id, hit in found[name].items():
-            part, other = share.weights[name] * share.worth(name, hit), total.get(chunk_id, 0.0)
+        weight = share.weights[name]
+        for (chunk_id, _, _), worth in zip(found[name], share.worth[name], strict=True):
+            part, other = weight * worth, total.get(chunk_id, 0.0)
             total[chunk_id] = max(part, other) if larger else part + other
-    ranked = sorted((-min(1.0, score), chunk_id) for chunk_id, score in total.items())
+    pairs = [(-score if score < 1.0 else -1.0, chunk_id) for chunk_id, score in total.items()]
+    ranked = sorted(pairs)[:k]
+    told = _explanations(found, [chunk_id for _, chunk_id in ranked], share, terms)
     return [
-        FusedHit(chunk_id, -negative, _explanation(found, chunk_id, share, terms))
-        for negative, chunk_id in ranked[:k]
+        FusedHit(chunk_id, -negative, explanation)
+        for (negative, chunk_id), explanation in zip(ranked, told, strict=True)
     ]
 
 
-def _explanation(found: _Found, chunk_id: str, share: _Share, terms: Terms) -> Explanation:
-    legs = {name: found[name][chunk_id] for name in LEGS if chunk_id in found[name]}
-    counted = {name: share.weights[name] for name in legs}
-    normalized = {name: share.worth(name, hit) for name, hit in legs.items()}
-    contributions = {name: counted[name] * normalized[name] for name in legs}
-    return Explanation(
-        legs,
-        contributions,
-        terms.get(chunk_id, ()),
-        weights=counted,
-        normalized=normalized,
-        asked=share.asked,
-        spreads=share.spreads,
-    )
+def _explanations(
+    found: _Found, chunk_ids: Sequence[str], share: _Share, terms: Terms
+) -> Iterator[Explanation]:
+    places = {name: {one[0]: place for place, one in enumerate(found[name])} for name in LEGS}
+    ranks = {name: _ranks(found[name]) for name in LEGS}
+    for chunk_id in chunk_ids:
+        legs: dict[LegName, LegHit] = {}
+        weights: dict[LegName, float] = {}
+        normalized: dict[LegName, float] = {}
+        contributions: dict[LegName, float] = {}
+        for name in LEGS:
+            place = places[name].get(chunk_id)
+            if place is None:
+                continue
+            _, score, raw = found[name][place]
+            legs[name] = LegHit(ranks[name][place], score, raw)
+            weights[name], normalized[name] = share.weights[name], share.worth[name][place]
+            contributions[name] = weights[name] * normalized[name]
+        yield Explanation(
+            legs,
+            contributions,
+            terms.get(chunk_id, ()),
+            weights,
+            normalized,
+            share.asked,
+            share.spreads,
+        )
 
 
 def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHit]:
@@ -184,9 +200,11 @@ def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHi
     """
     hits = [
         FusedHit(
-            chunk_id, hit.score, Explanation({name: hit}, matched_terms=terms.get(chunk_id, ()))
+            chunk_id,
+            score,
+            Explanation({name: LegHit(rank, score, raw)}, matched_terms=terms.get(chunk_id, ())),
         )
-        for chunk_id, hit in _leg_hits(leg).items()
+        for (chunk_id, score, raw), rank in zip(leg, _ranks(leg), strict=True)
     ]
     hits.sort(key=lambda hit: (-hit.explanation.legs[name].raw_score, hit.chunk_id))
     return hits
@@ -218,41 +236,42 @@ def merge_ranked(
     return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _leg_hits(leg: Leg) -> dict[str, LegHit]:
-    ranks = competition_ranks([raw for _, _, raw in leg])
-    return {
-        chunk_id: LegHit(rank, score, raw)
-        for (chunk_id, score, raw), rank in zip(leg, ranks, strict=True)
-    }
+def _ranks(leg: Leg) -> list[int]:
+    return competition_ranks(_raws(leg))
 
 
 def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
     constant = ranker.rank_constant
     total = sum(map(ranker.weight, LEGS))
     shares = {name: ranker.weight(name) / total for name in LEGS}
-    return _Share(shares, lambda name, hit: (constant + 1) / (constant + hit.rank))
+    worth = {
+        name: [(constant + 1) / (constant + rank) for rank in _ranks(leg)]
+        for name, leg in found.items()
+    }
+    return _Share(shares, worth)
 
 
 def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
     weight = {name: ranker.weight(name) for name in LEGS}
     if ranker.normalization == "raw":
-        return _Share(weight, lambda name, hit: hit.score)
+        return _Share(weight, _scores(found))
     # Where one leg found nothing, what the other says counts as ever.
     spreads = _spreads(found) if ranker.normalization == "z_score" and all(found.values()) else {}
     asked = weight if spreads else {}
     if spreads:
         best = sum(weight[name] * spreads[name] for name in LEGS)
         weight = {name: weight[name] * spreads[name] / best for name in LEGS}
-    low = {name: _floor(name, hits, ranker.normalization) for name, hits in found.items()}
-    high = {name: max(_raws(hits), default=0.0) for name, hits in found.items()}
+    worth = {name: _stretched(name, leg, ranker.normalization) for name, leg in found.items()}
+    return _Share(weight, worth, asked, spreads)
 
-    def stretched(name: LegName, hit: LegHit) -> float:
-        """Return the share of the way from the leg's floor to its best, in [0, 1]."""
-        if high[name] == low[name]:  # one candidate, or all equal: each is the best of its leg
-            return 1.0
-        return (hit.raw_score - low[name]) / (high[name] - low[name])
 
-    return _Share(weight, stretched, asked, spreads)
+def _stretched(name: LegName, leg: Leg, normalization: str) -> list[float]:
+    """Return the share of the way from the leg's floor to its best of each chunk, in [0, 1]."""
+    raws = _raws(leg)
+    low, high = _floor(name, leg, normalization), max(raws, default=0.0)
+    if high == low:  # one candidate, or all equal: each is the best of its leg
+        return [1.0] * len(raws)
+    return [(raw - low) / (high - low) for raw in raws]
 
 
 def _spreads(found: _Found) -> dict[LegName, float]:
@@ -264,14 +283,14 @@ def _spreads(found: _Found) -> dict[LegName, float]:
     weights, and stays in [0, 1]. A leg with fewer candidates than the other is filled up with its
     floor: what it did not find is what it tells its few candidates apart from.
     """
-    size = max(len(hits) for hits in found.values()) + 1
-    return {name: _spread(name, hits, size) for name, hits in found.items()}
+    size = max(map(len, found.values())) + 1
+    return {name: _spread(name, leg, size) for name, leg in found.items()}
 
 
-def _spread(name: LegName, hits: Mapping[str, LegHit], size: int) -> float:
+def _spread(name: LegName, leg: Leg, size: int) -> float:
     """Return (best - floor) / standard deviation of a leg's `size` scores."""
-    low = _floor(name, hits, "z_score")
-    scores = [raw - low for raw in _raws(hits)]
+    low = _floor(name, leg, "z_score")
+    scores = [raw - low for raw in _raws(leg)]
     best = max(scores)
     if best <= 0:
         return 1.0
@@ -279,19 +298,23 @@ def _spread(name: LegName, hits: Mapping[str, LegHit], size: int) -> float:
     return 1.0 / float(np.std(scaled))
 
 
-def _floor(name: LegName, hits: Mapping[str, LegHit], normalization: str) -> float:
+def _floor(name: LegName, leg: Leg, normalization: str) -> float:
     """Return the raw score that counts as nothing: BM25's own zero, or the last candidate's."""
     if normalization == "z_score" and name == "keyword":
         return 0.0
-    return min(_raws(hits), default=0.0)
+    return min(_raws(leg), default=0.0)
 
 
-def _raws(hits: Mapping[str, LegHit]) -> list[float]:
-    return [hit.raw_score for hit in hits.values()]
+def _raws(leg: Leg) -> list[float]:
+    return [raw for _, _, raw in leg]
+
+
+def _scores(found: _Found) -> dict[LegName, list[float]]:
+    return {name: [score for _, score, _ in leg] for name, leg in found.items()}
 
 
 def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
-    return _Share({name: ranker.weight(name) for name in LEGS}, lambda name, hit: hit.score)
+    return _Share({name: ranker.weight(name) for name in LEGS}, _scores(found))
 
 
 _SHARES: dict[str, Callable[..., _Share]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +167,7 @@ def score_leg(
         raise ContractViolation(f"{what}: {len(leg)} hits where {size} were asked for.")
     if not all(map(math.isfinite, raws)):
         raise ContractViolation(f"{what}: a score is not finite.")
-    if any(later > earlier for earlier, later in pairwise(raws)):
+    if any(map(operator.gt, raws[1:], raws)):
         raise ContractViolation(f"{what}: hits are not sorted, best first.")
     if len({candidate.chunk_id for candidate in leg}) < len(leg):
         raise ContractViolation(f"{what}: a chunk appears twice.")
@@ -175,7 +175,13 @@ def score_leg(
         raise ContractViolation(f"{what}: a keyword score is not above 0.")
     if name == "vector" and raws and not _possible(vector_db, raws[0], raws[-1]):
         raise ContractViolation(f"{what}: a raw score is out of the metric's range.")
-    return [(c.chunk_id, _score(vector_db, name, c.raw_score), c.raw_score) for c in leg]
+    if name == "keyword":
+        return [(c.chunk_id, keyword_score(c.raw_score), c.raw_score) for c in leg]
+    metric, normalized = vector_db.metric, vector_db.normalize
+    return [
+        (c.chunk_id, vector_score(c.raw_score, metric, normalized=normalized), c.raw_score)
+        for c in leg
+    ]
 
 
 def _possible(vector_db: VectorDB, best: float, worst: float) -> bool:
@@ -183,9 +189,3 @@ def _possible(vector_db: VectorDB, best: float, worst: float) -> bool:
     if vector_db.normalize or vector_db.metric is Metric.COSINE:
         return worst >= -1.001 and best <= 1.001
     return best <= 0 or vector_db.metric is not Metric.L2
-
-
-def _score(vector_db: VectorDB, name: LegName, raw: float) -> float:
-    if name == "keyword":
-        return keyword_score(raw)
-    return vector_score(raw, vector_db.metric, normalized=vector_db.normalize)
