@@ -56,9 +56,11 @@ class OpenIndexes:
     def get(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the open index of a vector DB if it knows all its settings."""
         held = self._indexes.get(vector_db.key)
-        if held is None or held.vector_db is vector_db or held.vector_db == vector_db:
-            return held
-        return None
+        if held is not None and held.vector_db is not vector_db:
+            if held.vector_db != vector_db:
+                return None
+            held.vector_db = vector_db  # the next query need not compare all settings
+        return held
 
     def keep(self, index: EmbeddingIndex) -> None:
         """Take over an index that was just made, and hear of its writes."""
