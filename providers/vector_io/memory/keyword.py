@@ -172,7 +172,7 @@ class KeywordIndex:
 
     def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> list[str]:
         held = self._terms[place].frequencies
-        return [term for term, words in stand_for.items() if any(word in held for word in words)]
+        return [term for term, words in stand_for.items() if not held.keys().isdisjoint(words)]
 
     def _similar(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
         self._vocabulary.add(self._postings)

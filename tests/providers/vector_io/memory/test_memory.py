@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.principal import Principal
@@ -311,3 +311,41 @@ async def test_a_replace_that_finds_no_memory_leaves_the_old_version(
         assert [chunk.chunk_id for chunk in found.chunks] == ["a", "b"]
     await index.add_chunks(new, [[0, 1]] * 200, replace_documents={"d"})
     assert await index.count() == 200
+
+
+async def test_a_reader_waits_for_a_write_in_a_thread() -> None:
+    """While a write holds the index, who fetches chunks does not hold up the event loop.
+
+    If this fails: see that `_get` only takes the lock in the loop where it is free.
+    """
+    index = await filled({"a": "sheep"})
+    assert isinstance(index, MemoryIndex)
+    index._lock.acquire()
+    releasing = threading.Timer(1.0, index._lock.release)
+    releasing.start()
+    reading = asyncio.create_task(index.get_chunks(["a"]))
+    await asyncio.sleep(0)
+    assert index._lock.locked()
+    assert [chunk.content for chunk in await reading] == ["sheep"]
+    releasing.join()
+
+
+async def test_what_is_answered_is_a_copy() -> None:
+    """Who changes a chunk of an answer, however deep inside, changes no stored one.
+
+    If this fails: see that `_copy` shares no list or object with the stored chunk.
+    """
+    index = await provider().open_index(vector_db(), create=True)
+    record = ChunkMetadata(heading_path=["Sheep"])
+    metadata = {"nested": {"list": [{"key": "stored"}]}}
+    await index.add_chunks(
+        [Chunk(chunk_id="a", content="sheep", metadata=metadata, chunk_metadata=record)], [[1, 0]]
+    )
+    [first] = (await index.query(None, "sheep", mode="keyword")).chunks
+    assert first.chunk_metadata is not None
+    assert first.chunk_metadata.heading_path is not None
+    first.metadata["nested"]["list"][0]["key"] = "changed"
+    first.chunk_metadata.heading_path.append("changed")
+    [again] = await index.get_chunks(["a"])
+    assert again.metadata == {"nested": {"list": [{"key": "stored"}]}}
+    assert again.chunk_metadata == ChunkMetadata(heading_path=["Sheep"])
