@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import apsw
 import numpy as np
@@ -52,8 +52,19 @@ from corral.providers.vector_io._sqlite.rows import (
 from corral.providers.vector_io._sqlite.schema import prepare
 
 T = TypeVar("T")
+Leg = TypeVar("Leg", bound=Sequence[Candidate])
+
+_VectorQuery: TypeAlias = tuple[NDArray[np.float32], int, Filter | None]
+_WordQuery: TypeAlias = tuple[str, int, Filter | None, bool]
 
 ROWS_AT_ONCE = 1024
+
+FEW_ROWS = 20_000
+"""Up to so many, one thread searches both legs sooner than two that wait for each other."""
+
+FEW_CHUNKS = 32
+"""A leg of so few candidates brings their chunks along: nearly all of them will be in the answer,
+and to come back for them takes another thread and another transaction."""
 
 
 class VectorSearcher(Protocol):
@@ -117,6 +128,8 @@ class ChunkFileIndex(EmbeddingIndex):
         self._vectors = vectors
         self._vector_leg = Together(self._search_vectors)
         self._keyword_leg = Together(self._search_words)
+        self._both_legs = Together(self._search_both)
+        self._rows = 0  # when they were last counted
         self._reads = Together(self._read_all)
 
     def prepare(self) -> None:
@@ -152,6 +165,13 @@ class ChunkFileIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await self._keyword_leg.ask((query_string, k, filters, True))
+
+    async def _query_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        if self._rows > FEW_ROWS:
+            return await super()._query_hybrid(embedding, query_string, k, filters)
+        return await self._both_legs.ask((embedding, query_string, k, filters))
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._reads.ask((chunk_ids, include_embeddings))
@@ -206,23 +226,39 @@ class ChunkFileIndex(EmbeddingIndex):
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _search_vectors(
-        self, asked: Sequence[tuple[NDArray[np.float32], int, Filter | None]]
-    ) -> list[list[Candidate]]:
-        def search(connection: apsw.Connection) -> list[list[Candidate]]:
-            begun = [
-                self._vectors.begin(
-                    connection, embedding, k, self._filters.passing(connection, filters)
-                )
-                for embedding, k, filters in asked
-            ]
-            found = [finish() for finish in begun]
-            return [
-                self._candidates(connection, each, k)
-                for each, (_, k, _) in zip(found, asked, strict=True)
-            ]
+    def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[list[Candidate]]:
+        return self._in_one_state(lambda file: _with_chunks(file, self._vectors_in(file, asked)))
+
+    def _search_words(self, asked: Sequence[_WordQuery]) -> list[KeywordLeg]:
+        return self._in_one_state(lambda file: _with_chunks(file, self._words_in(file, asked)))
+
+    def _search_both(
+        self, asked: Sequence[tuple[NDArray[np.float32], str, int, Filter | None]]
+    ) -> list[tuple[list[Candidate], KeywordLeg]]:
+        def search(connection: apsw.Connection) -> list[tuple[list[Candidate], KeywordLeg]]:
+            self._rows = state(connection, "count")
+            vectors = self._vectors_in(
+                connection, [(row, k, passes) for row, _, k, passes in asked]
+            )
+            texts = [(text, k, passes, False) for _, text, k, passes in asked]
+            return list(zip(vectors, self._words_in(connection, texts), strict=True))
 
         return self._in_one_state(search)
+
+    def _vectors_in(
+        self, connection: apsw.Connection, asked: Sequence[_VectorQuery]
+    ) -> list[list[Candidate]]:
+        begun = [
+            self._vectors.begin(
+                connection, embedding, k, self._filters.passing(connection, filters)
+            )
+            for embedding, k, filters in asked
+        ]
+        found = [finish() for finish in begun]
+        return [
+            self._candidates(connection, each, k)
+            for each, (_, k, _) in zip(found, asked, strict=True)
+        ]
 
     def _candidates(self, connection: apsw.Connection, found: Nearest, k: int) -> list[Candidate]:
         rows = found.rows.tolist()
@@ -230,18 +266,15 @@ class ChunkFileIndex(EmbeddingIndex):
         pairs = zip(rows, found.scores.tolist(), strict=True)
         return best_of((Candidate(ids[row], score) for row, score in pairs), k)
 
-    def _search_words(
-        self, asked: Sequence[tuple[str, int, Filter | None, bool]]
+    def _words_in(
+        self, connection: apsw.Connection, asked: Sequence[_WordQuery]
     ) -> list[KeywordLeg]:
-        def search(connection: apsw.Connection) -> list[KeywordLeg]:
-            return [
-                self._keyword.candidates(
-                    connection, text, k, self._filters.passing(connection, filters), fuzzy=fuzzy
-                )
-                for text, k, filters, fuzzy in asked
-            ]
-
-        return self._in_one_state(search)
+        return [
+            self._keyword.candidates(
+                connection, text, k, self._filters.passing(connection, filters), fuzzy=fuzzy
+            )
+            for text, k, filters, fuzzy in asked
+        ]
 
     def _read_all(self, asked: Sequence[tuple[Sequence[str], bool]]) -> list[list[Chunk]]:
         with self._connections.reading() as connection:
@@ -306,3 +339,15 @@ class ChunkFileIndex(EmbeddingIndex):
                 hint="Delete the vector DB and register it again.",
                 field="vector_db_id",
             ) from None
+
+
+def _with_chunks(connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
+    """Return the legs, the small ones with their chunks."""
+    for leg in legs:
+        if len(leg) <= FEW_CHUNKS:
+            ids = [one.chunk_id for one in leg]
+            chunks = read_chunks(connection, ids, include_embeddings=False)
+            held = {chunk.chunk_id: chunk for chunk in chunks}
+            for one in leg:
+                one.chunk = held.get(one.chunk_id)
+    return legs

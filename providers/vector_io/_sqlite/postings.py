@@ -47,7 +47,7 @@ KEYWORD_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
 """An index of another version is rebuilt: its tables or its terms differ."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: hundreds are made for a query
 class KeywordHit:
     """A row with its BM25 score, above 0, and the query's terms that it holds."""
 
@@ -182,8 +182,7 @@ class KeywordIndex:
             return [], most
         rows, scores = best_by_terms(parts, k, allowed)
         terms = _matched(dict(sorted(held.items())), rows)
-        hits = zip(rows, scores, terms, strict=True)
-        return [KeywordHit(int(row), float(score), here) for row, score, here in hits], most
+        return list(map(KeywordHit, rows.tolist(), scores.tolist(), terms)), most
 
     def _found(
         self,
@@ -248,5 +247,9 @@ def _as_one(
 
 
 def _matched(found: Mapping[str, TermScores], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:
-    held = {term: posting.find(rows)[1] for term, posting in found.items()}
-    return [tuple(term for term, here in held.items() if here[place]) for place in range(len(rows))]
+    """Return for each row the terms that it holds, in their order."""
+    held: list[list[str]] = [[] for _ in range(len(rows))]
+    for term, posting in found.items():
+        for place in np.flatnonzero(posting.find(rows)[1]).tolist():
+            held[place].append(term)
+    return list(map(tuple, held))

@@ -628,3 +628,31 @@ async def test_other_filters_make_a_copy_and_use_it(
 
     index = await open_index(tmp_path)
     assert await names("nin") == {chunk.chunk_id for chunk in some_chunks(40, "b")}
+
+
+async def test_however_the_legs_are_searched_the_answer_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both legs in one thread or two, chunks brought along or fetched later: one answer.
+
+    If this fails: compare `_query_hybrid` with the one that it replaces, and look at what
+    `_with_chunks` leaves out.
+    """
+    index = await open_index(tmp_path)
+    await index.add_chunks(some_chunks(60), vectors(60))
+
+    async def answers() -> list[QueryChunksResponse]:
+        modes, kept = ("vector", "keyword", "hybrid"), {"include_embeddings": True}
+        options: tuple[dict[str, Any], ...] = ({}, kept)
+        return [
+            await index.query(vectors(1, seed=1)[0], "grazing sheep", 7, mode=mode, **given)
+            for mode in modes
+            for given in options
+        ]
+
+    expected = await answers()
+    assert all(len(each.hits) == 7 for each in expected)
+    for name in ("FEW_ROWS", "FEW_CHUNKS"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite_index, name, -1)
+            assert await answers() == expected
