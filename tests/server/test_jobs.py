@@ -18,6 +18,7 @@ from typing import Any
 
 import apsw
 import httpx
+import pytest
 import yaml
 
 from .harness import InProcess, Json, message_of, run_config, wait_until
@@ -143,12 +144,21 @@ def workers(home: Path, count: int) -> Iterator[str]:
         process.wait(timeout=60)
 
 
-def test_several_processes_do_each_job_once(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """Yield the address and the data folder of a server of two processes, which live on."""
+    home = tmp_path_factory.mktemp("pair")
+    with workers(home, 2) as url:
+        yield url, home
+
+
+def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
     """`corral serve --workers 2`: both take from the table, and no job is done twice.
 
     If this fails: more processes embed everything more than once, or store over each other.
     """
-    with workers(tmp_path, 2) as url, httpx.Client(base_url=url, timeout=60) as http:
+    url, home = pair
+    with httpx.Client(base_url=url, timeout=60) as http:
         registered = {"vector_db_id": "db", "embedding_model": "hashing"}
         http.post("/v1/vector-dbs", json=registered).raise_for_status()
         # Some are long: short ones are done together, all of them before the other process looks.
@@ -156,7 +166,7 @@ def test_several_processes_do_each_job_once(tmp_path: Path) -> None:
         documents = [document(f"d{n}", f"hay {n}. {text}") for n, text in enumerate(words)]
         body = {"vector_db_id": "db", "documents": documents}
         reply = http.post("/v1/jobs", json=body).raise_for_status().json()
-        table = apsw.Connection(str(tmp_path / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        table = apsw.Connection(str(home / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
         owners: set[str] = set()
         query = "SELECT owner FROM jobs WHERE owner NOT NULL"
 
@@ -175,18 +185,18 @@ def test_several_processes_do_each_job_once(tmp_path: Path) -> None:
         assert len(listed) == 60
 
 
-def test_several_processes_count_together(tmp_path: Path) -> None:
+def test_several_processes_count_together(pair: tuple[str, Path]) -> None:
     """/metrics has the requests of all processes, whichever of them answers.
 
     If this fails: each scrape shows another process, and rates jump up and down.
     """
-    with workers(tmp_path, 2) as url:
-        for _ in range(30):  # a connection each, so that both processes get some
-            httpx.get(f"{url}/v1/version", timeout=60).raise_for_status()
-        for _ in range(5):
-            said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
-            name = 'corral_requests_total{method="GET",route="/v1/version",status="200"}'
-            assert f"{name} 30.0" in said
+    url, _ = pair
+    for _ in range(30):  # a connection each, so that both processes get some
+        httpx.get(f"{url}/v1/version", timeout=60).raise_for_status()
+    for _ in range(5):
+        said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
+        name = 'corral_requests_total{method="GET",route="/v1/version",status="200"}'
+        assert f"{name} 30.0" in said
 
 
 def test_killed_processes_are_at_work_no_more(tmp_path: Path) -> None:
