@@ -288,7 +288,7 @@ class EdgeCollection(Shard, Collection):
         await self._step(lambda shard: client.upgrade(shard, version))
 
     async def settle(self) -> None:
-        """Wait until a graph that is due is built."""
+        """Wait until all points are in the graph, where they are enough for one."""
         if self._graph:
             await self._graph.settle()
 

@@ -28,11 +28,10 @@ from corral.providers.vector_io.qdrant.edge import client
 from corral.providers.vector_io.qdrant.edge.shard import Shard
 
 GRAPH_FROM_KB = 15_000
-"""Embeddings written since the last graph from which on a new one is built: to compare so many
-takes a millisecond."""
+"""Embeddings from which on a graph is built: to compare so many takes a millisecond."""
 
-GRAPH_SHARE = 0.1
-"""Or from this share of the points that are in the graph on, where that is more."""
+GRAPH_SHARE = 0.05
+"""Points written since, as a share of those in the graph, from which on it is built again."""
 
 LOAD = 100
 """Points of one write from which on it belongs to a load, whose end is waited for."""
@@ -66,7 +65,7 @@ class GraphBuilder:
         self.graphed = graphed
         self.changed = abs(count - graphed)
         self._renewal = Renewal(self._build)
-        self._asked = False
+        self._asked = self._settling = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._starting = threading.Lock()
@@ -83,14 +82,19 @@ class GraphBuilder:
             self._renewal.soon()
 
     def _is_due(self) -> bool:
-        least = GRAPH_FROM_KB * 1024 / (4 * self._vector_db.embedding_dimension)
-        return self.changed >= max(least, GRAPH_SHARE * self.graphed)
+        if not self.graphed:
+            return self.changed * self._vector_db.embedding_dimension >= GRAPH_FROM_KB * 1024 / 4
+        return self.changed >= (1 if self._settling else GRAPH_SHARE * self.graphed)
 
     async def settle(self) -> None:
-        """Wait until a graph that is due is built."""
-        self.ask()
-        await self._renewal.finish()
-        await asyncio.to_thread(self._wait)
+        """Wait until all points are in the graph, where they are enough for one."""
+        self._settling = True
+        try:
+            self.ask()
+            await self._renewal.finish()
+            await asyncio.to_thread(self._wait)
+        finally:
+            self._settling = False
 
     def _wait(self) -> None:
         with self._building:

@@ -386,6 +386,25 @@ async def test_a_graph_that_is_due_when_another_is_built_is_built_next(
         assert builder(index).graphed == 230
 
 
+async def test_a_twentieth_more_is_worth_another_graph(tmp_path: Path) -> None:
+    """A few more chunks build no graph, a twentieth does, and `settle` waits for one with all.
+
+    If this fails: every chunk that is added costs a new graph, or a measurement compares thousands.
+    """
+    async with opened(tmp_path) as index:
+        await index.add_chunks(chunks(range(COUNT)), ROWS[:COUNT])
+        await index.settle()
+        await index.add_chunks(chunks(range(COUNT, COUNT + 70)), ROWS[COUNT : COUNT + 70])
+        await builder(index)._renewal.finish()
+        assert builder(index).graphed == COUNT
+        await index.add_chunks(chunks(range(COUNT + 70, 1580)), ROWS[COUNT + 70 : 1580])
+        await builder(index)._renewal.finish()
+        assert builder(index).graphed == 1580
+        await index.add_chunks(chunks(range(1580, 1590)), ROWS[1580:1590])
+        await index.settle()
+        assert builder(index).graphed == 1590
+
+
 async def test_equal_embeddings_are_all_found(tmp_path: Path) -> None:
     """Of 1,500 equal embeddings a search for 1,000 finds 1,000.
 
