@@ -90,9 +90,10 @@ class GraphBuilder:
         """Wait until all points are in the graph, where they are enough for one."""
         self._settling = True
         try:
-            self.ask()
-            await self._renewal.finish()
-            await asyncio.to_thread(self._wait)
+            while self._is_due() and not self._stopping.is_set():
+                self.ask()
+                await self._renewal.finish()
+                await asyncio.to_thread(self._wait)
         finally:
             self._settling = False
 
