@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -10,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator
 
+import httpx._transports.default
 import pytest
 from hypothesis import settings
 
@@ -33,6 +35,10 @@ if (
     and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY_BYTES
 ):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
+
+# Each client of HTTP loads all certificates, which takes 24 ms; some drivers make one in each test.
+certificates = functools.cache(httpx.create_ssl_context)
+httpx._transports.default.create_ssl_context = certificates  # type: ignore[attr-defined]
 
 # What is imported and collected stays; looking through it for garbage finds none.
 gc.disable()
