@@ -13,7 +13,6 @@ import re
 import socket
 import threading
 import time
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,8 +86,7 @@ class Service:
         are kept until the next write.
         """
         check(self.version, self.strict, self.indexes[name], route, body)
-        with self.lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with self.lock:
             if route in _OWN:
                 return _OWN[route](self, name, body)
             if route not in _COUNTING:
@@ -244,6 +242,11 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
+def _pause(seconds: float) -> None:
+    if seconds:  # a pause of 0 would give the processor away twice in each request
+        time.sleep(seconds)
+
+
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -262,7 +265,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             service.asked.append((route, body))
             service.api_keys.add(self.headers.get("api-key"))
             service.encodings.add(self.headers.get("accept-encoding"))
-            time.sleep(service.delay_seconds)
+            _pause(service.delay_seconds)
             status = service.broken.get(route, 200)
             if status == 0:
                 self.close_connection = True
@@ -284,7 +287,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                     status, answer["status"] = refusal.status, {"error": refusal.text}
                 except ValueError:  # how the local mode says that a collection is not there
                     status = 404
-            time.sleep(service.late.get(route, 0))
+            _pause(service.late.get(route, 0))
             self.send(status, json.dumps(answer).encode(), "application/json")
 
         def send(self, status: int, data: bytes, kind: str) -> None:
