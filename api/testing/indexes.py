@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import QueryChunksResponse
 from corral.api.principal import Principal
+from corral.api.testing.processes import SecondProcess, second_process
 from corral.api.vector_dbs import VectorDB
 
 T = TypeVar("T")
@@ -217,7 +213,7 @@ class Indexes:
     def __init__(self, suite: Opener, folder: Path, runner: asyncio.Runner) -> None:
         self._suite, self._folder, self._runner = suite, folder, runner
         self._open: dict[str, Handle] = {}
-        self._processes: list[subprocess.Popen[str]] = []
+        self._processes: list[SecondProcess] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop of the indexes.
@@ -271,8 +267,7 @@ class Indexes:
             for handle in self._open.values():
                 stack.callback(self._delete, handle)
             for process in self._processes:
-                stack.callback(process.communicate)
-                process.kill()
+                process.stop_work()
 
     def _delete(self, handle: Handle) -> None:
         self.run(handle.index.delete())
@@ -285,32 +280,17 @@ class Indexes:
     # --- other processes ---------------------------------------------------------------------
 
     def in_another_process(self, handle: Handle, *steps: tuple[str, Any]) -> list[Any]:
-        """Open the same index in a new process, take steps there and return their results.
+        """Open the same index in another process, take steps there and return their results.
 
         Args:
             handle: An open index; it stays open here.
             steps: (name, argument) as `corral.api.testing.second_process` knows them.
         """
-        process = self.start_process(handle, *steps)
-        output, _ = process.communicate(timeout=60)
-        if process.returncode:
-            raise AssertionError(f"the second process ended with {process.returncode}")
-        return [json.loads(line) for line in output.splitlines()]
+        return self.begin_in_another_process(handle, *steps).rest()
 
-    def start_process(self, handle: Handle, *steps: tuple[str, Any]) -> subprocess.Popen[str]:
-        """Like `in_another_process`, but return the running process at once."""
-        task = {
-            "file": inspect.getfile(type(self._suite)),
-            "suite": type(self._suite).__qualname__,
-            "folder": str(self._folder),
-            "vector_db": handle.vector_db.model_dump(mode="json"),
-            "steps": steps,
-        }
-        process = subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
-            [sys.executable, "-m", "corral.api.testing.second_process", json.dumps(task)],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
+    def begin_in_another_process(self, handle: Handle, *steps: tuple[str, Any]) -> SecondProcess:
+        """Like `in_another_process`, but return the process at once, while it works."""
+        process = second_process(type(self._suite))
         self._processes.append(process)
+        process.begin(handle.vector_db, self._folder, steps)
         return process

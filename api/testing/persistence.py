@@ -89,12 +89,9 @@ class PersistenceTests(Suite):
         """
         index = indexes.open(**PLAIN)
         indexes.run(index.index.close())
-        writer = indexes.start_process(index, ("versions", ("d", 0, 10_000, 40)))
-        assert writer.stdout is not None
-        acknowledged = [int(writer.stdout.readline()) for _ in range(5)]
-        writer.kill()
-        output, _ = writer.communicate(timeout=30)
-        acknowledged += [int(line) for line in output.splitlines() if line.strip()]
+        writer = indexes.begin_in_another_process(index, ("versions", ("d", 0, 10_000, 40)))
+        acknowledged = [writer.said() for _ in range(5)]
+        acknowledged += writer.kill()
         index = indexes.recreate(index)
         assert index.count() == 40
         [(version, size)] = versions_left(index).items()
@@ -141,13 +138,11 @@ class ProcessTests(Suite):
     def test_two_processes_write_at_once(self, indexes: Indexes) -> None:
         """Both write versions of their own document at the same time: nothing is lost or mixed."""
         index = indexes.open(**PLAIN)
-        other = indexes.start_process(index, ("versions", ("d", 0, 40, 3)))
-        assert other.stdout is not None
-        assert int(other.stdout.readline()) == 0
+        other = indexes.begin_in_another_process(index, ("versions", ("d", 0, 40, 3)))
+        assert other.said() == 0
         for number in range(40):
             index.add([chunk(f"mine{number:02}", "lion")], [[0, 1]])
-        other.communicate(timeout=60)
-        assert other.returncode == 0
+        assert other.rest() == [*range(1, 40), None]
         assert versions_left(index) == {39: 3}
         assert index.count() == 43
         assert len(index.get(*[f"mine{number:02}" for number in range(40)])) == 40

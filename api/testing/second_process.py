@@ -1,7 +1,8 @@
-"""The other process of the tests that need one: opens the index and takes the steps it is told.
+"""The other process of the tests that need one: opens an index and takes the steps it is told.
 
-Started by `Indexes.start_process` with a JSON object as its only argument; prints the result of
-each step as one line of JSON.
+Started by `processes.SecondProcess` with the file and the name of a suite. Each line that it reads
+is a JSON object: a vector DB, its folder, steps. It prints `[result]` for each step as a line of
+JSON, and `[]` when the index is closed again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing.indexes import version_of
 from corral.api.testing.suite import Suite
 from corral.api.vector_dbs import VectorDB
+
+
+def say(*results: Any) -> None:
+    """Print a line."""
+    print(json.dumps(results), flush=True)
 
 
 async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
@@ -40,12 +46,12 @@ async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
         for version in range(first, last):
             chunks = version_of(document, version, size, index.vector_db.embedding_dimension)
             await index.add_chunks(chunks, replace_documents={document})
-            print(version, flush=True)
+            say(version)
         return None
     raise ValueError(step)
 
 
-def load(file: str, name: str) -> Suite:
+def load(file: str, name: str) -> type[Suite]:
     """Return the test class of a file, which need not be importable by name."""
     spec = importlib.util.spec_from_file_location("conformance_under_test", file)
     if spec is None or spec.loader is None:
@@ -53,21 +59,22 @@ def load(file: str, name: str) -> Suite:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    suite: Suite = getattr(module, name)()
+    suite: type[Suite] = getattr(module, name)
     return suite
 
 
-async def main(task: dict[str, Any]) -> None:
-    """Open the index and take the steps."""
-    suite = load(task["file"], task["suite"])
+async def work(suite: Suite, task: dict[str, Any]) -> None:
+    """Open the index, take the steps, and close it."""
     vector_db = VectorDB.model_validate(task["vector_db"])
     index = await suite.open_index(vector_db, Path(task["folder"]))
     for step, argument in task["steps"]:
-        result = await take(index, step, argument)
-        print(json.dumps(result), flush=True)
+        say(await take(index, step, argument))
     await index.close()
     await suite.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(json.loads(sys.argv[1])))
+    suite = load(*sys.argv[1:])
+    for line in sys.stdin:
+        asyncio.run(work(suite(), json.loads(line)))
+        say()

@@ -1,0 +1,122 @@
+"""The other process of the tests that need one, as they call it; `second_process` runs in it.
+
+To start one takes half a second and more, for the imports of its engine. So a suite's next test
+takes the same one again, unless a test killed it; its index is opened anew.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any, cast
+
+from corral.api.vector_dbs import VectorDB
+
+SECONDS = 60
+"""How long the steps of a test may take."""
+
+
+class SecondProcess:
+    """A process that opens indexes of one suite and takes steps on them.
+
+    Args:
+        suite: The suite's class, in a file that the process loads.
+    """
+
+    def __init__(self, suite: type) -> None:
+        self._suite = suite
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
+            [sys.executable, "-m", "corral.api.testing.second_process",
+             inspect.getfile(suite), suite.__qualname__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the tests, which end it
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )  # fmt: skip
+        self._at_work = False
+
+    def serves(self, suite: type) -> bool:
+        """Return True if the process can take the next steps of this suite."""
+        return suite is self._suite and not self._at_work and self._process.poll() is None
+
+    def begin(self, vector_db: VectorDB, folder: Path, steps: Any) -> None:
+        """Have it open an index and take steps; see `second_process.take`."""
+        task = {"vector_db": vector_db.model_dump(mode="json"), "folder": str(folder)}
+        self._at_work = True
+        questions = cast("IO[str]", self._process.stdin)
+        questions.write(json.dumps({**task, "steps": steps}) + "\n")
+        questions.flush()
+
+    def said(self) -> Any:
+        """Return the next thing that it says, as soon as it does.
+
+        Raises:
+            AssertionError: It ended instead.
+        """
+        [said] = self._line() or [None]
+        return said
+
+    def rest(self) -> list[Any]:
+        """Wait until it has taken all steps, and return what it says meanwhile.
+
+        Raises:
+            AssertionError: It ended, or was stopped since it took too long.
+        """
+        late = threading.Timer(SECONDS, self._process.kill)
+        late.start()
+        try:
+            return [line[0] for line in iter(self._line, [])]
+        finally:
+            late.cancel()
+
+    def kill(self) -> list[Any]:
+        """Kill it, at work or not, and return what it had said until then."""
+        answers = cast("IO[str]", self._process.stdout)
+        if answers.closed:
+            return []
+        self._process.kill()
+        with self._process:
+            whole = [line for line in answers if line.endswith("\n")]
+        return [said for line in whole for said in json.loads(line)]
+
+    def stop_work(self) -> None:
+        """Kill it if it is at work."""
+        if self._at_work:
+            self.kill()
+
+    def _line(self) -> list[Any]:
+        """Return a list of the next thing that it says; an empty one when all steps are taken."""
+        line = cast("IO[str]", self._process.stdout).readline()
+        if not line:
+            raise AssertionError(f"the second process ended with {self._process.wait()}")
+        said: list[Any] = json.loads(line)
+        self._at_work = bool(said)
+        return said
+
+
+_latest: SecondProcess | None = None
+
+
+def second_process(suite: type) -> SecondProcess:
+    """Return the suite's process, a new one where it has none that lives and has nothing to do."""
+    global _latest  # noqa: PLW0603 - one a pytest process: the one of another suite ends
+    if _latest is None or not _latest.serves(suite):
+        end()
+        _latest = SecondProcess(suite)
+    return _latest
+
+
+@atexit.register
+def end() -> None:
+    """End the process that the latest suite had."""
+    global _latest  # noqa: PLW0603 - as above
+    if _latest is not None:
+        _latest.kill()
+    _latest = None
