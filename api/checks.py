@@ -200,6 +200,6 @@ def check_query_embedding(vector_db: VectorDB, embedding: ArrayLike | None) -> N
         normalize=vector_db.normalize,
     )
     if len(rows) != 1:
-        raise InvalidRequest(f"A query takes one embedding, found {len(rows)}.", field="embedding")
+        raise InvalidRequest(f"A query takes one embedding (got {len(rows)}).", field="embedding")
     vector: NDArray[np.float32] = rows[0]
     return vector

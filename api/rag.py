@@ -82,7 +82,7 @@ def check_template(template: str) -> str:
 
 def _bounded(name: str, fields: int) -> None:
     if fields > MAX_TEMPLATE_FIELDS:
-        raise ValueError(f"{name} has at most {MAX_TEMPLATE_FIELDS} fields, found {fields}")
+        raise ValueError(f"{name} must have at most {MAX_TEMPLATE_FIELDS} fields (got {fields})")
 
 
 _ADDRESS = re.compile(r"\s*https?://[^\s<>\"{}|\\^`]+\s*", re.IGNORECASE)

@@ -178,7 +178,7 @@ def _check_directions(array: NDArray[np.float32], first: int, field: str) -> Non
 def _check_values(array: NDArray[np.float64], first: int, dimension: int, field: str) -> None:
     if array.ndim != 2:
         raise InvalidEmbedding(
-            f"Embeddings are a list of lists of numbers, found {array.ndim} levels.", field=field
+            f"Embeddings must be a list of lists of numbers (got {array.ndim} levels).", field=field
         )
     if array.shape[1] != dimension:
         found = array.shape[1]

@@ -128,7 +128,7 @@ def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
 def _id_length(identifier: str) -> str:
     """Bound the length of an id."""
     if not 1 <= len(identifier) <= MAX_ID_LENGTH:
-        raise ValueError(f"an id has 1 to {MAX_ID_LENGTH} characters, found {len(identifier)}")
+        raise ValueError(f"an id must have 1 to {MAX_ID_LENGTH} characters (got {len(identifier)})")
     return identifier
 
 

@@ -176,8 +176,8 @@ def _unit_query(embedding: NDArray[np.float32] | None, dimension: int) -> FloatA
     if embedding is None or embedding.shape != (dimension,):
         found = "none" if embedding is None else f"shape {embedding.shape}"
         raise InvalidEmbedding(
-            f"Re-ranking by mmr needs the question's embedding of {dimension} numbers, found "
-            f"{found}.",
+            f"Re-ranking by mmr needs the question's embedding of {dimension} numbers (got "
+            f"{found}).",
             hint='With {"relevance": "bm25"} it needs none.',
             field="rerank.relevance",
         )
