@@ -21,6 +21,7 @@ from corral.api.hits import Candidate, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 
 Row = NDArray[np.float32]
+Scores = NDArray[np.float64]
 CAUGHT_BY: dict[type[ToyIndex], tuple[str, ...]] = {}
 
 
@@ -45,26 +46,27 @@ class ReversedOrder(ToyIndex):
 
 @caught_by("test_in_three_dimensions", "test_exact_search_equals_brute_force[l2]")
 class InvertedSign(ToyIndex):
-    def _compare(self, row: Row, query: Row) -> float:
-        return -super()._compare(row, query)
+    def _compare(self, rows: Row, query: Row) -> Scores:
+        return -super()._compare(rows, query)
 
 
 @caught_by("test_normalized_embeddings_score_by_their_angle[l2]", "test_in_three_dimensions")
 class InverseDistance(ToyIndex):
-    def _compare(self, row: Row, query: Row) -> float:
-        return 1.0 / (1.0 + float(np.linalg.norm(row - query)))
+    def _compare(self, rows: Row, query: Row) -> Scores:
+        distances: Scores = np.linalg.norm(rows - query, axis=1).astype(np.float64)
+        return 1.0 / (1.0 + distances)
 
 
 @caught_by("test_normalized_embeddings_score_by_their_angle[dot]")
 class RawDistance(ToyIndex):
-    def _compare(self, row: Row, query: Row) -> float:
-        return 1.0 - super()._compare(row, query)
+    def _compare(self, rows: Row, query: Row) -> Scores:
+        return 1.0 - super()._compare(rows, query)
 
 
 @caught_by("test_l2_of_raw_embeddings")
 class SquaredDistance(ToyIndex):
-    def _compare(self, row: Row, query: Row) -> float:
-        raw = super()._compare(row, query)
+    def _compare(self, rows: Row, query: Row) -> Scores:
+        raw = super()._compare(rows, query)
         return raw if self.vector_db.normalize else -raw * raw
 
 

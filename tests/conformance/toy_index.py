@@ -80,8 +80,11 @@ class ToyIndex(EmbeddingIndex):
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         entries = self._load()
-        raw = {i: self._compare(e.row, embedding) for i, e in entries.items()}
-        return self._best(raw, k, entries, filters)
+        if not entries:
+            return []
+        rows = np.array([entry.row for entry in entries.values()])
+        raw = self._compare(rows, embedding).tolist()
+        return self._best(dict(zip(entries, raw, strict=True)), k, entries, filters)
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
@@ -133,14 +136,17 @@ class ToyIndex(EmbeddingIndex):
     def _without(self, entries: Entries, documents: frozenset[str]) -> Entries:
         return {i: e for i, e in entries.items() if e.chunk.document_id not in documents}
 
-    def _compare(self, row: NDArray[np.float32], query: NDArray[np.float32]) -> float:
-        a, b = row.astype(np.float64), query.astype(np.float64)
+    def _compare(
+        self, rows: NDArray[np.float32], query: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        a, b = rows.astype(np.float64), query.astype(np.float64)
         if self.vector_db.metric is Metric.L2 and not self.vector_db.normalize:
-            return -float(np.sqrt(((a - b) ** 2).sum()))
-        product = float((a * b).sum())
-        if self.vector_db.metric is Metric.DOT and not self.vector_db.normalize:
-            return product
-        return product / float(np.sqrt((a * a).sum() * (b * b).sum()))
+            squares: NDArray[np.float64] = ((a - b) ** 2).sum(axis=1)
+            return -np.sqrt(squares)
+        raw: NDArray[np.float64] = (a * b).sum(axis=1)
+        if self.vector_db.metric is not Metric.DOT or self.vector_db.normalize:
+            raw /= np.sqrt((a * a).sum(axis=1) * (b * b).sum())
+        return raw
 
     def _bm25(self, terms: Sequence[str], entries: Entries) -> dict[str, float]:
         average = sum(e.length for e in entries.values()) / max(len(entries), 1)
