@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -35,6 +37,56 @@ for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "mil
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
+class Embedded:
+    """Milvus Lite in this process, as the channel that the driver calls; no port is open.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        Exception: Milvus Lite cannot open the folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        from milvus_lite import MilvusLite  # noqa: PLC0415 - inline::milvus only
+        from milvus_lite.adapter.grpc.servicer import MilvusServicer  # noqa: PLC0415 - inline only
+
+        self._engine = MilvusLite(path)
+        self._methods = MilvusServicer(self._engine)
+        atexit.register(self.close)
+
+    def unary_unary(self, path: str, *_: Any, **__: Any) -> _Method:
+        """Return a method by its path."""
+        return _Method(getattr(self._methods, path.rpartition("/")[2]))
+
+    unary_stream = stream_stream = unary_unary  # the driver looks these up and calls none
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        atexit.unregister(self.close)
+        self._engine.close()
+
+
+class _Method:
+    """A method of an embedded Milvus in the three shapes that the driver calls."""
+
+    def __init__(self, method: Callable[[Any, None], Any]) -> None:
+        self._method = method
+
+    def __call__(self, request: Any, **_: Any) -> Any:
+        return self._method(request, None)
+
+    def with_call(self, request: Any, **_: Any) -> tuple[Any, None]:
+        """Return the answer; there is no call to tell of."""
+        return self(request), None
+
+    def future(self, request: Any, **_: Any) -> Future[Any]:
+        """Return the answer, which has come."""
+        answer: Future[Any] = Future()
+        answer.set_result(self(request))
+        return answer
+
+
 class Connection:
     """One connection to Milvus, shared by the indexes of a provider. Safe to use from threads.
 
@@ -43,7 +95,6 @@ class Connection:
 
     Args:
         connect: Returns a client.
-        disconnect: Releases what `connect` took beside the client.
         timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors
             only, within it.
         embedded: Whether Milvus Lite runs in this process.
@@ -57,7 +108,6 @@ class Connection:
         self,
         provider_id: str,
         connect: Callable[[], MilvusClient],
-        disconnect: Callable[[], None],
         *,
         timeout_seconds: float,
         embedded: bool,
@@ -70,12 +120,7 @@ class Connection:
             if embedded
             else Threads(provider_id, timeout_seconds)
         )
-
-        def close(client: MilvusClient) -> None:
-            client.close()
-            disconnect()
-
-        self.client = SharedClient(provider_id, connect, close)
+        self.client = SharedClient(provider_id, connect, MilvusClient.close)
 
     def exclusive(self) -> AbstractContextManager[Any]:
         """Return a context in which no other thread uses an embedded Milvus.

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from pymilvus import MilvusClient
-from pymilvus.exceptions import ConnectionConfigException
 
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.channels import channel_options
 from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
-from corral.providers.vector_io.milvus.client import Connection
+from corral.providers.vector_io.milvus.client import Connection, Embedded
 from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.index import MilvusIndex
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout
 from corral.providers.vector_io.milvus.schema import VectorIndex
 
+_NO_ADDRESS = "unix:"  # nobody calls it
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 
 
@@ -122,20 +122,16 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
                 f"{provider_id}: cannot write to {folder} ({error.strerror})."
             ) from error
         try:
-            return MilvusClient(path)
-        except ConnectionConfigException as error:
+            channel = Embedded(path)
+        except Exception as error:
             raise Unavailable(
                 f"{provider_id}: Milvus Lite cannot open {folder}.",
                 hint="One process can use it at a time; is another one running?",
             ) from error
-
-    def disconnect() -> None:
-        from milvus_lite import server_manager_instance  # noqa: PLC0415 - inline::milvus only
-
-        server_manager_instance.release_server(path)
+        return MilvusClient(_NO_ADDRESS, channel=channel, dedicated=True)
 
     connection = Connection(
-        provider_id, connect, disconnect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
+        provider_id, connect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
     )
     return MilvusProvider(provider_id, connection, LITE, VectorIndex(), "corral_")
 
@@ -164,7 +160,6 @@ def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> M
     connection = Connection(
         provider_id,
         connect,
-        lambda: None,
         timeout_seconds=config.timeout_seconds,
         embedded=False,
     )

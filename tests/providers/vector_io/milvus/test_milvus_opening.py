@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
+import psutil
 import pytest
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
@@ -14,7 +15,7 @@ from corral.providers.vector_io.milvus import collection as collection_module
 from ..far import far
 from ..orphan_checks import check_orphans
 from .conftest import Server
-from .helpers import lite, registered, remote
+from .helpers import lite, registered, remote, words
 
 
 async def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
@@ -93,6 +94,23 @@ async def test_one_process_holds_a_folder(tmp_path: Path) -> None:
     await index.close()
     with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+async def test_an_embedded_milvus_opens_no_port(tmp_path: Path) -> None:
+    """Nobody on the machine can connect to a vector DB of inline::milvus.
+
+    If this fails: Milvus Lite runs as a server, which asks for no password.
+    """
+
+    def listening() -> set[int]:
+        connections = psutil.Process().net_connections("tcp")
+        return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+
+    before = listening()
+    index = await lite(tmp_path).open_index(registered(), create=True)
+    await index.add_chunks(words({"a": "zebra"}), [[1, 0]])
+    assert listening() == before
+    await index.close()
 
 
 async def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:

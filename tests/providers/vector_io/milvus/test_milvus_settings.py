@@ -37,6 +37,17 @@ async def test_errors_and_logs_hold_no_data(
     await index.close()
 
 
+async def test_what_milvus_lite_cannot_do_is_an_error_of_the_provider(tmp_path: Path) -> None:
+    """A request that Milvus Lite fails at, and does not answer, is a ProviderError with its name.
+
+    If this fails: an exception of the engine, which may hold data, comes out as it is.
+    """
+    index = await lite(tmp_path).open_index(registered(), create=True)
+    with pytest.raises(ProviderError, match="lite: Milvus answered error"):
+        index._collection.connection.call("list_roles")
+    await index.close()
+
+
 def spoiled(index: MilvusIndex) -> Any:
     """Return a maker of rows that Milvus cannot take, the text in the place of a number."""
     real = index._collection.maker.blank
