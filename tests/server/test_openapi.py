@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -87,10 +88,11 @@ ROUTES = {
 }
 
 
-@pytest.fixture
-def document(app: InProcess) -> Json:
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Json:
     """Return the document that the server serves."""
-    served: Json = app.ok("GET", "/openapi.json")
+    with InProcess(tmp_path_factory.mktemp("home")) as app:
+        served: Json = app.ok("GET", "/openapi.json")
     return served
 
 
@@ -137,6 +139,25 @@ def test_the_documented_defaults_are_those_of_the_wire(document: Json) -> None:
     assert (number["minimum"], number["maximum"]) == (1, 1000)
     assert automatic["const"] == "auto"
     assert params["score_threshold"]["default"] == 0
+
+
+def test_the_document_is_made_beside_other_requests(
+    app: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the thread that answers: making it takes half a second.
+
+    If this fails: the first who opens /docs stops everybody's requests for so long.
+    """
+    threads: list[threading.Thread] = []
+
+    def made() -> Json:
+        threads.append(threading.current_thread())
+        return {}
+
+    monkeypatch.setattr(app.app, "openapi", made)
+    assert app.ok("GET", "/openapi.json") == {}
+    assert len(threads) == 1
+    assert threads != [threading.current_thread()]
 
 
 def test_the_documentation_is_served(app: InProcess) -> None:
