@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -19,6 +20,8 @@ from corral.server.app import create_app
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
+gc.disable()  # what the frameworks import stays: looking through it for garbage finds none
+
 CONFIG = RunConfig.model_validate(
     {
         "providers": {
@@ -33,6 +36,13 @@ CONFIG = RunConfig.model_validate(
         "default_embedding_model": "hashing",
     }
 )
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of garbage collection, which goes on."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
