@@ -129,24 +129,35 @@ class Collection:
 
     # --- reading -----------------------------------------------------------------------------
 
-    def search(
-        self, field: str, vector: Any, expression: str, limit: int, output: Sequence[str]
-    ) -> list[Any]:
-        """Return the nearest rows by embedding (`embedding`) or the best by words (`terms`)."""
-        efforts: list[dict[str, Any]] = [{}]
-        if field == "embedding":
-            efforts = self.vectors.efforts(limit, filtered=expression != CHUNKS)
-        for effort in efforts:
-            hits = self.connection.search(
-                self._name, field, vector, expression, limit, output, effort
-            )
-            if len(hits) == limit:
-                break
-        return hits
+    def nearest(
+        self, vector: Any, expression: str, k: int, limit: int, output: Sequence[str]
+    ) -> tuple[list[Any], bool]:
+        """Return the nearest rows by embedding.
 
-    def unreached(self, expression: str, found: int) -> bool:
-        """Return True if more rows pass than a search found, which a graph's walk may not reach."""
-        return self.vectors.kind == "HNSW" and self.count(expression) > found
+        A graph's walk may not reach every row that passes, so with fewer than asked for they are
+        counted: mostly there are no more, and a wider walk would find nothing.
+
+        Returns:
+            Up to `limit` rows, best first, and whether fewer than `k` were found though more pass.
+        """
+        first, *wider = self.vectors.efforts(limit, filtered=expression != CHUNKS)
+        search = partial(
+            self.connection.search, self._name, "embedding", vector, expression, limit, output
+        )
+        hits = search(first)
+        if self.vectors.kind != "HNSW" or len(hits) >= (limit if wider else k):
+            return hits, False
+        passing = self.count(expression)
+        for effort in wider:
+            if len(hits) < min(limit, passing):
+                hits = search(effort)
+        return hits, len(hits) < min(k, passing)
+
+    def best(
+        self, words: dict[int, float], expression: str, limit: int, output: Sequence[str]
+    ) -> list[Any]:
+        """Return the best rows by words, best first."""
+        return self.connection.search(self._name, "terms", words, expression, limit, output, {})
 
     def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield the ids and embeddings of the chunks that pass, some at a time."""

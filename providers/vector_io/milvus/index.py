@@ -147,8 +147,8 @@ class MilvusIndex(NotedIndex):
         self, padded: NDArray[np.float32], k: int, expression: str, limit: int
     ) -> Proposals:
         fields = ("chunk_id",) if self._unit_length else ("chunk_id", "embedding")
-        hits = self._collection.search("embedding", padded, expression, limit, fields)
-        if len(hits) < k and self._collection.unreached(expression, len(hits)):
+        hits, unreached = self._collection.nearest(padded, expression, k, limit, fields)
+        if unreached:
             return Proposals(self._compare_all(padded, k, expression), None)
         ids = [hit["entity"]["chunk_id"] for hit in hits]
         if self._unit_length:

@@ -188,7 +188,7 @@ class Keywords:
             expression += f" and reference in {list(references)}"
         vector = dict(zip(*query_vector(weights), strict=True))
         output = ("pk", "chunk_id", "lexemes", "length")
-        hits = self._collection.search("terms", vector, expression, min(limit, MOST_ROWS), output)
+        hits = self._collection.best(vector, expression, min(limit, MOST_ROWS), output)
         long = [hit["entity"]["pk"] for hit in hits if not hit["entity"]["lexemes"]]
         texts = self._collection.payloads_of(long) if long else {}
         proposals = []

@@ -16,6 +16,7 @@ from corral.api.testing.oracle import Oracle
 from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus import index as index_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
+from corral.providers.vector_io.milvus.schema import WIDEST_WALK
 
 from .. import recall
 from .conftest import Server
@@ -241,6 +242,34 @@ async def test_recall_at_20_000(milvus_server: Server) -> None:
     index._collection._call("flush")
     found = await recall.recalls(index, 5)
     assert min(found.values()) >= recall.ENOUGH, found
+    await index.delete()
+
+
+@pytest.mark.parametrize(("reached", "walks"), [(2, 1), (1, 2)])
+async def test_a_wider_walk_follows_where_chunks_are_missing(
+    milvus_server: Server, reached: int, walks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two chunks pass a filter: a walk that reaches both is the only one; one that does not is
+    followed by the widest.
+
+    If this fails: a query whose filter few chunks pass makes Milvus walk through its whole graph,
+    or misses some of them.
+    """
+    index = await remote(milvus_server.uri).open_index(registered(), create=True)
+    await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
+    await index.add_chunks(words(dict.fromkeys("de", "lion"), rare=True), [[1, 0]] * 2)
+    engine, efforts = index._collection.connection, []
+    search = engine.search
+
+    def walked(*arguments: Any) -> list[Any]:
+        efforts.append(arguments[-1]["ef"])
+        return search(*arguments)[: 9 if efforts[-1] == WIDEST_WALK else reached]
+
+    monkeypatch.setattr(engine, "search", walked)
+    only = {"type": "eq", "key": "rare", "value": True}
+    answer = await index.query([1, 0], k=5, mode="vector", filters=only)
+    assert [hit.chunk.chunk_id for hit in answer.hits] == ["d", "e"]
+    assert len(efforts) == walks
     await index.delete()
 
 
