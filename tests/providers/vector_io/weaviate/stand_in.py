@@ -61,10 +61,11 @@ FLAT: Json = {"vectorCacheMaxObjects": 10**12}
 
 @dataclass
 class Stored:
-    """One object."""
+    """One object, and its properties as they were read so far: most are read again and again."""
 
     properties: Json
     vectors: dict[str, NDArray[np.float32]]
+    read: dict[tuple[str, ...], properties_pb2.Properties] = field(default_factory=dict)
 
 
 @dataclass
@@ -468,11 +469,11 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
                 )
                 errors.append(batch_pb2.BatchObjectsReply.BatchError(index=number, error=said))
                 continue
-            target.put(str(uuid.UUID(one.uuid)), _stored(one))
-            written.setdefault(one.collection, set()).add(str(uuid.UUID(one.uuid)))
+            i = str(uuid.UUID(one.uuid))
+            target.put(i, _stored(one))
+            written.setdefault(one.collection, set()).add(i)
             if stand_in.index_seconds:
-                due = time.monotonic() + stand_in.index_seconds
-                target.queue[str(uuid.UUID(one.uuid))] = due
+                target.queue[i] = time.monotonic() + stand_in.index_seconds
             target.changed()
         for name, ids in written.items():  # what came before is flushed, these are not (1.39)
             stand_in.classes[name].unflushed = ids
@@ -501,11 +502,12 @@ class Servicer(weaviate_pb2_grpc.WeaviateServicer):
         elif request.HasField("bm25_search"):
             ranked = matching(target, request.bm25_search, chosen)
         else:
-            ids = sorted(i for i in target.objects if i > request.after)
-            ranked = [(i, 0.0) for i in ids if chosen is None or i in chosen]
+            ids = target.objects if chosen is None else chosen
+            ranked = [(i, 0.0) for i in sorted(ids) if i > request.after]
         ranked = ranked[request.offset :][: request.limit or 10]
+        names = tuple(request.properties.non_ref_properties)
         return search_get_pb2.SearchReply(
-            results=[_result(target, i, score, request) for i, score in ranked]
+            results=[_result(target, i, score, names, request.metadata) for i, score in ranked]
         )
 
     def _aggregate(self, request: aggregate_pb2.AggregateRequest) -> aggregate_pb2.AggregateReply:
@@ -542,14 +544,20 @@ def _stored(one: batch_pb2.BatchObject) -> Stored:
 
 
 def _result(
-    target: Class, i: str, score: float, request: search_get_pb2.SearchRequest
+    target: Class,
+    i: str,
+    score: float,
+    names: tuple[str, ...],
+    wanted: search_get_pb2.MetadataRequest,
 ) -> search_get_pb2.SearchResult:
-    stored, wanted = target.objects[i], request.metadata
-    fields = {
-        name: _value(stored.properties[name], target.property(name)["dataType"][0])
-        for name in request.properties.non_ref_properties
-        if name in stored.properties
-    }
+    stored = target.objects[i]
+    if names not in stored.read:
+        fields = {
+            name: _value(stored.properties[name], target.property(name)["dataType"][0])
+            for name in names
+            if name in stored.properties
+        }
+        stored.read[names] = properties_pb2.Properties(fields=fields)
     vectors = [
         base_pb2.Vectors(
             name=name,
@@ -559,11 +567,9 @@ def _result(
         for name in wanted.vectors
     ]
     return search_get_pb2.SearchResult(
-        properties=search_get_pb2.PropertiesResult(
-            non_ref_props=properties_pb2.Properties(fields=fields)
-        ),
+        properties=search_get_pb2.PropertiesResult(non_ref_props=stored.read[names]),
         metadata=search_get_pb2.MetadataResult(
-            id_as_bytes=uuid.UUID(i).bytes,
+            id_as_bytes=bytes.fromhex(i.replace("-", "")),
             vectors=vectors,
             score=score if wanted.score else 0,
             score_present=wanted.score,
