@@ -81,6 +81,8 @@ async def test_scores_are_exact_over_segments_and_memory(
         gone = [str(name) for name in rng.choice(names, 30, replace=False)]
         await index.delete_chunks(gone)
         oracle.remove(gone)
+        if step % 2 == 0 and not index._collection.is_lite:  # a Milvus does so by itself
+            index._collection._call("flush")
     assert await index.count() == len(oracle.chunks)
     for _ in range(8):
         query, asked = rng.normal(size=5), " ".join(rng.choice(vocabulary, 3, replace=False))
