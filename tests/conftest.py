@@ -72,6 +72,9 @@ FIRST = (
     "test_agents.py",
 )
 
+# It kills the second process of its suite, which others would share; what follows starts another.
+LAST_OF_ITS_SUITE = "test_a_killed_writer_leaves_whole_calls_only"
+
 GROUPS = standard_groups()
 
 FAIL_ON_SKIP = bool(os.environ.get("CORRAL_FAIL_ON_SKIP"))
@@ -117,7 +120,10 @@ def is_twins(item: pytest.Item) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a twin runs, unless the conformance is reported; order files, not tests."""
+    """Leave out what a twin runs, unless the conformance is reported; order files, not tests.
+
+    One test goes to the end of its suite.
+    """
     if config.getoption("conformance_report", None) is None:
         left_out = [item for item in items if is_twins(item)]
         items[:] = [item for item in items if not is_twins(item)]
@@ -125,10 +131,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not hasattr(config, "workerinput"):
         return
     tests = Counter(item.path for item in items)
+    suites = {item.parent: place for place, item in reversed(list(enumerate(items)))}
 
-    def place(item: pytest.Item) -> tuple[int, int, str]:
+    def place(item: pytest.Item) -> tuple[int, int, str, int, bool]:
         first = FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST)
-        return first, -tests[item.path], str(item.path)
+        last = item.name == LAST_OF_ITS_SUITE
+        return first, -tests[item.path], str(item.path), suites[item.parent], last
 
     items.sort(key=place)
 
