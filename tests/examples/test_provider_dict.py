@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,23 +39,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """A data folder whose run.yaml names the example."""
-    (tmp_path / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
-    return tmp_path
-
-
-def corral(site: Path, *arguments: object) -> str:
-    """Run the command line where the example is installed; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "corral.server.command_line.cli", *map(str, arguments)],
-        capture_output=True, text=True, timeout=100, check=False, env=environment(site),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def ask(url: str, *arguments: object) -> str:
     """Run the command line on a server, in this process, where nothing is installed."""
     done = CliRunner().invoke(main, ["--url", url, *map(str, arguments)])
@@ -69,9 +51,11 @@ def environment(site: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(site)}
 
 
-@contextmanager
-def server(site: Path, home: Path) -> Iterator[str]:
-    """Yield the address of `corral serve` on a free port."""
+@pytest.fixture(scope="module")
+def url(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of `corral serve`, on a data folder whose run.yaml names the example."""
+    home = tmp_path_factory.mktemp("home")
+    (home / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
     command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
     with subprocess.Popen(
         [*command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True,
@@ -92,28 +76,23 @@ def server(site: Path, home: Path) -> Iterator[str]:
         reader.join()
 
 
-def test_it_is_found_by_its_entry_point(site: Path, home: Path) -> None:
+def test_it_is_found_by_its_entry_point(url: str) -> None:
     """Once installed, `corral providers` lists its type, and what run.yaml made of it."""
-    listed = corral(site, "--home", home, "providers")
+    listed = ask(url, "providers")
     assert re.search(r"^inline::dict +vector_io +native +native +emulated", listed, re.MULTILINE)
     assert re.search(r"^dict +vector_io +inline::dict +OK", listed, re.MULTILINE)
 
 
-def test_it_is_ingested_into_and_asked_in_every_mode(
-    site: Path, home: Path, tmp_path: Path
-) -> None:
+def test_it_is_ingested_into_and_asked_in_every_mode(url: str, tmp_path: Path) -> None:
     """Registered by configuration; each mode finds the document that answers the question."""
-    documents = tmp_path / "documents"
-    documents.mkdir()
-    (documents / "fence.md").write_text("A fence keeps the cattle in.")
-    (documents / "barn.md").write_text("Hay is stored dry in the barn.")
-    with server(site, home) as url:
-        assert "farm" in ask(url, "dbs", "create", "farm", "--provider", "dict")
-        ask(url, "ingest", "farm", documents)
-        for mode in ("vector", "keyword", "hybrid"):
-            answer = ask(url, "query", "farm", "cattle fence", "--mode", mode, "--k", 1)
-            assert "fence.md" in answer, mode
-            assert "barn.md" not in answer, mode
+    (tmp_path / "fence.md").write_text("A fence keeps the cattle in.")
+    (tmp_path / "barn.md").write_text("Hay is stored dry in the barn.")
+    assert "farm" in ask(url, "dbs", "create", "farm", "--provider", "dict")
+    ask(url, "ingest", "farm", tmp_path)
+    for mode in ("vector", "keyword", "hybrid"):
+        answer = ask(url, "query", "farm", "cattle fence", "--mode", mode, "--k", 1)
+        assert "fence.md" in answer, mode
+        assert "barn.md" not in answer, mode
 
 
 def test_its_own_tests_pass(site: Path) -> None:

@@ -199,28 +199,28 @@ def test_several_processes_count_together(pair: tuple[str, Path]) -> None:
         assert f"{name} 30.0" in said
 
 
-def test_killed_processes_are_at_work_no_more(tmp_path: Path) -> None:
+def test_killed_processes_are_at_work_no_more(pair: tuple[str, Path]) -> None:
     """What a killed process had at work leaves /metrics; what it has counted stays.
 
     If this fails: a server whose processes were killed looks busier with each, forever.
     """
-    with workers(tmp_path, 2) as url:
-        address = httpx.URL(url)
-        httpx.get(f"{url}/v1/version", timeout=60).raise_for_status()
+    url, home = pair
+    address = httpx.URL(url)
+    httpx.get(f"{url}/v1/providers", timeout=60).raise_for_status()
 
-        def at_work() -> float:
-            said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
-            assert 'route="/v1/version",status="200"} 1.0' in said
-            return float(re.findall(r'corral_at_work{span="request"} (\S+)', said)[0])
+    def at_work() -> float:
+        said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
+        assert 'route="/v1/providers",status="200"} 1.0' in said
+        return float(re.findall(r'corral_at_work{span="request"} (\S+)', said)[0])
 
-        with socket.create_connection((address.host, address.port)) as half:
-            half.sendall(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
-            wait_until(lambda: at_work() == 2, 60)  # this one, and the one that asks
-            log = tmp_path / "log"
-            for pid in re.findall(r"Started server process \[(\d+)\]", log.read_text()):
-                os.kill(int(pid), signal.SIGKILL)
-            wait_until(lambda: log.read_text().count("startup complete") == 4, 60)
-        assert at_work() == 1
+    with socket.create_connection((address.host, address.port)) as half:
+        half.sendall(b"POST /v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+        wait_until(lambda: at_work() == 2, 60)  # this one, and the one that asks
+        log = home / "log"
+        for pid in re.findall(r"Started server process \[(\d+)\]", log.read_text()):
+            os.kill(int(pid), signal.SIGKILL)
+        wait_until(lambda: log.read_text().count("startup complete") == 4, 60)
+    assert at_work() == 1
 
 
 def test_an_engine_of_one_process_is_not_served_by_several(tmp_path: Path) -> None:
