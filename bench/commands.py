@@ -30,7 +30,6 @@ from corral.bench.report.run_sections import failures_table
 from corral.bench.report.speed_sections import build_tables, speed_tables
 from corral.bench.report.views import quality_by_set
 from corral.bench.run import refuse_existing
-from corral.bench.speed.bounds import run_bounds
 from corral.bench.speed.plan import make_speed_plan
 from corral.bench.speed.run import run_speed
 from corral.bench.speed.users import UsersPlan, run_users
@@ -154,6 +153,8 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
 
 def bounds(*, count: int, server_count: int, only: str | None) -> bool:
     """Print figures beside their bounds; return whether all of them hold."""
+    from corral.bench.speed.bounds import run_bounds  # noqa: PLC0415 - it imports FAISS
+
     return run_bounds(count, server_count, only)
 
 

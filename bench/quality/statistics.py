@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from corral.bench.report.rows import Comparison, Estimate
 
@@ -39,6 +38,8 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
     mean = float(data.mean())
     if data.size == 1:
         return Estimate(mean=mean, low=mean, high=mean)
+    from scipy import stats  # noqa: PLC0415 - start-up time
+
     found = stats.bootstrap(
         (data,),
         np.mean,
@@ -67,6 +68,8 @@ def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
     data = data[data != 0]  # a zero has no sign and changes no mean
     if data.size < 2:  # of one sign pattern or two, all are as extreme
         return 1.0
+    from scipy import stats  # noqa: PLC0415 - start-up time
+
     found = stats.permutation_test(
         (data,),
         np.sum,

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import read_sets
@@ -85,6 +84,8 @@ def auroc(higher: Sequence[float], lower: Sequence[float], seed: int = 0) -> Est
 
 
 def _area(above: NDArray[Any], below: NDArray[Any]) -> float:
+    from scipy import stats  # noqa: PLC0415 - start-up time
+
     ranks = stats.rankdata(np.concatenate([above, below]))[: len(above)]
     return float((ranks.sum() - len(above) * (len(above) + 1) / 2) / (len(above) * len(below)))
 
