@@ -147,8 +147,7 @@ def pytest_collection_finish() -> None:
     A tenth of the processor's time went into visiting it again and again, 0.1 s at a time, which
     looked like a blocked event loop to tests that watch one.
     """
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # garbage of imports included, which takes half a second to find
     gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
