@@ -177,18 +177,21 @@ def test_deleting_without_a_terminal_needs_yes(corral: Corral) -> None:
     assert "farm" in corral("dbs", "list").stdout
 
 
+@pytest.mark.usefixtures("capsys")
 @pytest.mark.parametrize(("answer", "left"), [("n", True), ("y", False)])
-def test_deleting_on_a_terminal_asks(home: Path, corral: Corral, answer: str, left: bool) -> None:
+def test_deleting_on_a_terminal_asks(
+    home: Path, corral: Corral, monkeypatch: pytest.MonkeyPatch, answer: str, left: bool
+) -> None:
     """On a terminal the answer decides."""
     corral("dbs", "create", "farm")
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
-    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
-    subprocess.run(
-        [*command, "dbs", "delete", "farm"], stdin=theirs, capture_output=True, check=left is False
-    )
+    with os.fdopen(theirs) as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", terminal)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["--home", str(home), "dbs", "delete", "farm"])
     os.close(ours)
-    os.close(theirs)
+    assert ended.value.code == (1 if left else 0)
     assert ("farm" in corral("dbs", "list").stdout.split()) is left
 
 
