@@ -23,6 +23,7 @@ from corral.api.provider import (
     ProviderSpec,
 )
 from corral.providers.config import ProviderEntry
+from corral.providers.importing import no_collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
             raise MissingDependency(spec.provider_type, distribution, command) from None
     factory = _load(spec, spec.factory)
     try:
-        provider: Provider = factory(entry.provider_id, config, home)
+        with no_collection():  # some import their engine here
+            provider: Provider = factory(entry.provider_id, config, home)
     except CorralError:
         raise
     except Exception as error:
@@ -147,7 +149,8 @@ def _load(spec: ProviderSpec, reference: str) -> Any:
     """
     module, _, name = reference.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
+        with no_collection():
+            return getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
         raise _broken(spec, f"{reference} cannot be imported: {_said(error)}") from error
 

@@ -10,10 +10,11 @@ import yaml
 from corral.api.provider import Api
 from corral.providers.config import CONFIG_NAME, RunConfig, data_home, load_config
 from corral.providers.configured import ConfiguredProviders
+from corral.providers.importing import no_collection
 from corral.providers.registry import check_config
 from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
-from corral.server.command_line.connecting import check_home, no_collection
+from corral.server.command_line.connecting import check_home
 from corral.server.command_line.transport import JSON, CommandError
 
 NO_BUDGET = 1_000_000

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import httpx
 
+from corral.providers.importing import no_collection
 from corral.server.command_line.client import Client
 from corral.server.command_line.transport import BAD_INPUT, CommandError
 
@@ -93,18 +93,6 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
         httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
     ):
         yield Client(http, app.state.stack.for_principal(operator))
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Look for no garbage: what is imported stays, and looking for it takes 0.15 s of start-up."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _server_url(url: str) -> httpx.URL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from dataclasses import replace
@@ -131,6 +132,29 @@ def test_a_plugin_that_fails_is_broken(
     monkeypatch.setattr(registry, "find_spec", lambda *_: spec)
     with pytest.raises(ConfigError, match=f"inline::sqlite is broken: {said}"):
         build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+
+
+@pytest.mark.parametrize(("body", "outcome"), [("def make(*_): ...", None), ("1 / 0", ConfigError)])
+def test_engines_are_imported_without_a_look_for_garbage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, outcome: type[Exception] | None
+) -> None:
+    """The collector rests while the module of a factory is imported, and goes on after it.
+
+    If this fails: an engine takes longer to import, or the server collects no garbage any more.
+    """
+    name = f"engine_{outcome is None}"
+    (tmp_path / f"{name}.py").write_text(f"import gc\nSEEN = gc.isenabled()\n{body}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    spec = replace(registry.find_spec(Api.VECTOR_IO, "inline::sqlite"), factory=f"{name}:make")
+    monkeypatch.setattr(registry, "find_spec", lambda *_: spec)
+    assert gc.isenabled()
+    if outcome is None:
+        build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+        assert sys.modules[name].SEEN is False
+    else:
+        with pytest.raises(outcome):
+            build_provider(Api.VECTOR_IO, entry("inline::sqlite"), tmp_path)
+    assert gc.isenabled()
 
 
 def test_a_module_that_exits_is_a_broken_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
