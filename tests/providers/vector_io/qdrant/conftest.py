@@ -6,17 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from qdrant_client.embed import schema_parser
 
 from ..real_server import Json, running
 from .qdrant_service import Service, running_service
 from .real_server import QdrantServer
-
-parser: Any = schema_parser
-parser.deepcopy = lambda table: table  # each client copies what it only reads, in 9 ms
 
 CONFIG = "CORRAL_TEST_QDRANT_CONFIG"
 """Where the second processes of the conformance suite find the provider's settings."""
