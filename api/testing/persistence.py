@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,10 @@ class PersistenceTests(Suite):
         index = indexes.open(**PLAIN)
         indexes.run(index.index.close())
         writer = indexes.begin_in_another_process(index, ("versions", ("d", 0, 10_000, 40)))
-        acknowledged = [writer.said() for _ in range(5)]
+        acknowledged = [writer.said()]
+        began = time.monotonic()
+        acknowledged += [writer.said() for _ in range(4)]
+        time.sleep((time.monotonic() - began) / 8)  # to the middle of the next write
         acknowledged += writer.kill()
         index = indexes.recreate(index)
         assert index.count() == 40
