@@ -46,22 +46,29 @@ gc.disable()
 # Engines have to be there. The browser comes from npm's registry, which a machine may not reach.
 MAY_BE_MISSING = "no Chromium"
 
-# `make test` begins with these, the longest two and then what mostly waits, for servers that are
-# frozen or killed, say: the cores are busy with the others meanwhile. At the end they would idle.
+# `make test` begins with these: the longest, and between them what mostly waits, for servers that
+# are frozen or killed, say. The others keep the cores busy meanwhile; at the end they would idle.
 # Then come files of a few long tests, which would be last, and one core idle while they end.
 FIRST = (
     "test_milvus_conformance.py",
     "test_chroma_conformance.py",
+    "test_qdrant_server_conformance.py",
     "test_backend_down.py",
-    "test_kills.py",
+    "test_weaviate_conformance.py",
+    "test_faiss_conformance.py",
     "test_frameworks.py",
-    "test_chroma_faults.py",
-    "test_pgvector_faults.py",
-    "test_milvus_faults.py",
-    "test_weaviate_failing.py",
-    "test_cli_conformance.py",
-    "test_provider_dict.py",
+    "test_sqlite_conformance.py",
     "test_schema.py",
+    "test_kills.py",
+    "test_faiss.py",
+    "test_chroma_faults.py",
+    "test_cli_conformance.py",
+    "test_pgvector_faults.py",
+    "test_qdrant_edge_conformance.py",
+    "test_milvus_faults.py",
+    "test_pgvector_conformance.py",
+    "test_weaviate_failing.py",
+    "test_provider_dict.py",
     "test_jobs.py",
     "test_restart.py",
     "test_playground.py",
