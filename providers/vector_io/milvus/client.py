@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -52,6 +53,7 @@ class Embedded:
         from milvus_lite.adapter.grpc.servicer import MilvusServicer  # noqa: PLC0415 - inline only
 
         self._engine = MilvusLite(path)
+        _remove_torn(Path(path))
         self._methods = MilvusServicer(self._engine)
         atexit.register(self.close)
 
@@ -65,6 +67,19 @@ class Embedded:
         """Let go of the folder."""
         atexit.unregister(self.close)
         self._engine.close()
+
+
+def _remove_torn(folder: Path) -> None:
+    """Remove index files that a killed process did not finish.
+
+    Milvus Lite writes them in place and refuses to load a collection that has a torn one; one that
+    is missing is rebuilt from the rows.
+    """
+    for file in folder.glob("collections/*/partitions/*/indexes/*.idx"):
+        try:
+            np.load(file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError):
+            file.unlink()
 
 
 class _Method:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -45,7 +46,9 @@ class Server:
         self.wait()
 
     def launch(self) -> None:
-        """Start its process."""
+        """Start its process, without index files: a killed one may leave a torn one (README)."""
+        for indexes in self.folder.glob("collections/*/partitions/*/indexes"):
+            shutil.rmtree(indexes)
         # With more workers a started server may open a collection twice, and lose writes (README).
         address = ["--host", "127.0.0.1", "--port", str(self.port), "--max-workers", "1"]
         command = [sys.executable, "-m", "milvus_lite.cmdline", "server"]
