@@ -50,10 +50,10 @@ MAY_BE_MISSING = "no Chromium"
 # are frozen or killed, say. The others keep the cores busy meanwhile; at the end they would idle.
 # Then come files of a few long tests, which would be last, and one core idle while they end.
 FIRST = (
+    "test_backend_down.py",
     "test_milvus_conformance.py",
     "test_chroma_conformance.py",
     "test_qdrant_server_conformance.py",
-    "test_backend_down.py",
     "test_weaviate_conformance.py",
     "test_faiss_conformance.py",
     "test_frameworks.py",

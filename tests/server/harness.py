@@ -170,6 +170,7 @@ def message_of(response: httpx.Response) -> str:
 def live_server(config: RunConfig, home: Path) -> Iterator[str]:
     """Run uvicorn in a thread on a free port and yield its address."""
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or each body is 40 ms late
     settings = uvicorn.Config(create_app(config, home), log_config=None, access_log=False)
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
