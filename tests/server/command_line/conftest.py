@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
@@ -77,23 +78,44 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.stderr.close()
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    """A folder of five documents among files that are none."""
-    folder = tmp_path / "documents"
-    for name, text in {
-        "fences.md": "# Fences\n\nA fence keeps the cattle in. Posts stand three meters apart.",
-        "notes/gate.txt": "The gate opens inward and is latched with an iron hook.",
-        "notes/deep/water.rst": "Water\n=====\n\nThe trough holds two hundred liters of water.",
-        "page.html": "<html><title>Hay</title><body><p>Hay is stored dry in the barn.</p></body>",
-        "blåbær.markdown": "# Blåbær\n\nBlåbær vokser i skogen bak låven.",
-        ".hidden.md": "nobody sees this",
-        ".git/config.txt": "nor this",
-        "picture.png": "not a document",
-        "binary.txt": "PK\0\1\2",
-        "empty.md": " \n",
-    }.items():
+DOCUMENTS = {
+    "fences.md": "# Fences\n\nA fence keeps the cattle in. Posts stand three meters apart.",
+    "notes/gate.txt": "The gate opens inward and is latched with an iron hook.",
+    "notes/deep/water.rst": "Water\n=====\n\nThe trough holds two hundred liters of water.",
+    "page.html": "<html><title>Hay</title><body><p>Hay is stored dry in the barn.</p></body>",
+    "blåbær.markdown": "# Blåbær\n\nBlåbær vokser i skogen bak låven.",
+    ".hidden.md": "nobody sees this",
+    ".git/config.txt": "nor this",
+    "picture.png": "not a document",
+    "binary.txt": "PK\0\1\2",
+    "empty.md": " \n",
+}
+
+
+def make_documents(folder: Path) -> Path:
+    """Make a folder of five documents among files that are none."""
+    for name, text in DOCUMENTS.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    """A folder of five documents among files that are none."""
+    return make_documents(tmp_path / "documents")
+
+
+@pytest.fixture(scope="session")
+def filled_home(tmp_path_factory: pytest.TempPathFactory, invoke: Corral) -> Callable[[str], Path]:
+    """Data folders whose vector DB of a name holds the documents: each made once, to be copied."""
+
+    @functools.cache
+    def filled(name: str) -> Path:
+        home = make_home(tmp_path_factory.mktemp("filled"))
+        documents = make_documents(tmp_path_factory.mktemp("documents"))
+        assert invoke("--home", home, "ingest", name, documents, "--create").exit_code == 0
+        return home
+
+    return filled
