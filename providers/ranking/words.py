@@ -8,34 +8,16 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
-
-_CATEGORIES = {  # no other marks can be seen (tested)
-    code: category
-    for code in range(0x80, 0x1F000)
-    if (category := unicodedata.category(chr(code))) in {"Mn", "Mc", "Nd"}
-}
-
-
-def _ranges(codes: Iterable[int]) -> str:
-    """Return ascending code points as the inside of a regular expression's character class."""
-    spans: list[tuple[int, int]] = []
-    for code in codes:
-        first, last = spans[-1] if spans else (code, -2)
-        spans[-1:] = [(first, code)] if code == last + 1 else [*spans[-1:], (code, code)]
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in spans)
-
-
-_MARKS = _ranges(code for code, category in _CATEGORIES.items() if category != "Nd")
 
 # --- Words and characters -------------------------------------------------------------------------
 
 _IGNORED = re.compile(f"[{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\u180b-\u180f]+")
-_WORD = re.compile(f"[\\w'\\-{_MARKS}]+")
-_MARK = re.compile(f"[{_MARKS}]")
 _WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # the same words, three times faster
 _APOSTROPHE = re.compile("[\u2018\u2019\u201b\u02bc]")
 
@@ -60,7 +42,8 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
         text = text.replace("İ", "i").replace("I", "ı")
     text = unicodedata.normalize("NFKC", text.casefold()).replace("i\u0307", "i")
     text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
-    return (_WORD if _MARK.search(text) else _WORD_WITHOUT_MARKS).findall(text)
+    tables = _tables()
+    return (tables.word if tables.mark.search(text) else _WORD_WITHOUT_MARKS).findall(text)
 
 
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
@@ -73,14 +56,6 @@ UNSPACED = (
 )
 """Letters of scripts without spaces, and Hangul, as the inside of a regular expression's class."""
 
-_PIECE = re.compile(f"([{UNSPACED}][{UNSPACED}{_MARKS}]*)|([^\\W{UNSPACED}][^{UNSPACED}]*)")
-_CHARACTER = re.compile(
-    "[\u0e40-\u0e44\u0ec0-\u0ec4]?\\w"  # Thai, Lao: with the vowel written before it
-    "(?:[\u17d2\u1039]\\w"  # Khmer, Myanmar: with the letter stacked below it
-    "|[\u1000-\u102a\u103f]\u1037?\u103a"  # Myanmar: with the consonant that ends the syllable
-    f"|[{_MARKS}])*"
-    "[\u0e30\u0e32\u0e45\u0eb0\u0eb2\u0ebd]*"  # Thai, Lao: with the vowels written after it
-)
 _UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 # Kana, and letters of Thai, Lao and Khmer that carry no vowel.
 _ENDINGS = frozenset(
@@ -97,7 +72,7 @@ def is_spaced(word: str) -> bool:
 
 def characters(run: str) -> list[str]:
     """Return the characters of a run without spaces, each what is read as one."""
-    found: list[str] = _CHARACTER.findall(run)
+    found: list[str] = _tables().character.findall(run)
     return found
 
 
@@ -122,7 +97,6 @@ def segment(run: str) -> Iterator[str]:
 # --- Spellings that differ between texts of one language ------------------------------------------
 
 _SPELLINGS: dict[int, str | None] = {
-    **{code: str(unicodedata.decimal(chr(code))) for code, c in _CATEGORIES.items() if c == "Nd"},
     # Arabic: no vowel signs, no tatweel, one alef, and Persian yeh and kaf as Arabic ones.
     **dict.fromkeys([*range(0x610, 0x61B), 0x640, *range(0x64B, 0x660), 0x670]),
     **dict.fromkeys(map(ord, "أإآٱ"), "ا"),
@@ -131,6 +105,50 @@ _SPELLINGS: dict[int, str | None] = {
     **dict.fromkeys([*range(0x591, 0x5BE), 0x5BF, 0x5C1, 0x5C2, 0x5C4, 0x5C5, 0x5C7]),
     **{0x93C: None, 0x901: "\u0902"},
 }
+
+
+class _Tables(NamedTuple):
+    """What marks and digits of all scripts decide; ASCII needs none of it."""
+
+    mark: re.Pattern[str]
+    word: re.Pattern[str]
+    piece: re.Pattern[str]
+    character: re.Pattern[str]
+    spellings: Mapping[int, str | None]
+
+
+@cache
+def _tables() -> _Tables:
+    """Make the tables when a text needs them, which takes longer than all other imports here."""
+    codes = range(0x80, 0x1F000)  # no other marks can be seen (tested)
+    categories = zip(codes, map(unicodedata.category, map(chr, codes)), strict=True)
+    found = {code: name for code, name in categories if name in {"Mn", "Mc", "Nd"}}
+    marks = _ranges(code for code, name in found.items() if name != "Nd")
+    digits = (code for code, name in found.items() if name == "Nd")
+    return _Tables(
+        mark=re.compile(f"[{marks}]"),
+        word=re.compile(f"[\\w'\\-{marks}]+"),
+        piece=re.compile(f"([{UNSPACED}][{UNSPACED}{marks}]*)|([^\\W{UNSPACED}][^{UNSPACED}]*)"),
+        character=re.compile(
+            "[\u0e40-\u0e44\u0ec0-\u0ec4]?\\w"  # Thai, Lao: with the vowel written before it
+            "(?:[\u17d2\u1039]\\w"  # Khmer, Myanmar: with the letter stacked below it
+            "|[\u1000-\u102a\u103f]\u1037?\u103a"  # Myanmar: with what ends the syllable
+            f"|[{marks}])*"
+            "[\u0e30\u0e32\u0e45\u0eb0\u0eb2\u0ebd]*"  # Thai, Lao: with the vowels written after it
+        ),
+        spellings={code: str(unicodedata.decimal(chr(code))) for code in digits} | _SPELLINGS,
+    )
+
+
+def _ranges(codes: Iterable[int]) -> str:
+    """Return ascending code points as the inside of a regular expression's character class."""
+    spans: list[tuple[int, int]] = []
+    for code in codes:
+        first, last = spans[-1] if spans else (code, -2)
+        spans[-1:] = [(first, code)] if code == last + 1 else [*spans[-1:], (code, code)]
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in spans)
+
+
 # Devanagari also writes a nasal before a consonant of its own class as anusvara.
 _NASAL = re.compile("ङ्(?=[क-ङ])|ञ्(?=[च-ञ])|ण्(?=[ट-ण])|न्(?=[त-न])|म्(?=[प-म])")
 _STRESS = re.compile("(?<=[а-я])[\u0300\u0301]")  # as dictionaries print Russian
@@ -138,12 +156,12 @@ _STRESS = re.compile("(?<=[а-я])[\u0300\u0301]")  # as dictionaries print Russ
 
 def spelled(word: str) -> str:
     """Return a folded word as all texts of its language spell it."""
-    return _STRESS.sub("", _NASAL.sub("\u0902", word.translate(_SPELLINGS)))
+    return _STRESS.sub("", _NASAL.sub("\u0902", word.translate(_tables().spellings)))
 
 
 def pieces(part: str) -> list[tuple[str, str]]:
     """Split at the borders of scripts: (run without spaces, "") or ("", word), in order."""
-    return [("", part)] if part.isascii() else _PIECE.findall(spelled(part))
+    return [("", part)] if part.isascii() else _tables().piece.findall(spelled(part))
 
 
 def _accents() -> dict[int, str | None]:
