@@ -300,7 +300,9 @@ class Collection:
             self._call("delete", filter=f"{_DEAD} and pk in {quoted(some)}")
 
     def _upsert(self, rows: Sequence[Row]) -> None:
-        self._call("upsert", data=rows)
+        # Milvus Lite's upsert keeps the fields of an old row that the new one does not have, such
+        # as bounds of metadata that a chunk no longer has. Its insert replaces the whole row.
+        self._call("insert" if self.is_lite else "upsert", data=rows)
 
     def _delete(self, pks: Sequence[str]) -> None:
         if pks:

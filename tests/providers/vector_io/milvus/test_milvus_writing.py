@@ -47,7 +47,7 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
     await index.add_chunks(old, [[3, 4], [0, 1]])
     before = await keyword(index, "zebra lion")
     monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
-    fail_second_upsert(index, monkeypatch)
+    fail_second_write(index, monkeypatch)
     new = words({"a": "new", "c": "new", "e": "new"}, document_id="d")
     with pytest.raises(ProviderError, match="broken"):
         await index.add_chunks(new, [[1, 0]] * 3, replace_documents={"d"})
@@ -64,14 +64,15 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
     await index.delete()
 
 
-def fail_second_upsert(index: MilvusIndex, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the second upsert from now on fail, and no other."""
+def fail_second_write(index: MilvusIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the second request that writes rows fail, and no other from now on."""
     engine, calls = index._collection.connection, [0]
     real = engine.call
 
     def call(method: str, *arguments: Any, **options: Any) -> Any:
-        calls[0] += method == "upsert"
-        if method == "upsert" and calls[0] == 2:
+        writes = method in ("insert", "upsert")
+        calls[0] += writes
+        if writes and calls[0] == 2:
             calls[0] += 1
             raise ProviderError("broken")
         return real(method, *arguments, **options)
