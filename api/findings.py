@@ -10,6 +10,7 @@ from pydantic import ValidationError
 _WORDS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
+    "dataclass_type": "must be a mapping",
     "dict_type": "must be a mapping",
     "enum": "must be {expected}",
     "extra_forbidden": "not a known key",
@@ -33,6 +34,7 @@ _WORDS = {
     "string_unicode": "must be valid Unicode",
     "too_long": "must have <= {max_length} {units} (got {length})",
     "too_short": "must have >= {min_length} {units} (got {length})",
+    "unexpected_keyword_argument": "not a known key",
     "union_tag_invalid": "{discriminator} must be one of {expected_tags}",
     "union_tag_not_found": "{discriminator} is missing",
 }

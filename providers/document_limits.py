@@ -1,30 +1,40 @@
 """What reading a document may take: the part of the configuration that each reading process needs.
 
-Nothing heavier than pydantic is imported here, since a reading process is to start quickly.
+A reading process is to start quickly, so that nothing heavy is imported here: pydantic checks this
+dataclass where `config.py` names it, and hands `metadata` to its own `Field`.
 """
 
 from __future__ import annotations
 
-from pydantic import Field
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
 
 from corral.api.errors import InvalidRequest
-from corral.providers.config_section import Section
+
+T = TypeVar("T")
 
 
-class DocumentLimits(Section):
+def _limit(default: T, description: str, **bound: float) -> T:
+    made: T = field(default=default, metadata={"description": description, **bound})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLimits:
     """What reading one document may take; beyond it the answer is a 400 that names the setting."""
 
-    max_pages: int = Field(default=2000, ge=1, description="Pages of a PDF.")
-    max_paragraphs: int = Field(
-        default=100_000, ge=1, description="Paragraphs and table cells of a Word file."
+    max_pages: int = _limit(2000, "Pages of a PDF.", ge=1)
+    max_paragraphs: int = _limit(100_000, "Paragraphs and table cells of a Word file.", ge=1)
+    max_characters: int = _limit(32_000_000, "Characters of the text.", ge=1)
+    max_seconds: float = _limit(30, "Time to read it.", gt=0)
+    max_memory_mib: int = _limit(
+        1024, "Memory to read it, where the system can bound that (Linux).", ge=256
     )
-    max_characters: int = Field(default=32_000_000, ge=1, description="Characters of the text.")
-    max_seconds: float = Field(default=30, gt=0, description="Time to read it.")
-    max_memory_mib: int = Field(
-        default=1024,
-        ge=256,
-        description="Memory to read it, where the system can bound that (Linux).",
-    )
+
+    # As of `Section`: an unknown key is refused, and no error quotes a value.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True,
+    }  # fmt: skip
 
     def exceeded(self, what: str, setting: str) -> InvalidRequest:
         """Return the error of a document with more than a setting allows of something: "pages"."""

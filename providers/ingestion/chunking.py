@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from corral.api.chunks import (
     MAX_EMBEDDED_HEADINGS,
     MAX_GAP,
+    MAX_HEADINGS,
     Chunk,
     ChunkMetadata,
     derive_chunk_id,
@@ -24,7 +25,7 @@ from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import MAX_ID_LENGTH
-from corral.providers.ingestion.headings import Heading, Outline
+from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.sizes import Window
 from corral.providers.ingestion.splitting import Piece, pieces_of
@@ -196,6 +197,30 @@ def _with_following(items: Iterable[T]) -> Iterator[tuple[T, T | None]]:
         yield held[0], None
 
 
+class Outline:
+    """The headings of a document, ready to be asked."""
+
+    def __init__(self, headings: Sequence[Heading]) -> None:
+        self._headings = headings
+        self._starts = [heading.start for heading in headings]
+        self.paths = list(_paths(headings))
+        """Of each heading, those that it is under and itself."""
+
+    def path(self, start: int, end: int, text: str) -> list[str]:
+        """Return the headings that a part of a text is under, the outermost first.
+
+        Of headings that the part begins with, they are those above its first other line.
+        """
+        number = bisect_right(self._starts, start) - 1
+        position = start
+        while number + 1 < len(self._starts):
+            following = self._headings[number + 1]
+            if following.start >= end or text[position : following.start].strip():
+                break
+            number, position = number + 1, following.end
+        return list(self.paths[number]) if number >= 0 else []
+
+
 class _Lines:
     """Counts the lines of a text on the way through it."""
 
@@ -225,3 +250,12 @@ def _source(document: RAGDocument) -> str | None:
         return document.content.uri
     source = document.metadata.get("source")
     return source if isinstance(source, str) else None
+
+
+def _paths(headings: Sequence[Heading]) -> Iterator[tuple[str, ...]]:
+    open_: list[Heading] = []
+    for heading in headings:
+        while open_ and open_[-1].level >= heading.level:
+            open_.pop()
+        open_.append(heading)
+        yield tuple(each.text for each in open_[-MAX_HEADINGS:])

@@ -1,13 +1,10 @@
-"""Headings of a document: where they are, and which of them a place in the text is under."""
+"""Headings of a document: where they are, and what they say."""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
-
-from corral.api.chunks import MAX_HEADINGS
 
 MAX_HEADING_LENGTH = 200
 
@@ -61,30 +58,6 @@ def markdown_headings(text: str) -> list[Heading]:
     return found
 
 
-class Outline:
-    """The headings of a document, ready to be asked."""
-
-    def __init__(self, headings: Sequence[Heading]) -> None:
-        self._headings = headings
-        self._starts = [heading.start for heading in headings]
-        self.paths = list(_paths(headings))
-        """Of each heading, those that it is under and itself."""
-
-    def path(self, start: int, end: int, text: str) -> list[str]:
-        """Return the headings that a part of a text is under, the outermost first.
-
-        Of headings that the part begins with, they are those above its first other line.
-        """
-        number = bisect_right(self._starts, start) - 1
-        position = start
-        while number + 1 < len(self._starts):
-            following = self._headings[number + 1]
-            if following.start >= end or text[position : following.start].strip():
-                break
-            number, position = number + 1, following.end
-        return list(self.paths[number]) if number >= 0 else []
-
-
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield each line behind the front matter with its begin."""
     front = _FRONT_MATTER.match(text)
@@ -103,12 +76,3 @@ def plain(marked: str) -> str:
     """Return a line without Markdown's marks and links, shortened."""
     text = _MARK.sub("", _TAG.sub("", _LINK.sub(r"\1", marked)))
     return " ".join(text.split())[:MAX_HEADING_LENGTH]
-
-
-def _paths(headings: Sequence[Heading]) -> Iterator[tuple[str, ...]]:
-    open_: list[Heading] = []
-    for heading in headings:
-        while open_ and open_[-1].level >= heading.level:
-            open_.pop()
-        open_.append(heading)
-        yield tuple(each.text for each in open_[-MAX_HEADINGS:])

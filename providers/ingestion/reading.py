@@ -20,6 +20,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -150,7 +151,7 @@ class _Child:
         """
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
-        limits = self._limits.model_dump()
+        limits = asdict(self._limits)
         asked = {"mime_type": mime_type, "form": form, "limits": limits}
         send(questions, asked, content)
         said, text = receive(answers)

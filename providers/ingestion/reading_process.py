@@ -59,7 +59,7 @@ def serve() -> None:
     with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
         while True:
             asked, content = receive(sys.stdin.buffer)
-            limits = DocumentLimits.model_validate(asked["limits"])
+            limits = DocumentLimits(**asked["limits"])
             bounded = bounded or _bound_memory(limits)
             faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
             head, text = _answer(content, asked, limits)

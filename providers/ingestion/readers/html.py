@@ -44,12 +44,11 @@ def read(html: str) -> Readable:
     keeps its lines, as a block of code. Without a heading of level 1, the title is the page's.
 
     Raises:
-        MissingDependency: trafilatura is not installed.
+        MissingDependency: lxml is not installed, or trafilatura where it is needed.
         InvalidRequest: The page cannot be read.
     """
-    trafilatura = package("trafilatura", "trafilatura", "HTML")
     lxml = package("lxml.html", "lxml", "HTML")
-    page = reading("HTML", lambda: _page(trafilatura, lxml, html))
+    page = reading("HTML", lambda: _page(lxml, html))
     has_own = any(heading.level == 1 for heading in markdown_headings(page.pages[0]))
     return replace(page, title=None) if has_own else page
 
@@ -67,7 +66,7 @@ def whole(html: str, kind: str = "HTML") -> str:
     return reading(kind, lambda: _whole(_parsed(lxml, html)))
 
 
-def _page(trafilatura: Any, lxml: Any, html: str) -> Readable:
+def _page(lxml: Any, html: str) -> Readable:
     page = _parsed(lxml, html)
     for element in page.xpath(_HIDDEN):
         element.drop_tree()
@@ -82,7 +81,7 @@ def _page(trafilatura: Any, lxml: Any, html: str) -> Readable:
     for element in page.xpath("//dl | //dt | //dd"):  # trafilatura drops terms at times
         element.tag = "div" if element.xpath(_BLOCKS) else "p"
     marked = lxml.tostring(page, encoding="unicode")
-    text = _main_text(trafilatura, marked) or _whole(_parsed(lxml, marked))
+    text = _main_text(marked) or _whole(_parsed(lxml, marked))
     text = re.sub(f"{name}([0-9]+)x", lambda match: blocks[int(match[1])], text)
     return Readable([text], title=title)
 
@@ -114,7 +113,8 @@ def _code(element: Any) -> str:
     return f"{fence}\n{code}\n{fence}" if code.strip() else ""
 
 
-def _main_text(trafilatura: Any, html: str) -> str:
+def _main_text(html: str) -> str:
+    trafilatura = package("trafilatura", "trafilatura", "HTML")  # 0.2 s that many pages do not need
     return trafilatura.extract(html, output_format="markdown", include_comments=False) or ""
 
 

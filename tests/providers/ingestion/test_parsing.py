@@ -319,6 +319,15 @@ def test_a_missing_package_is_named(
     assert "Grazing plan" in parse(WORD, DOCX).text
 
 
+def test_a_page_that_says_what_its_content_is_needs_no_guess(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One `main` element is read without trafilatura, which takes 0.2 s to import."""
+    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    page = f"<body><p>menu</p><main><h1>Grass</h1><p>{'It grows. ' * 20}</p></main></body>"
+    assert parse(page, HTML).text.startswith("# Grass\n\nIt grows.")
+
+
 @pytest.mark.parametrize(
     ("uri", "data", "kind"),
     [

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import gc
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Iterator
 from pathlib import Path
@@ -17,7 +19,6 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, MissingDependency
 from corral.api.rag import URL, RAGDocument
 from corral.providers.config import Limits, RagSettings
-from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion import reading
 from corral.providers.ingestion.chunking import each_chunk
 from corral.providers.ingestion.detecting import DOCX, HTML, PDF
@@ -33,8 +34,8 @@ T = TypeVar("T")
 
 def reader(**limits: float) -> Reader:
     """Return a reader within these limits, of one document at a time."""
-    limited = DocumentLimits.model_validate(limits)
-    return Reader(RagSettings(document_limits=limited, max_concurrent_readings=1))
+    settings = {"document_limits": limits, "max_concurrent_readings": 1}
+    return Reader(RagSettings.model_validate(settings))
 
 
 def slow_pdf(width: int = 30, depth: int = 8) -> bytes:
@@ -257,3 +258,12 @@ async def test_a_short_plain_file_needs_no_process(tmp_path: Path) -> None:
     for name in ("a.html", "large.txt"):
         await files.read_file(tmp_path / name, name)
         assert files._idle.pop().lives()
+
+
+def test_the_process_imports_what_reads_and_no_more() -> None:
+    """If this fails: each first document waits for imports, 0.1 s for pydantic alone."""
+    heavy = {"pydantic", "numpy", "lxml", "trafilatura", "pypdfium2"}
+    code = f"import sys, {reading._PROCESS}; print(*sys.modules)"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stdout.split())
