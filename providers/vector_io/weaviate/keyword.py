@@ -30,11 +30,14 @@ from corral.providers.vector_io._shared.statistics import KeptStatistics
 from corral.providers.vector_io._shared.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
-from corral.providers.vector_io.weaviate.records import StoredObject
+from corral.providers.vector_io.weaviate.records import StoredObject, repeats
 
 MARGIN = 5
 """Chunks asked for beyond 5/2 k at first: Weaviate's order only resembles ours. Fewer would do for
 k = 10; the 100 of a hybrid query need these, or four times as many are asked for."""
+
+LEAST = 30
+"""Chunks asked for at first at least: of few the ratio of both scores tells little."""
 
 MOST_COUNTS = 16
 """Terms that are counted at the same time."""
@@ -42,7 +45,9 @@ MOST_COUNTS = 16
 COUNTED_TOGETHER = 100
 """Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
-_SLACK = 1.05  # between the largest ratio seen and the largest there is
+_SLACK = (
+    1.05  # between the largest ratio seen and the largest there is, where all weights are whole
+)
 
 
 class Keywords:
@@ -57,6 +62,7 @@ class Keywords:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
+        self._slack = slack_of(vector_db.field_weights)
         self._kept = KeptStatistics(
             collection.statistics, self._count, max_age_seconds, lasts=lambda one: one.average > 0
         )
@@ -74,8 +80,8 @@ class Keywords:
         query = Query(query_string, self._analyzer)
         if not query.wanted:
             return KeywordLeg([], 0.0)
-        search = _Search(self._collection, self._kept, query, filters)
-        margin = 3 * k // 2 + MARGIN
+        search = _Search(self._collection, self._kept, query, filters, self._slack)
+        margin = max(3 * k // 2 + MARGIN, LEAST - k)
         found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
@@ -108,6 +114,7 @@ class _Search:
     kept: KeptStatistics[Statistics, str]
     query: Query
     filters: Filter | None
+    slack: float
     statistics: Statistics = field(default_factory=partial(Statistics, 0, 0))
     holding: dict[str, int] = field(default_factory=dict)
 
@@ -129,7 +136,8 @@ class _Search:
             for stored, one, score in zip(objects, found, exact, strict=True)
             if score > 0 and passes(self.filters, stored.properties)
         ]
-        return Proposals(candidates, most_unseen(found, exact) if len(objects) >= limit else None)
+        unseen = most_unseen(found, exact, self.slack) if len(objects) >= limit else None
+        return Proposals(candidates, unseen)
 
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
@@ -235,7 +243,20 @@ def scores(
     return totals
 
 
-def most_unseen(proposals: Sequence[Proposal], exact: Sequence[float]) -> float:
+def slack_of(field_weights: Mapping[str, float]) -> float:
+    """Return by how much a ratio of both scores can exceed the largest seen, going by experience.
+
+    A word counts by its field's weight here, and there by how often `terms` repeats it. That is not
+    the same for weights below 1, above `MOST_REPEATS`, or between two whole numbers, and of the
+    chunks seen all may have their words in fields where the ratio is low. The slack for whole
+    weights is measured.
+    """
+    weights = np.array([*field_weights.values()])
+    ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)
+    return float(_SLACK * ratios.max() / ratios.min())
+
+
+def most_unseen(proposals: Sequence[Proposal], exact: Sequence[float], slack: float) -> float:
     """Return what a chunk behind the last proposal scores at most, going by the proposals."""
     ratios = [score / one.native for one, score in zip(proposals, exact, strict=True) if one.native]
-    return proposals[-1].native * max(ratios, default=0.0) * _SLACK
+    return proposals[-1].native * max(ratios, default=0.0) * slack

@@ -111,10 +111,13 @@ def make_object(
 
 def _terms_text(terms: ChunkTerms) -> str:
     return " ".join(
-        term
-        for term, frequency in terms.frequencies.items()
-        for _ in range(min(MOST_REPEATS, max(1, round(frequency))))
+        term for term, frequency in terms.frequencies.items() for _ in range(repeats(frequency))
     )
+
+
+def repeats(frequency: float) -> int:
+    """Return how often `terms` holds a term of this frequency."""
+    return min(MOST_REPEATS, max(1, round(frequency)))
 
 
 def schema_properties() -> list[Property]:

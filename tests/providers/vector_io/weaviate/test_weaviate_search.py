@@ -208,6 +208,24 @@ async def test_field_weights_that_the_server_does_not_know_decide(server: StandI
     assert asked["Aggregate"] == 2  # the statistics and the word, once for the query
 
 
+async def test_a_chunk_whose_word_is_in_a_heavier_field_is_found_behind_many(
+    server: StandIn,
+) -> None:
+    """The best of 61 chunks is the server's last, for which a weight of 0.1 counts like one of 1.
+
+    If this fails: the bound of what was not proposed goes by ratios of light fields alone.
+    """
+    weights = {"content": 0.1, "title": 1.0}
+    other = [f"grass{number}" for number in range(60)]
+    async with opened(server, field_weights=weights) as one:
+        light = [
+            Chunk(chunk_id=f"c{n:02}", content=" ".join(["zebra", *other[:n]])) for n in range(60)
+        ]
+        heavy = Chunk(chunk_id="z", content=" ".join(other), metadata={"title": "zebra"})
+        await one.add_chunks([*light, heavy], vectors(61))
+        assert await found(one, k=1) == ["z"]
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 async def test_what_the_server_lets_pass_too_much_is_left_out(
     server: StandIn, normalize: bool
