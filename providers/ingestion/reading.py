@@ -37,7 +37,7 @@ from corral.providers.vector_io._shared.threads import Threads
 SHORT_TEXT = 1 << 18
 """Characters of plain text, or bytes of a file of it, that this process reads itself.
 
-It takes a few milliseconds, where a process takes 0.2 s to start.
+It takes a few milliseconds, where a process takes 0.1 s to start.
 """
 
 _PROCESS = "corral.providers.ingestion.reading_process"

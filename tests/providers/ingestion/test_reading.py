@@ -245,7 +245,7 @@ async def test_documents_do_not_take_the_threads_of_others() -> None:
 async def test_a_short_plain_file_needs_no_process(tmp_path: Path) -> None:
     """A small file of plain text is read here and alike; a large or other one in a process.
 
-    If this fails: `corral ingest` of one note waits half a second for a process, or a document that
+    If this fails: `corral ingest` of one note waits for a process to start, or a document that
     could hang a reader is read where it stops the server.
     """
     files = reader()
