@@ -191,10 +191,14 @@ class FilterTests(Suite):
         assert self.wrong(index, chunks, filters) == []
 
     def test_random_filters_equal_the_reference(self, indexes: Indexes) -> None:
-        """120 random nested filters over 80 random chunks, the modes by turns."""
-        rng = np.random.default_rng(11)
+        """120 random nested filters over 80 random chunks, the modes by turns.
+
+        Each chunk has replaced another one, whose metadata must not be found any more.
+        """
+        rng, earlier = np.random.default_rng(11), np.random.default_rng(12)
         chunks = [varied(rng, number) for number in range(80)]
         index = indexes.open(**PLAIN)
+        index.add([varied(earlier, number) for number in range(80)])
         index.add(chunks)
         filters = [random_filter(rng) for _ in range(120)]
         modes = self.capabilities.modes
