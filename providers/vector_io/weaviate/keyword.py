@@ -45,9 +45,8 @@ MOST_COUNTS = 16
 COUNTED_TOGETHER = 100
 """Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
-_SLACK = (
-    1.05  # between the largest ratio seen and the largest there is, where all weights are whole
-)
+_SLACK = 1.05
+"""The largest ratio there is to the largest one seen, where all field weights are whole numbers."""
 
 
 class Keywords:
