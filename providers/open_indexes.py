@@ -133,8 +133,11 @@ class OpenIndexes:
 
     async def close(self) -> None:
         """Close all of them."""
-        while self._closing:
-            await asyncio.gather(*self._closing)
+        while closing := [*self._closing]:
+            # Not by their callbacks, which may be yet to come: gathering what is done gives them no
+            # turn since Python 3.12, and this would go on for ever.
+            self._closing.difference_update(closing)
+            await asyncio.gather(*closing)
         for index in self._indexes.values():
             await index.close()
 

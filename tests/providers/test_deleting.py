@@ -211,6 +211,22 @@ async def test_dropping_under_queries(tmp_path: Path, provider: str, beside: boo
             assert await (await stack.index("beside")).count() == 1
 
 
+async def test_closing_ends_where_an_index_was_let_go_a_moment_ago(tmp_path: Path) -> None:
+    """What closed the index has ended, and the event loop has not told anybody yet.
+
+    If this fails, on Python 3.12 and later: a command or a server never ends.
+    """
+
+    async def closed() -> None:
+        return
+
+    async with opened(tmp_path) as stack:
+        stack._open._in_background(closed())
+        await asyncio.sleep(0)
+        assert [task.done() for task in stack._open._closing] == [True]
+        await stack._open.close()
+
+
 async def test_a_vector_db_whose_provider_has_left_can_be_deleted(tmp_path: Path) -> None:
     """Only its registration goes, and the answer says what stays where."""
 
