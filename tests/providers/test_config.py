@@ -217,6 +217,10 @@ def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("servr: {}", r"servr: not a known key"),
+        ("rag: {document_limits: {max_page: 1}}", r"document_limits\.max_page: not a known key"),
+        ("rag: {document_limits: {max_pages: 0}}", r"document_limits\.max_pages: must be >= 1"),
+        ("rag: {document_limits: {max_seconds: .inf}}", r"document_limits\.max_seconds: .*finite"),
+        ("rag: {document_limits: 5}", r"rag\.document_limits: must be a mapping"),
         ("server: {port: 99999}", r"server\.port: .*65535"),
         ("providers: {vector_io: [{provider_id: a}]}", r"vector_io\.0\.provider_type"),
         ("a: [", r"line 1, column 5 .*not valid YAML"),
