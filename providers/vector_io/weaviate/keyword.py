@@ -36,9 +36,6 @@ MARGIN = 5
 """Chunks asked for beyond 5/2 k at first: Weaviate's order only resembles ours. Fewer would do for
 k = 10; the 100 of a hybrid query need these, or four times as many are asked for."""
 
-LEAST = 30
-"""Chunks asked for at first at least: of few the ratio of both scores tells little."""
-
 MOST_COUNTS = 16
 """Terms that are counted at the same time."""
 
@@ -80,7 +77,7 @@ class Keywords:
         if not query.wanted:
             return KeywordLeg([], 0.0)
         search = _Search(self._collection, self._kept, query, filters, self._slack)
-        margin = max(3 * k // 2 + MARGIN, LEAST - k)
+        margin = 3 * k // 2 + MARGIN
         found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
