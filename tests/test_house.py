@@ -233,6 +233,22 @@ def test_the_readme_session_runs(number: int, tmp_path: Path) -> None:
     assert "torchtune fine-tunes language models." in done.stdout
 
 
+def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
+    """A busy machine makes such a test fail; `corral bench bounds` is where speed is held.
+
+    A rule about growth compares two inputs (tests/growth.py).
+    """
+    short = re.compile(r"(?:_time|perf_counter|monotonic|time|seconds)\([^<\n]*<=? *([\d.]+)")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for room in ("tests", "integrations", "examples")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for match in short.finditer(path.read_text("utf-8"))
+        if float(match[1]) < 5
+    ]
+    assert found == []
+
+
 def test_versions_are_pinned_and_no_index_is_named() -> None:
     """constraints.txt pins exact versions by name and holds no address."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()

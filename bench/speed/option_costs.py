@@ -17,6 +17,7 @@ from corral.bench.data.synthetic import synthetic_embeddings, synthetic_texts
 from corral.bench.scratch import scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.rag.context import assemble
+from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.selection import ContextHit, select
 from corral.providers.rag.tokens import tokenizer
 from corral.providers.rerank import reranker_for
@@ -24,6 +25,7 @@ from corral.providers.rerank import reranker_for
 ROUNDS = 60
 WARM_UP = 10
 K = 10
+SYNTAX = 'w00002 -w01000 -"w00005 w00006" "w00000 w00001"'
 
 
 def measure_options() -> list[Bound]:
@@ -49,6 +51,7 @@ async def _measure() -> list[Bound]:
             5,
             lambda: bm25.rerank(question, found, K),
         ),
+        await _cost("phrases and exclusions, 1,000 chunks of 200 words", 100, _checking()),
         await _cost("context of 50 chunks", 3, _assembly(question, found[:50])),
     ]
 
@@ -70,6 +73,17 @@ def hits(count: int, words: int) -> list[Hit]:
         )
         for n in range(count)
     ]
+
+
+def _checking() -> Callable[[], Awaitable[Any]]:
+    found = [hit.chunk for hit in hits(1000, words=200)]
+    checker = Checker(parse(SYNTAX), "english", ("content",))
+
+    async def work() -> None:
+        for chunk in found:
+            checker.refusal(chunk)
+
+    return work
 
 
 def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any]]:

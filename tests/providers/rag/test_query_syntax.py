@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,6 +11,8 @@ from corral.api.errors import InvalidRequest
 from corral.providers.rag.query_syntax import Checker, WebQuery, parse
 from corral.providers.ranking.text import analyzer
 from corral.providers.ranking.unseen import clean_text
+
+from ...growth import growth
 
 FIELDS = ("content", "title")
 
@@ -133,14 +133,13 @@ def test_a_text_holds_its_own_words(text: str, language: str) -> None:
         assert refusal(f'x -"{cleaned}"', f"so {cleaned} so", language=language) is not None
 
 
-def test_marks_without_end_take_no_time() -> None:
-    """A query of 8,000 characters that only open phrases is read in one pass.
+@pytest.mark.parametrize("mark", "“„«「‹")
+def test_marks_without_end_are_read_in_one_pass(mark: str) -> None:
+    """A query of 8,000 characters that only open phrases takes ten times as long as one of 800.
 
     If this fails: between the marks of a phrase the opening one is allowed again."""
-    for mark in "“„«「‹":
-        began = time.thread_time()
-        assert not parse(f"{mark}a " * 8000).restricts
-        assert time.thread_time() - began < 1
+    assert not parse(f"{mark}a " * 8000).restricts
+    assert growth(parse, f"{mark}a " * 800, f"{mark}a " * 8000) < 40
 
 
 # --- checking chunks --------------------------------------------------------------------------
@@ -242,18 +241,3 @@ def test_a_query_without_syntax_refuses_nothing() -> None:
     """Nor does one whose words the language drops entirely."""
     assert refusal("red wine", "beer") is None
     assert refusal("", "beer") is None
-
-
-def test_a_thousand_chunks_are_checked_in_no_time() -> None:
-    """1,000 chunks of 200 words, some beyond ASCII: under 0.1 s of a core where it was measured;
-    four times that is allowed here."""
-    words = [f"word{number}" for number in range(400)]
-    chunks = [
-        Chunk(content=" ".join(words[(7 * n + i) % 400] for i in range(200)) + " é" * (n % 4 == 0))
-        for n in range(1000)
-    ]
-    checker = Checker(parse('word1 -word3 -"word5 word6" "word7 word8"'), "english", FIELDS)
-    began = time.thread_time()
-    kept = sum(checker.refusal(chunk) is None for chunk in chunks)
-    assert time.thread_time() - began < 0.4
-    assert 0 < kept < 1000

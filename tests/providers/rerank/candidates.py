@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -73,13 +72,3 @@ async def reranked(
 def ids(hits: Sequence[Hit]) -> list[str]:
     """Return the chunk ids in order."""
     return [each.chunk.chunk_id for each in hits]
-
-
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Return the shortest time that this thread's processor took, of ten; others may be busy."""
-    times = []
-    for _ in range(10):
-        began = time.thread_time()
-        work()
-        times.append(time.thread_time() - began)
-    return min(times)

@@ -10,10 +10,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.reranker import BM25Rerank
 from corral.providers.ranking.text import analyzer
-from corral.providers.rerank.bm25 import BM25Reranker, _spellings, candidate_bm25
+from corral.providers.rerank.bm25 import _spellings, candidate_bm25
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 
-from .candidates import cpu_seconds, hit, ids, reranked, texts, vector_db
+from .candidates import hit, ids, reranked, texts, vector_db
 
 
 async def test_by_hand() -> None:
@@ -161,12 +161,3 @@ def test_terms_are_those_of_the_parts_between_white_space(language: str) -> None
     wild = ["".join(chance.choices(alphabet, k=60)) for _ in range(400)]
     for text in [*HARD, *wild]:
         assert _spellings(language).terms(text) == analyzer(language).terms(text)
-
-
-def test_a_hundred_chunks_of_two_hundred_words_are_fast() -> None:
-    """Bound: 5 ms of processor time once the words are known, in any script with spaces."""
-    chance = random.Random(7)
-    words = ["".join(chance.choices("abcdefghijklmnop", k=7)) for _ in range(3000)]
-    hits = [hit(f"{n:03}", " ".join(chance.choices(words, k=200)) + " –") for n in range(100)]
-    reranker = BM25Reranker(BM25Rerank(), vector_db())
-    assert cpu_seconds(lambda: reranker._rerank(" ".join(words[:8]), hits, 10)) < 0.01

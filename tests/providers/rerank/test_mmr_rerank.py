@@ -16,7 +16,7 @@ from corral.providers.rerank import reranker_for
 from corral.providers.rerank.bm25 import BM25Reranker
 from corral.providers.rerank.mmr import MMRReranker
 
-from .candidates import cpu_seconds, hit, ids, reranked, vector_db, with_embeddings
+from .candidates import hit, ids, reranked, vector_db, with_embeddings
 
 
 def cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
@@ -180,15 +180,6 @@ async def test_a_chunk_without_embedding_is_a_defect_of_the_index() -> None:
     hits = [*with_embeddings([[1, 0, 0]]), hit("bare")]
     with pytest.raises(ContractViolation, match="bare"):
         await reranked(MMRRerank(), "", hits, embedding=[1, 0, 0])
-
-
-def test_a_hundred_candidates_are_fast() -> None:
-    """Bound: 2 ms of processor time for 100 x 384, every one of them chosen."""
-    rows = np.random.default_rng(11).standard_normal((100, 384))
-    hits = with_embeddings(rows, [f"{number:03}" for number in range(100)])
-    reranker = MMRReranker(MMRRerank(), vector_db())
-    question = rows[0].astype(np.float32)
-    assert cpu_seconds(lambda: reranker._rerank("", hits, 100, question)) < 0.004
 
 
 def test_each_kind_has_its_reranker() -> None:
