@@ -21,15 +21,21 @@ QUESTIONS = [Question(f"question {n}", np.zeros(2, np.float32)) for n in range(5
 
 
 class _Counting(System):
-    """Takes a while; remembers what it was asked, and how many questions were under way."""
+    """Takes a while; remembers what it was asked, and how many questions were under way.
+
+    Args:
+        together: An answer waits until so many questions are under way.
+    """
 
     pause = 0.002
 
-    def __init__(self) -> None:
+    def __init__(self, together: int = 1) -> None:
         super().__init__("counting", Path())
         self.asked: list[str] = []
         self.most = self._now = 0
         self._lock = threading.Lock()
+        self._tasks = asyncio.Barrier(together)
+        self._threads = threading.Barrier(together, timeout=60)
 
     async def prepare(self, collection: Collection) -> None: ...
 
@@ -49,6 +55,8 @@ class _Counting(System):
 
     async def search(self, asked: Search) -> Ranked:
         self.begin(asked.text)
+        async with asyncio.timeout(60):
+            await self._tasks.wait()
         await asyncio.sleep(self.pause)
         self.end()
         return []
@@ -57,6 +65,7 @@ class _Counting(System):
 class _Blocking(_Counting, BlockingSystem):
     def find(self, asked: Search) -> Ranked:
         self.begin(asked.text)
+        self._threads.wait()
         time.sleep(max(0.0, self.pause))
         self.end()
         return []
@@ -71,7 +80,7 @@ async def ask(system: System, load: Load, first: int = 0) -> Timed:
 @pytest.mark.parametrize("concurrency", [1, 4])
 async def test_as_many_questions_are_under_way(kind: type[_Counting], concurrency: int) -> None:
     """Tasks for an asynchronous system, threads for one that blocks; every answer is timed."""
-    system = kind()
+    system = kind(together=concurrency)
     load = Load(SearchMode.VECTOR, concurrency=concurrency, most=24, seconds=60)
     timed = await ask(system, load, first=2)
     assert system.most == concurrency
