@@ -23,7 +23,7 @@ from corral.providers.copying import snapshot_writer
 from corral.providers.copying.snapshots import Imported, export, restore
 from corral.providers.stack import Stack
 
-from .test_copying import ODD, PROVIDERS, RECORD, assert_equal, embeddings, opened, stored
+from .copy_stack import ODD, PROVIDERS, RECORD, assert_equal, embeddings, opened, stored
 
 SETTINGS: dict[str, Any] = {
     "search_mode": "keyword",

@@ -16,7 +16,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion.jobs import Job, JobRequest
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
 
 HASHING = {
@@ -106,6 +106,12 @@ async def upload(stack: Stack, text: str, filename: str = "a.md") -> str:
         yield text.encode()
 
     return (await stack.files.add(content(), filename=filename, purpose="assistants")).file_id
+
+
+async def until_running(stack: Stack, job: Job) -> None:
+    """Wait until a worker has a job."""
+    while (await stack.ingestion.job(job.job_id)).status is JobStatus.QUEUED:  # noqa: ASYNC110 - in a table
+        await asyncio.sleep(0.01)
 
 
 async def finished(stack: Stack, jobs: Sequence[Job]) -> list[Job]:
