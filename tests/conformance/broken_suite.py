@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from broken_indexes import CAUGHT_BY, HalfBlind, KeywordAnd
+from broken_indexes import CAUGHT_BY
+from broken_searching import HalfBlind, KeywordAnd
 from toy_index import CAPABILITIES, ToyIndex
 
 from corral.api.embedding_index import EmbeddingIndex

@@ -1,0 +1,20 @@
+"""Which standard tests must fail on which broken index."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toy_index import ToyIndex
+
+CAUGHT_BY: dict[type[ToyIndex], tuple[str, ...]] = {}
+"""By index; each module of broken indexes adds its own when it is imported."""
+
+
+def caught_by(*tests: str) -> Any:
+    """Say which standard tests, with their parameters, must fail on an index."""
+
+    def register(index: type[ToyIndex]) -> type[ToyIndex]:
+        CAUGHT_BY[index] = tests
+        return index
+
+    return register
