@@ -1,21 +1,17 @@
-"""The command line: every command, its errors and its exit codes."""
+"""The command line: its help, `corral dbs`, and what every command says where it cannot work."""
 
 from __future__ import annotations
 
-import json
 import os
 import pty
-import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
-import yaml
 from click.testing import Result
 
 from corral.api.principal import Role
@@ -33,13 +29,6 @@ def settings_of(shown: Result) -> dict[str, str]:
     assert shown.exit_code == 0, shown.output
     pairs = (line.split(maxsplit=1) for line in shown.stdout.splitlines())
     return {pair[0]: pair[1].strip() if len(pair) > 1 else "" for pair in pairs}
-
-
-@pytest.fixture
-def filled(corral: Corral, home: Path, filled_home: Callable[[str], Path]) -> Corral:
-    """The command line with the vector DB `farm` that holds the documents."""
-    shutil.copytree(filled_home("farm"), home, dirs_exist_ok=True)
-    return corral
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -204,84 +193,7 @@ def test_a_malformed_field_weight_is_refused(corral: Corral, given: str) -> None
     assert "FIELD=WEIGHT" in refused.stderr
 
 
-# --- query ------------------------------------------------------------------------------------
-
-
-def test_a_query_shows_the_hits(filled: Corral) -> None:
-    """The table has rank, score, rank in each leg, document and the first words."""
-    shown = filled("query", "farm", "How far apart do fence posts stand?")
-    assert shown.exit_code == 0, shown.output
-    lines = [line for line in shown.stdout.splitlines() if line.strip()]
-    assert lines[0].split() == ["#", "score", "vector", "keyword", "document", "text"]
-    assert lines[2].split()[:5] == ["1", "1.000", "1", "1", "fences.md"]
-    assert "A fence keeps the cattle in." in lines[2]
-    assert "Context" not in shown.stdout
-
-
-def test_max_tokens_shows_the_context(filled: Corral) -> None:
-    """With a budget the context is printed, with its size, which is within the budget."""
-    shown = filled("query", "farm", "water trough", "--max-tokens", 150, "--k", 1)
-    assert "two hundred liters" in shown.stdout
-    used, budget = (int(word) for word in shown.stdout.split("Context: ")[1].split()[:3:2])
-    assert 0 < used <= budget == 150
-
-
-def test_without_a_budget_no_hit_is_dropped(filled: Corral) -> None:
-    """As many hits as asked for, however long they are."""
-    reply = json.loads(filled("query", "farm", "the barn", "--k", 5, "--json").stdout)
-    assert len(reply["metadata"]["document_ids"]) == 5
-
-
-def test_explain_shows_both_legs(filled: Corral) -> None:
-    """`--explain` adds each leg's raw score, its share and the matched terms."""
-    shown = filled(
-        "query", "farm", "iron hook", "--k", 1, "--explain", "--ranker", '{"type": "rrf"}'
-    ).stdout
-    why = [line.split() for line in shown.splitlines() if " vector " in line or " keyword " in line]
-    vector, keyword = (line for line in why if line[0] == "1")
-    assert (vector[1], keyword[1]) == ("vector", "keyword")
-    half = ["0.500", "x", "1.000", "=", "0.500"]  # first in each leg: half of the score
-    assert (vector[5:10], keyword[5:10]) == (half, half)
-    assert keyword[10:] == ["hook", "iron"] or keyword[10:] == ["iron", "hook"]
-
-
-def test_json_is_the_reply(filled: Corral) -> None:
-    """`--json` prints one JSON document and nothing else, with any character in it."""
-    shown = filled("query", "farm", "blåbær skogen", "--mode", "keyword", "--json")
-    reply = json.loads(shown.stdout)
-    assert reply["metadata"]["document_ids"] == ["blåbær.markdown"]
-    assert any("Blåbær vokser" in item["text"] for item in reply["content"])
-
-
-def test_modes_and_threshold_reach_the_server(filled: Corral) -> None:
-    """The mode decides which legs are asked, the threshold which hits stay."""
-    vector = filled("query", "farm", "gate", "--mode", "vector", "--json").stdout
-    legs = [set(why["legs"]) for why in json.loads(vector)["metadata"]["explanations"]]
-    assert legs == [{"vector"}] * 5
-    nothing = filled("query", "farm", "gate", "--mode", "keyword", "--threshold", "0.999")
-    assert (nothing.exit_code, nothing.stdout.strip()) == (0, "Nothing found.")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--k", "0"], "--k must be a number from 1 or auto (got '0')."),
-        (["--k", "100000"], "max_chunks"),
-        (["--threshold", "7"], "'--threshold': 7.0 is not in the range 0<=x<=1."),
-        (["--threshold", "nan"], "score_threshold"),
-        (["--max-tokens", "0"], "'--max-tokens': 0 is not in the range x>=1."),
-        (["--min-confidence", "2"], "'--min-confidence': 2.0 is not in the range 0<=x<=1."),
-        (["--mode", "psychic"], "psychic"),
-        (["--k", "many"], "many"),
-    ],
-)
-def test_bad_options_are_refused(filled: Corral, arguments: list[str], said: str) -> None:
-    """Bad input: exit code 2, and a message that names the culprit, without a traceback."""
-    refused = filled("query", "farm", "gate", *arguments)
-    assert refused.exit_code == 2
-    assert said in refused.stderr
-    assert "Traceback" not in refused.output
-    assert refused.stdout == ""
+# --- errors -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -301,94 +213,6 @@ def test_what_means_nothing_is_refused_first(
     assert refused.exit_code == 2
     assert told in refused.stderr
     assert refused.stdout == ""
-
-
-def test_an_unknown_vector_db_is_named(filled: Corral) -> None:
-    """A typo in the name shows which vector DBs there are."""
-    refused = filled("query", "fram", "gate")
-    assert refused.exit_code == 2
-    assert refused.stderr.startswith("Error: ")
-    assert "'fram'" in refused.stderr
-    assert "farm" in refused.stderr
-
-
-# --- providers, models, configuration -----------------------------------------------------------
-
-
-def test_providers_are_shown_with_capabilities_and_health(corral: Corral) -> None:
-    """Types with what they can do; configured ones with their health."""
-    shown = corral("providers")
-    assert shown.exit_code == 0, shown.output
-    rows = [line.split() for line in shown.stdout.splitlines()]
-    assert ["sqlite", "vector_io", "inline::sqlite", "OK"] in rows
-    assert ["hashing", "embedding", "inline::hashing", "OK"] in rows
-    can = next(row for row in rows if row[:2] == ["inline::sqlite", "vector_io"])
-    assert can[2:7] == ["native", "native", "emulated", "yes", "yes"]
-
-
-def test_models_are_listed(corral: Corral) -> None:
-    """Each model with its provider and dimension, and which one a new vector DB gets."""
-    rows = [line.split() for line in corral("models").stdout.splitlines()]
-    assert rows[2:] == [["hashing", "hashing", "64", "yes"]]
-
-
-def test_config_show_is_yaml_with_defaults_and_without_secrets(
-    invoke: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The effective configuration: where it is from, providers' defaults, secrets masked."""
-    file = tmp_path / "other.yaml"
-    monkeypatch.setenv("KEY", "sk-very-secret")
-    models = "[{model: m, dimension: 3}]"
-    entry = f"{{base_url: 'http://127.0.0.1:1', api_key: '${{env.KEY}}', models: {models}}}"
-    file.write_text(
-        "server: {port: 9000}\nproviders:\n  embedding:\n"
-        f"    - {{provider_id: tei, provider_type: 'remote::openai', config: {entry}}}\n",
-        encoding="utf-8",
-    )
-    shown = invoke("--home", tmp_path, "--config", file, "config", "show")
-    assert shown.exit_code == 0, shown.output
-    assert "sk-very-secret" not in shown.output
-    assert f"# configuration: {file}\n# data folder: {tmp_path}\n" in shown.stdout
-    effective: dict[str, Any] = yaml.safe_load(shown.stdout)
-    assert effective["server"]["port"] == 9000
-    assert effective["server"]["limits"]["max_k"] == 1000
-    assert effective["providers"]["embedding"][0]["config"]["api_key"] == "**********"
-
-
-def test_config_show_tells_the_default_model_in_force(invoke: Corral, tmp_path: Path) -> None:
-    """Where run.yaml names no default, or one that nobody serves, `config show` says what happens.
-
-    If this fails: an operator reads one model and gets another.
-    """
-    entry = "{provider_id: hashing, provider_type: 'inline::hashing', config: {dimension: 64}}"
-    text = f"providers: {{embedding: [{entry}]}}\n"
-    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
-    shown = invoke("--home", tmp_path, "config", "show", "--json")
-    assert json.loads(shown.stdout)["default_embedding_model"] == "hashing"
-    (tmp_path / "run.yaml").write_text(f"{text}default_embedding_model: nope", encoding="utf-8")
-    refused = invoke("--home", tmp_path, "config", "show")
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "default_embedding_model is 'nope', which no embedding provider" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("- a\n", "the top level: must be a mapping."),
-        ("server: {port: ten}", "server.port: must be an integer."),
-        ("server: {port: 99999}", "server.port: must be <= 65535."),
-        ("server: {log_format: xml}", "server.log_format: must be 'text' or 'json'."),
-        ("providers: {vector_io: x}", "providers.vector_io: must be a list."),
-    ],
-)
-def test_a_wrong_setting_is_told_in_plain_words(
-    invoke: Corral, tmp_path: Path, text: str, told: str
-) -> None:
-    """What is wrong in run.yaml is said of the file, not of the classes that read it."""
-    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
-    refused = invoke("--home", tmp_path, "config", "show")
-    assert refused.exit_code == 2
-    assert refused.stderr.endswith(f"run.yaml: {told}\n")
 
 
 @pytest.mark.parametrize("words", [["dbs", "list"], ["serve"], ["keys", "create", "ann"]])
@@ -423,43 +247,6 @@ def test_a_full_disk_is_told_without_a_number() -> None:
     assert done.stderr == "Error: No space left on device.\n"
 
 
-def test_a_broken_configuration_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
-    """A wrong key in run.yaml is named, with exit code 2, by every command that reads it."""
-    (tmp_path / "run.yaml").write_text("servr: {}", encoding="utf-8")
-    for words in (["config", "show"], ["dbs", "list"], ["serve"]):
-        refused = invoke("--home", tmp_path, *words)
-        assert refused.exit_code == 2
-        assert "servr" in refused.stderr
-        assert "Traceback" not in refused.output
-
-
-@pytest.mark.parametrize(
-    ("text", "setting"),
-    [
-        ("providers: {vector_io: []}", "providers.vector_io"),
-        ("server: {limits: {max_body_mib: .inf}}", "server.limits.max_body_mib"),
-        ("server: {limits: {max_k: 3}}", "server.limits.max_k"),
-        ("rag: {allowed_url_hosts: ['https://docs.example.org/']}", "rag.allowed_url_hosts"),
-        ("default_embedding_model: no-such-model", "default_embedding_model"),
-        ("server: {allowed_hosts: ['http://x']}", "server.allowed_hosts"),
-    ],
-)
-def test_a_setting_that_cannot_work_is_named(
-    invoke: Corral, tmp_path: Path, text: str, setting: str
-) -> None:
-    """One line that names the setting, exit code 2, from the server and from every command.
-
-    If this fails: the setting is a traceback, a 500 of every request, or silently ignored.
-    """
-    (tmp_path / "run.yaml").write_text(text, encoding="utf-8")
-    for words in (["dbs", "list"], ["serve", "--port", "0"]):
-        refused = invoke("--home", tmp_path, *words)
-        assert refused.exit_code == 2, refused.output
-        assert setting in refused.stderr
-        assert "Traceback" not in refused.output
-        assert "Value error" not in refused.output
-
-
 @pytest.mark.parametrize("damage", ["no database at all", "half"])
 def test_a_damaged_registry_is_named(
     corral: Corral, invoke: Corral, home: Path, damage: str
@@ -475,52 +262,6 @@ def test_a_damaged_registry_is_named(
         assert refused.exit_code == 2, refused.output
         assert str(path) in refused.stderr
         assert "Traceback" not in refused.output
-
-
-def test_a_broken_plugin_is_listed_and_stops_nothing(tmp_path: Path) -> None:
-    """A plugin whose import fails is named with its reason; every other provider works.
-
-    If this fails: one broken package on a machine stops every command of Corral.
-    """
-    (tmp_path / "broken_plugin.py").write_text("import no_such_module_anywhere", encoding="utf-8")
-    about = tmp_path / "broken_plugin-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1.0\n")
-    entry = "[corral.providers]\nvector_io-broken = broken_plugin:SPEC\n"
-    (about / "entry_points.txt").write_text(entry)
-
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        return subprocess.run(
-            [*command, *words],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment,
-            check=False,
-        )
-
-    shown = run("providers")
-    assert shown.returncode == 0, shown.stderr
-    assert "inline::sqlite" in shown.stdout
-    assert "vector_io-broken" in shown.stderr
-    assert "no_such_module_anywhere" in shown.stderr
-    entry = "{provider_id: s, provider_type: 'inline::broken'}"
-    (tmp_path / "run.yaml").write_text(f"providers: {{vector_io: [{entry}]}}", encoding="utf-8")
-    refused = run("dbs", "list")
-    assert refused.returncode == 2
-    assert "vector_io-broken" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
-def test_an_unknown_provider_type_is_the_inputs_fault(invoke: Corral, tmp_path: Path) -> None:
-    """A provider type that does not exist is named with the nearest one."""
-    entry = "{provider_id: s, provider_type: 'inline::sqlight'}"
-    (tmp_path / "run.yaml").write_text(f"providers: {{vector_io: [{entry}]}}", encoding="utf-8")
-    refused = invoke("--home", tmp_path, "dbs", "list")
-    assert refused.exit_code == 2
-    assert "Did you mean 'inline::sqlite'?" in refused.stderr
 
 
 def test_a_data_folder_that_is_a_file_is_said(invoke: Corral, tmp_path: Path) -> None:
