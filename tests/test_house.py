@@ -233,6 +233,17 @@ def test_the_readme_session_runs(number: int, tmp_path: Path) -> None:
     assert "torchtune fine-tunes language models." in done.stdout
 
 
+def test_every_module_is_shorter_than_500_lines() -> None:
+    """A longer one is about more than one thing; split it where it changes the subject."""
+    rooms = (*FLOORS, "tests", "integrations", "examples")
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+    }
+    assert {path: count for path, count in lines.items() if count >= 500} == {}
+
+
 def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
     """A busy machine makes such a test fail; `corral bench bounds` is where speed is held.
 

@@ -1,4 +1,4 @@
-"""inline::sqlite beyond the conformance suite: its file, its two ways of search, its processes."""
+"""The file of inline::sqlite, and the processes, threads and requests that share it."""
 
 from __future__ import annotations
 
@@ -9,176 +9,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import apsw
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
-from corral.api.hits import QueryChunksResponse
-from corral.api.scoring import Metric
-from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking import codes as codes_module
-from corral.providers.ranking.codes import Codes
 from corral.providers.vector_io._sqlite import index as sqlite_index
 from corral.providers.vector_io._sqlite import schema
 from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.provider import file_name
-from corral.providers.vector_io.sqlite import vectors as vectors_module
-from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.provider import SqliteProvider, create
 
-DIMENSION = 16
-
-
-def vector_db(identifier: str = "db", **settings: Any) -> VectorDB:
-    """Return a registration."""
-    return VectorDB(
-        identifier=identifier,
-        provider_id="sqlite",
-        provider_resource_id=identifier,
-        embedding_model="test",
-        embedding_dimension=DIMENSION,
-        **settings,
-    )
-
-
-def provider(folder: Path, **config: Any) -> SqliteProvider:
-    """Return a provider on a folder."""
-    return create("sqlite", SqliteConfig(folder=folder, **config), folder)
-
-
-async def open_index(folder: Path, *, config: Any = None, **settings: Any) -> EmbeddingIndex:
-    """Return an index, made where it is absent; every call is like another process."""
-    return await provider(folder, **(config or {})).open_index(vector_db(**settings), create=True)
-
-
-def vectors(count: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return seeded embeddings."""
-    return np.random.default_rng(seed).standard_normal((count, DIMENSION)).astype(np.float32)
-
-
-def some_chunks(count: int, document: str = "d") -> list[Chunk]:
-    """Return chunks of one document, alternately grazing and sleeping."""
-    return [
-        Chunk(
-            content=f"number {number} of the herd {'grazes' if number % 2 else 'sleeps'}",
-            chunk_id=f"{document}-{number:04d}",
-            metadata={"document_id": document, "n": number, "odd": bool(number % 2)},
-        )
-        for number in range(count)
-    ]
-
-
-def found(answer: QueryChunksResponse) -> list[tuple[str, float]]:
-    """Return what was found, in order, with scores to 6 digits."""
-    return [(hit.chunk.chunk_id, round(hit.score, 6)) for hit in answer.hits]
-
-
-@pytest.mark.parametrize(
-    ("metric", "normalize"),
-    [(metric, normalize) for metric in Metric for normalize in (True, False)],
-)
-async def test_search_in_the_file_equals_search_in_memory(
-    tmp_path: Path, metric: Metric, normalize: bool
-) -> None:
-    """The memory copy is an optimization: sqlite-vec over the file gives the same answers.
-
-    If this fails: one of the two ways has the metric or the filter wrong.
-    """
-
-    settings = {"metric": metric, "normalize": normalize}
-    memory = await open_index(tmp_path, **settings)
-    await memory.add_chunks(some_chunks(300), 3 * vectors(300))
-    await memory.delete_chunks([f"d-{n:04d}" for n in range(0, 300, 7)])
-    file = await open_index(tmp_path, config={"vector_memory_mib": 0}, **settings)
-    for query in vectors(10, seed=1):
-        for filters in (None, {"type": "eq", "key": "odd", "value": True}):
-            a = await memory.query(query, k=12, mode="vector", filters=filters)
-            b = await file.query(query, k=12, mode="vector", filters=filters)
-            assert found(a) == found(b)
-            assert len(a.hits) == 12
-    await memory.close()
-    await file.close()
-
-
-async def test_questions_of_one_batch_get_their_own_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Questions at once share passes over the codes; each gets the answer that it gets alone.
-
-    They differ in embedding, words, mode, k and filter. If this fails: users who ask at the same
-    time get each other's chunks, or each of them costs a pass.
-    """
-    index, rows = await open_index(tmp_path), vectors(300)
-    await index.add_chunks(some_chunks(300), rows)
-    passes: list[int] = []
-    multiplied = codes_module._multiplied
-
-    def counted(queries: Sequence[Codes], stored: Codes) -> list[NDArray[np.float32]]:
-        passes.append(len(queries))
-        return multiplied(list(queries), stored)
-
-    monkeypatch.setattr(codes_module, "_multiplied", counted)
-
-    def ask(number: int) -> Coroutine[Any, Any, QueryChunksResponse]:
-        limit = {"type": "lt", "key": "n", "value": 290 - number}
-        return index.query(
-            rows[7 * number],
-            f"sheep {number}",
-            k=3 + number % 4,
-            mode=("vector", "hybrid", "keyword")[number % 3],
-            filters=limit if number % 2 else None,
-        )
-
-    alone = [await ask(number) for number in range(24)]
-    assert passes == [1] * 16
-    passes.clear()
-    assert [found(each) for each in await asyncio.gather(*map(ask, range(24)))] == [
-        found(each) for each in alone
-    ]
-    assert sum(passes) == 16
-    assert max(passes) >= 8, passes
-
-
-async def test_equal_embeddings_tie_wherever_they_lie(tmp_path: Path) -> None:
-    """Equal embeddings get equal scores and come in the order of their ids, at the cut too."""
-
-    index = await open_index(tmp_path)
-    one = vectors(1)[0]
-    filler = vectors(997, seed=3)
-    chunks = some_chunks(1000)
-    places = [999, 500, 3]
-    matrix = np.empty((1000, DIMENSION), dtype=np.float32)
-    matrix[[n for n in range(1000) if n not in places]] = filler
-    matrix[places] = one
-    await index.add_chunks(list(reversed(chunks)), matrix[::-1])
-    answer = await index.query(one, k=2, mode="vector")
-    assert [c.chunk_id for c in answer.chunks] == ["d-0003", "d-0500"]
-    assert answer.scores[0] == answer.scores[1]
-    await index.close()
-
-
-async def test_a_boolean_filter_is_not_answered_from_the_memory_of_a_number(tmp_path: Path) -> None:
-    """Filters that Python takes for equal, 1 and true, are kept apart.
-
-    If this fails: the memory of filters has a key under which they meet.
-    """
-
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(4), vectors(4))
-    for value, expected in ((1, 0), (True, 2), (1.0, 0)):
-        answer = await index.query(
-            vectors(1)[0], mode="vector", filters={"type": "eq", "key": "odd", "value": value}
-        )
-        assert len(answer.hits) == expected, value
-    await index.close()
+from .helpers import found, open_index, provider, some_chunks, vector_db, vectors
 
 
 async def test_another_process_sees_what_was_written_and_deleted(tmp_path: Path) -> None:
@@ -203,22 +48,6 @@ async def test_another_process_sees_what_was_written_and_deleted(tmp_path: Path)
     await second.close()
 
 
-async def test_many_deletions_compact_the_memory_copy(tmp_path: Path) -> None:
-    """Deleting most chunks, in parts, leaves exactly the others searchable."""
-
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(200), vectors(200))
-    for start in range(0, 180, 30):
-        await index.delete_chunks([f"d-{n:04d}" for n in range(start, start + 30)])
-        answer = await index.query(vectors(1)[0], k=300, mode="vector")
-        left = {f"d-{n:04d}" for n in range(start + 30, 200)}
-        assert {c.chunk_id for c in answer.chunks} == left
-    await index.add_chunks(some_chunks(5, "new"), vectors(5, seed=9))
-    answer = await index.query(vectors(5, seed=9)[2], k=1, mode="vector")
-    assert answer.chunks[0].chunk_id == "new-0002"
-    await index.close()
-
-
 async def test_nothing_of_a_deleted_chunk_stays_in_the_file(tmp_path: Path) -> None:
     """Deleting removes text, embedding, attributes and keyword entries alike."""
 
@@ -237,7 +66,7 @@ import asyncio, sys
 import numpy as np
 from pathlib import Path
 sys.path.insert(0, {here!r})
-from test_sqlite import open_index, some_chunks, vectors
+from helpers import open_index, some_chunks, vectors
 
 async def main():
     index = await open_index(Path({folder!r}))
@@ -548,111 +377,8 @@ def test_threads_share_an_index(tmp_path: Path) -> None:
     asyncio.run(index.close())
 
 
-async def test_field_weights_count_in_keyword_mode(tmp_path: Path) -> None:
-    """A word in a field of larger weight outranks the same word in one of smaller weight."""
-
-    index = await open_index(tmp_path, field_weights={"content": 1.0, "title": 4.0, "tags": 8.0})
-    chunks = [
-        Chunk(content="saddle word word", chunk_id="in content", metadata={"title": "word"}),
-        Chunk(content="word word word", chunk_id="in title", metadata={"title": "saddle"}),
-        Chunk(content="word word", chunk_id="in tags",
-              metadata={"title": "word", "tags": ["saddle", 7, True, None]}),
-    ]  # fmt: skip
-    await index.add_chunks(chunks, vectors(3))
-    answer = await index.query(None, "saddles", mode="keyword")
-    assert [c.chunk_id for c in answer.chunks] == ["in tags", "in title", "in content"]
-    await index.close()
-
-
 async def test_health_says_whether_the_folder_can_be_used(tmp_path: Path) -> None:
     """A folder that is there or can be made is fine; a file in its place is not."""
     assert (await provider(tmp_path / "new" / "deep").health()).status == "OK"
     (tmp_path / "file").write_text("in the way")
     assert (await provider(tmp_path / "file").health()).status == "Error"
-
-
-async def test_few_rows_of_a_filter_are_compared_without_a_copy(tmp_path: Path) -> None:
-    """A filter that passes few chunks gets the same answer from the file as from the copy.
-
-    If this fails: the question whether documents are stored, which each ingest asks, loads all
-    embeddings; or a deleted chunk is found, or ties are in another order.
-    """
-    index = await open_index(tmp_path)
-    same = np.vstack([vectors(40), vectors(40)])  # each embedding twice: ties
-    await index.add_chunks(some_chunks(40, "a") + some_chunks(40, "b"), same)
-    await index.delete_chunks(["a-0003", "b-0007"])
-    copy: Any = index._vectors._copy  # type: ignore[attr-defined]
-    filters = {"type": "in", "key": "document_id", "value": ["b", "a", "nowhere"]}
-    query = vectors(1, seed=1)[0]
-
-    async def ask(k: int) -> list[tuple[str, float]]:
-        return found(await index.query(query, k=k, mode="vector", filters=filters))
-
-    from_file = [await ask(k) for k in (1, 9, 1000)]
-    nowhere = await index.query(query, k=5, mode="vector", filters=filters | {"value": ["x"]})
-    assert nowhere.hits == []
-    assert not copy.is_loaded
-    await index.query(query, k=1, mode="vector")
-    assert copy.is_loaded
-    assert from_file == [await ask(k) for k in (1, 9, 1000)]
-    assert len(from_file[-1]) == 78
-
-
-async def test_other_filters_make_a_copy_and_use_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that passes many chunks, or names those that do not pass, is answered from a copy.
-
-    Once there is one, few chunks are compared in it, too. If this fails: a filter finds what it
-    leaves out, or each filtered query reads its embeddings from the file again.
-    """
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(40, "a") + some_chunks(40, "b"), vectors(80))
-    copy: Any = index._vectors._copy  # type: ignore[attr-defined]
-    query = vectors(1, seed=1)[0]
-
-    async def names(kind: str) -> set[str]:
-        filters = {"type": kind, "key": "document_id", "value": ["a"]}
-        response = await index.query(query, k=1000, mode="vector", filters=filters)
-        return {chunk.chunk_id for chunk in response.chunks}
-
-    wanted = {chunk.chunk_id for chunk in some_chunks(40, "a")}
-    monkeypatch.setattr(vectors_module, "FEW_ROWS", 39)
-    assert await names("in") == wanted
-    assert copy.is_loaded
-    monkeypatch.setattr(vectors_module, "FEW_ROWS", 40)
-    monkeypatch.delattr(vectors_module, "read_rows")
-    assert await names("in") == wanted
-    monkeypatch.undo()
-    await index.close()
-
-    index = await open_index(tmp_path)
-    assert await names("nin") == {chunk.chunk_id for chunk in some_chunks(40, "b")}
-
-
-async def test_however_the_legs_are_searched_the_answer_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both legs in one thread or two, chunks brought along or fetched later: one answer.
-
-    If this fails: compare `_query_hybrid` with the one that it replaces, and look at what
-    `_with_chunks` leaves out.
-    """
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(60), vectors(60))
-
-    async def answers() -> list[QueryChunksResponse]:
-        modes, kept = ("vector", "keyword", "hybrid"), {"include_embeddings": True}
-        options: tuple[dict[str, Any], ...] = ({}, kept)
-        return [
-            await index.query(vectors(1, seed=1)[0], "grazing sheep", 7, mode=mode, **given)
-            for mode in modes
-            for given in options
-        ]
-
-    expected = await answers()
-    assert all(len(each.hits) == 7 for each in expected)
-    for name in ("FEW_ROWS", "FEW_CHUNKS"):
-        with monkeypatch.context() as patch:
-            patch.setattr(sqlite_index, name, -1)
-            assert await answers() == expected
