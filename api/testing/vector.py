@@ -186,6 +186,33 @@ class VectorTests(Suite):
                 assert raw == pytest.approx(exact[hit.chunk.chunk_id], abs=1e-3)
         assert found / 500 >= self.recall_floor
 
+    @needs(lambda can: not can.exact and bool(can.metrics))
+    def test_approximate_search_is_near_brute_force_on_raw_embeddings(
+        self, indexes: Indexes
+    ) -> None:
+        """The same with `normalize: false` for each metric, 300 chunks in 20 calls, 20 queries.
+
+        If this fails for l2 only: rows of the provider's own lie near the origin, and thus nearer
+        to each chunk than chunks are to each other.
+        """
+        rng = np.random.default_rng(5)
+        names = [f"c{number:03}" for number in range(300)]
+        rows = rng.normal(size=(300, 64))
+        queries = rng.normal(size=(20, 64))
+        for metric in self.capabilities.metrics:
+            index = indexes.open(metric, dimension=64, metric=metric, normalize=False)
+            for start in range(0, 300, 15):
+                part = slice(start, start + 15)
+                index.add([chunk(name) for name in names[part]], rows[part])
+            oracle = Oracle(index.vector_db)
+            oracle.add([chunk(name) for name in names], rows)
+            found = 0
+            for query in queries:
+                exact = oracle.vector(query)
+                best = sorted(exact, key=lambda i: -exact[i])[:10]
+                found += len(set(best) & set(ids(index.vector(query, k=10))))
+            assert found / 200 >= self.recall_floor, metric
+
     def test_any_array_asks_the_same_question(self, indexes: Indexes) -> None:
         """Lists, tuples and arrays of any real dtype give one answer, and are not changed."""
         index = indexes.open()

@@ -37,6 +37,7 @@ def test_a_provider_that_can_do_all_runs_all() -> None:
     assert complaints(suite()) == []
     assert set(standard_tests()) - running(suite()) == {
         "test_approximate_search_is_near_brute_force",
+        "test_approximate_search_is_near_brute_force_on_raw_embeddings",
         "test_filtered_vector_search_is_near_brute_force",
         "test_fuzzy_search_is_refused",
     }

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.vector_io._shared.undo import undone_on_failure
@@ -177,6 +178,18 @@ def _folded(found: Rows) -> frozenset[_Mark]:
     return frozenset((writer, number) for text in texts for writer, number in json.loads(text))
 
 
+def _place(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return a marker's embedding, shape (1, dimension): as long as the longest of some rows.
+
+    Near the origin it would be closer to each row than rows are to each other under L2, and take
+    the edges of Chroma's graph that lead from row to row. Not zero, which has no cosine.
+    """
+    squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
+    place = np.zeros((1, embeddings.shape[1]), dtype=np.float32)
+    place[0, 0] = min(float(np.sqrt(squares.max())), float(np.finfo(np.float32).max)) or 1.0
+    return place
+
+
 class Writer:
     """Writes rows with their markers. Not safe to use from several threads at once."""
 
@@ -192,14 +205,12 @@ class Writer:
         self._number = max(self._number + 1, time.time_ns())
         stamp: dict[str, str | int] = {"writer": self._id, "number": self._number}
         marker = _row_id(self._id, self._number)
-        direction = np.zeros((1, rows.embeddings.shape[1]), dtype=np.float32)
-        direction[0, 0] = 1.0  # not zero, which has no cosine
         self._unsure.add(self._number)
         self._collection.upsert(
             Upsert(
                 [*rows.ids, marker],
                 [*({**metadata, **stamp} for metadata in rows.metadatas), {**_MARK, **stamp}],
-                np.concatenate([rows.embeddings, direction]),
+                np.concatenate([rows.embeddings, _place(rows.embeddings)]),
             )
         )
         self._unsure.discard(self._number)
