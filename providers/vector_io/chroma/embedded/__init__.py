@@ -29,6 +29,7 @@ from corral.providers.vector_io.chroma.embedded.graph import (
     Graph,
     graph_of,
     keep_log,
+    reader,
     restore,
 )
 
@@ -192,7 +193,7 @@ def _sweep(folder: Path) -> None:
     """
     graphs = [path for path in folder.iterdir() if _UUID.fullmatch(path.name)]
     try:
-        with closing(_reader(folder / DATABASE)) as connection:
+        with closing(reader(folder / DATABASE)) as connection:
             living = {str(i) for (i,) in connection.execute("SELECT id FROM segments")}
     except apsw.Error:
         _LOG.warning("%s may hold files of dropped vector DBs.", folder)
@@ -200,12 +201,6 @@ def _sweep(folder: Path) -> None:
     for path in graphs:
         if path.name not in living:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _reader(path: Path) -> apsw.Connection:
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    connection.set_busy_timeout(10_000)
-    return connection
 
 
 def _locked(path: Path, provider_id: str) -> apsw.Connection:

@@ -77,8 +77,8 @@ class EmbeddedCollection(Collection):
             raise
 
     @contextmanager
-    def _changing(self, rows: int) -> Iterator[None]:
-        with self._asking(), self._chroma.writing(), self._graph.changing(rows):
+    def _changing(self) -> Iterator[None]:
+        with self._asking(), self._chroma.writing(), self._graph.changing():
             yield
 
     @property
@@ -93,7 +93,7 @@ class EmbeddedCollection(Collection):
 
     def upsert(self, rows: Upsert) -> None:
         """Write rows in one step."""
-        with self._changing(len(rows)):
+        with self._changing():
             self._collection.upsert(
                 ids=list(rows.ids),
                 embeddings=rows.embeddings,
@@ -102,7 +102,7 @@ class EmbeddedCollection(Collection):
 
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows; unknown ids are ignored."""
-        with self._changing(len(ids)):
+        with self._changing():
             self._collection.delete(ids=list(ids))
 
     def get(

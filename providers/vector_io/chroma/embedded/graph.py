@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -64,6 +65,8 @@ LEFT JOIN embeddings_queue q ON q.seq_id = e.seq_id AND q.topic = :topic AND q.i
 WHERE e.segment_id = :rows AND q.vector IS NULL
 """
 
+_LOG_ROWS = "SELECT count(*) FROM embeddings_queue WHERE topic = :topic"
+_LIVING_ROWS = "SELECT count(*) FROM embeddings WHERE segment_id = :rows"
 _TIDY = """
 DELETE FROM embeddings_queue
 WHERE topic = :topic
@@ -109,23 +112,16 @@ class Graph:
     """The graph of one collection in an open folder. Safe to use from many threads."""
 
     def __init__(self, folder: Path, segments: Segments) -> None:
-        self._database = folder / DATABASE
         self._folder = folder / segments.graph
         self._segments = segments
         self._writing = threading.Lock()
         self._noted = _noted(self._folder)
-        self._logged = self._tidy_at = 0
 
     @contextmanager
-    def changing(self, rows: int = 0) -> Iterator[None]:
-        """Let nobody else change the graph meanwhile; note its files if they were persisted.
-
-        Args:
-            rows: How many rows the log takes.
-        """
+    def changing(self) -> Iterator[None]:
+        """Let nobody else change the graph meanwhile; note its files if they were persisted."""
         with self._writing:
             yield
-            self._logged += rows
             now = _state_of(self._folder)
             if now is not None and now != self._noted:
                 self._note(now)
@@ -139,22 +135,9 @@ class Graph:
             new.write_text(json.dumps(now), "ascii")
             new.replace(self._folder / NOTE)
             self._noted = now
-            self._tidy()
-        except (OSError, apsw.Error) as error:
+        except OSError as error:
             kind = type(error).__name__
-            _LOG.warning("%s is noted or tidied at the next write (%s).", self._folder, kind)
-
-    def _tidy(self) -> None:
-        """Delete what is replaced from the log, once that may be half of it."""
-        if self._logged < self._tidy_at:
-            return
-        with closing(connected(self._database)) as connection:
-            with transaction(connection):
-                connection.execute(_TIDY, self._segments.names)
-            count = "SELECT count(*) FROM embeddings WHERE segment_id = :rows"
-            living: Any = connection.execute(count, self._segments.names).fetchall()
-            self._tidy_at = int(living[0][0])
-        self._logged = 0
+            _LOG.warning("%s is noted at the next write (%s).", self._folder, kind)
 
     def distrust(self) -> None:
         """Have it restored when the folder is opened next: Chroma failed to use it."""
@@ -162,20 +145,37 @@ class Graph:
 
 
 def connected(path: Path) -> apsw.Connection:
-    """Open Chroma's database, which exists."""
+    """Open Chroma's database, which exists and which nothing else of this process writes.
+
+    Chroma has an SQLite library of its own, and locks of files hold between processes only. So this
+    one would take the journal of a write that is under way for one that a kill has left, and roll
+    it back: that destroys the file.
+    """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(BUSY_SECONDS * 1000)
     return connection
 
 
+def reader(path: Path) -> apsw.Connection:
+    """Open Chroma's database while Chroma may write; reading fails while it has a journal."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(BUSY_SECONDS * 1000)
+    return connection
+
+
 def graph_of(folder: Path, collection: str, provider_id: str) -> Graph:
-    """Return the graph of a collection, which exists."""
-    with driver_errors(provider_id), closing(connected(folder / DATABASE)) as connection:
-        return next(
-            Graph(folder, found)
-            for found in _collections(connection)
-            if found.collection == collection
-        )
+    """Return the graph of a collection, which exists; while Chroma writes, wait."""
+    deadline = time.monotonic() + BUSY_SECONDS
+    with driver_errors(provider_id):
+        while True:
+            try:
+                with closing(reader(folder / DATABASE)) as connection:
+                    known = {each.collection: each for each in _collections(connection)}
+                return Graph(folder, known[collection])
+            except (apsw.Error, KeyError):
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.01)
 
 
 def _collections(connection: apsw.Connection) -> list[Segments]:
@@ -211,6 +211,7 @@ def restore(folder: Path, provider_id: str) -> dict[str, int]:
             graph = folder / segments.graph
             whole = _is_whole(connection, segments, graph)
             if whole and not purges:
+                _tidy(connection, segments)
                 continue
             with transaction(connection):
                 missing = _complete_log(connection, segments, graph)
@@ -225,6 +226,17 @@ def restore(folder: Path, provider_id: str) -> dict[str, int]:
                 )
                 _delete(graph, provider_id)
     return lost
+
+
+def _tidy(connection: apsw.Connection, segments: Segments) -> None:
+    """Delete what is replaced from the log, where that is half of it."""
+    logged, living = (
+        int(str(connection.execute(count, segments.names).fetchall()[0][0]))
+        for count in (_LOG_ROWS, _LIVING_ROWS)
+    )
+    if logged > 2 * living:
+        with transaction(connection):
+            connection.execute(_TIDY, segments.names)
 
 
 def _delete(graph: Path, provider_id: str) -> None:

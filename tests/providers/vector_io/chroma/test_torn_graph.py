@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -335,7 +336,7 @@ async def test_a_failure_while_it_runs_is_mended_by_the_next_opening(
 
 
 async def test_the_log_holds_little_more_than_the_chunks(tmp_path: Path) -> None:
-    """Replaced and deleted chunks leave it, once they may be half of it.
+    """Replaced and deleted chunks leave it when the folder is opened, where they are half of it.
 
     If this fails: the file grows with each write, and keeps the texts of deleted chunks for good.
     """
@@ -343,6 +344,35 @@ async def test_the_log_holds_little_more_than_the_chunks(tmp_path: Path) -> None
     for round_ in range(5):
         await put(index, 0, 250, "x" * (round_ + 1))
     await index.close()
+    await (await opened(tmp_path, registered())).close()
     with closing(apsw.Connection(str(tmp_path / "chroma.sqlite3"))) as connection:
         ((rows,),) = connection.execute("SELECT count(*) FROM embeddings_queue")
     assert 250 <= int(str(rows)) <= 600
+
+
+async def test_nothing_but_chroma_writes_its_file_meanwhile(tmp_path: Path) -> None:
+    """Writers of two vector DBs and a third that is opened beside them leave the file whole.
+
+    If this fails: two SQLite libraries of one process write one file, which locks do not prevent;
+    each takes the other's journal for that of a dead process, and the file is destroyed.
+    """
+    stores = [
+        registered().model_copy(update={"identifier": name, "provider_resource_id": name})
+        for name in ("one", "two", "three")
+    ]
+    indexes = [await opened(tmp_path, store, create_it=True) for store in stores[:2]]
+
+    async def write(number: int) -> None:
+        for round_ in range(8):
+            await put(indexes[number], 0, 250, "x" * (round_ + 1))
+
+    async def reopen() -> None:
+        for _ in range(10):
+            await (await opened(tmp_path, stores[2], create_it=True)).close()
+
+    await asyncio.gather(write(0), write(1), reopen())
+    for index in indexes:
+        assert await index.count() == 250
+        await index.close()
+    with closing(apsw.Connection(str(tmp_path / "chroma.sqlite3"))) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
