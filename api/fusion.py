@@ -233,7 +233,8 @@ def merge_ranked(
         for (identifier, _), rank in zip(ranked, ranks, strict=True):
             total[identifier] = total.get(identifier, 0.0) + share / (RANK_CONSTANT + rank)
     best = (sum(shares) or 1.0) / (RANK_CONSTANT + 1)
-    return sorted(((i, s / best) for i, s in total.items()), key=lambda pair: (-pair[1], pair[0]))
+    scores = ((i, min(1.0, s / best)) for i, s in total.items())  # a sum of nine rounds above it
+    return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
 
 
 def _ranks(leg: Leg) -> list[int]:

@@ -488,3 +488,10 @@ def test_rankers_cannot_be_changed_in_place() -> None:
     with pytest.raises(ValidationError):
         RRFRanker().rank_constant = 1.0  # type: ignore[misc]
     assert not math.isnan(RRFRanker().rank_constant)
+
+
+def test_no_number_of_lists_makes_a_score_above_one() -> None:
+    """An id that is first in every list scores 1 and nothing more, however the sum rounds."""
+    for count in range(1, 60):
+        [(_, score)] = merge_ranked([[("a", 0.5)]] * count)
+        assert 1 - 1e-12 < score <= 1
