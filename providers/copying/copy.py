@@ -16,8 +16,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from corral.api.errors import Conflict, InvalidRequest, NotFound
+from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.checks import CopyChecks, compare
@@ -29,6 +30,7 @@ from corral.providers.copying.steps import (
     batch_size,
     copy_step,
 )
+from corral.providers.expiry import schedule
 from corral.providers.registry import find_spec
 from corral.providers.stack import Stack
 
@@ -109,14 +111,21 @@ async def copy_batch(
         NotFound: No such source; or, after the first step, no such target.
         InvalidRequest: Both are the same, a bad limit, or the provider cannot hold the target.
         UnknownProvider: There is no such provider.
+        Forbidden: An acl holds tokens that the principal does not. No new target is left.
         Conflict: The target has other settings; the message names them.
         ProviderError: A backend failed; what was copied stays, and the step can be repeated.
     """
     if not 1 <= limit <= MAX_BATCH:
         raise InvalidRequest(f"limit must be from 1 to {MAX_BATCH} (got {limit}).", field="limit")
-    await _target(stack, source_id, target_id, provider_id, register=not after)
+    made = await _target(stack, source_id, target_id, provider_id, register=not after)
     source, target = await stack.index(source_id), await stack.index(target_id)
-    return await copy_step(source, target, after, limit)
+    try:
+        note = partial(schedule, stack, target.vector_db)
+        return await copy_step(source, target, after, limit, note=note)
+    except Forbidden:
+        if made:
+            await stack.unregister(target_id)
+        raise
 
 
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
@@ -160,8 +169,8 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
 
 async def _target(
     stack: Stack, source_id: str, target_id: str, provider_id: str | None, *, register: bool
-) -> None:
-    """Register the target like the source, or check that it is."""
+) -> bool:
+    """Register the target like the source, or check that it is; return True if it is new."""
     source = await stack.vector_db(source_id)
     try:
         target = await stack.vector_db(target_id)
@@ -170,11 +179,12 @@ async def _target(
             raise
     else:
         _check_settings(source, target, provider_id)
-        return
+        return False
     settings = source.model_dump(include={*SETTINGS, "vector_db_name"})
     chosen = {"vector_db_id": target_id, "provider_id": provider_id or source.provider_id}
     asked = VectorDBRegistration.model_validate({**settings, **chosen})
     await stack.register(asked, fingerprint=source.fingerprint)
+    return True
 
 
 def _check_settings(source: VectorDB, target: VectorDB, provider_id: str | None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from numpy.typing import ArrayLike
 
@@ -30,12 +31,28 @@ _LOOK_SECONDS = 0.05
 
 
 class WriteKeeper:
-    """The keeper of all indexes of one process."""
+    """The keeper of all indexes of one process.
 
-    def __init__(self, library: Library, table: RebuildTable, open_indexes: OpenIndexes) -> None:
+    Args:
+        then: Is told of each write that is done, before it is acknowledged.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        table: RebuildTable,
+        open_indexes: OpenIndexes,
+        then: Callable[[Write], Awaitable[None]],
+    ) -> None:
         self._library, self._table, self._open = library, table, open_indexes
+        self._then = then
 
     async def wrote(self, write: Write, lost: NotFound | None) -> None:
+        """Take note of a write; see `Keeper`."""
+        await self._carry_over(write, lost)
+        await self._then(write)
+
+    async def _carry_over(self, write: Write, lost: NotFound | None) -> None:
         """Note a write to an index that is being rebuilt, or do it again where that is done."""
         mine = write.vector_db
         while True:

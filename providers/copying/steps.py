@@ -32,6 +32,8 @@ _MAX_LISTS = 4
 
 Embed: TypeAlias = Callable[[Sequence[Chunk]], Awaitable[ArrayLike | None]]
 """Returns new embeddings of chunks."""
+Note: TypeAlias = Callable[[Sequence[Chunk]], Awaitable[None]]
+"""Is told of chunks before they are in the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ async def copy_step(
     limit: int,
     *,
     embed: Embed | None = None,
+    note: Note | None = None,
 ) -> CopyStep:
     """Copy the next chunks by id from one index to another and say where to go on.
 
@@ -75,12 +78,13 @@ async def copy_step(
         after: The id after which to begin.
         limit: Chunks to go through.
         embed: Makes the target's embeddings; None copies those of the source.
+        note: Is told of every chunk of the step, those that the target has already included.
     """
     ids, total = await _next_ids(source, after, limit)
     copied = 0
     for start in range(0, len(ids), WRITTEN_AT_ONCE):
         part = ids[start : start + WRITTEN_AT_ONCE]
-        copied += await copy_chunks(source, target, part, embed=embed)
+        copied += await copy_chunks(source, target, part, embed=embed, note=note)
     return CopyStep(
         seen=len(ids),
         copied=copied,
@@ -96,16 +100,20 @@ async def copy_chunks(
     ids: Sequence[str],
     *,
     embed: Embed | None = None,
+    note: Note | None = None,
 ) -> int:
     """Bring some chunks to the target and return how many were not there as they are.
 
     Args:
         ids: Of the chunks; those that the source does not have are passed over.
         embed: Makes the target's embeddings; None copies those of the source.
+        note: Is told of all these chunks.
     """
     copies = embed is None
     there = {c.chunk_id: c for c in await target.get_chunks(ids, include_embeddings=copies)}
     here = await source.get_chunks(ids, include_embeddings=copies)
+    if note is not None:
+        await note(here)
     if not copies:
         here = [recorded(chunk, target.vector_db) for chunk in here]
     chunks = [

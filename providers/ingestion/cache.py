@@ -1,7 +1,8 @@
-"""Embeddings that were made once, by model and text: `embeddings.db`.
+"""Embeddings that were made once, by tenant, model and text: `embeddings.db`.
 
 A document that was changed, moved or cut off in the middle costs only its new passages. What is in
-here can be deleted at any time.
+here can be deleted at any time. A tenant finds its own alone, so that nobody can tell by the time
+an insert takes what another tenant holds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class EmbeddingCache:
         self.made = 0
         """Embeddings that were not there and had to be made."""
 
-    async def embed(self, embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
+    async def embed(
+        self, embedder: Embedder, tenant: str, texts: Sequence[str]
+    ) -> NDArray[np.float32]:
         """Return the embeddings of texts, shape (len(texts), dimension), new ones remembered.
 
         Raises:
@@ -55,12 +58,12 @@ class EmbeddingCache:
         if not self._max_bytes or not texts:
             return await made_by(embedder, texts)
         with span("embed_documents", provider=embedder.info.model, texts=len(texts)) as seen:
-            return await self._embed(embedder, texts, seen)
+            return await self._embed(embedder, tenant, texts, seen)
 
     async def _embed(
-        self, embedder: Embedder, texts: Sequence[str], seen: Attributes
+        self, embedder: Embedder, tenant: str, texts: Sequence[str], seen: Attributes
     ) -> NDArray[np.float32]:
-        keys = _keys(embedder.fingerprint, texts)
+        keys = _keys(tenant, embedder.fingerprint, texts)
         known = await self._known(keys, embedder.info.dimension)
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in known}
         seen |= {"cache_hits": len(texts) - len(missing), "cache_misses": len(missing)}
@@ -112,9 +115,6 @@ async def made_by(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float3
     return made
 
 
-def _keys(fingerprint: str, texts: Sequence[str]) -> list[bytes]:
-    model = fingerprint.encode("utf-8", "surrogatepass") + b"\0"
-    return [
-        hashlib.sha256(model + text.encode("utf-8", "surrogatepass")).digest()[:16]
-        for text in texts
-    ]
+def _keys(tenant: str, fingerprint: str, texts: Sequence[str]) -> list[bytes]:
+    said = (f"{tenant}\0{fingerprint}\0{text}" for text in texts)
+    return [hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16] for key in said]

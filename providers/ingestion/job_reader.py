@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from corral.api.errors import NotFound
 from corral.api.rag import RAGDocument
+from corral.api.vector_dbs import VectorDB
 from corral.providers.database import Database
-from corral.providers.ingestion.job_rows import COLUMNS, SCHEMA, Rows, Scope, job_of
+from corral.providers.ingestion.job_rows import (
+    COLUMNS,
+    RECORDED,
+    SCHEMA,
+    Rows,
+    Scope,
+    job_of,
+    place_of,
+)
 from corral.providers.ingestion.jobs import Job, JobStatus
 from corral.providers.places import Places
 
@@ -97,6 +107,13 @@ class JobReader:
         query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
         rows = await self._file.read(query, *(job.number for job in jobs))
         return {number: RAGDocument.model_validate_json(str(text)) for number, text in rows}
+
+    async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
+        """Return what jobs say of who may read documents; see `RECORDED`."""
+        if not documents or not self._file.path.exists():
+            return []
+        named = json.dumps(list(documents))
+        return cast(Rows, await self._file.read(RECORDED, *place_of(vector_db), named))
 
     async def vector_dbs(self) -> list[tuple[str, str, float]]:
         """Return tenant, identifier and time of every vector DB that a job names."""

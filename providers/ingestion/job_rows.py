@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import uuid4
@@ -49,24 +49,31 @@ OURS = "number = ? AND owner = ? AND status = 'running'"
 _PROGRESS = tuple(field.name for field in fields(Progress))
 UNFINISHED = "status IN ('queued', 'running')"
 OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
-NEWEST = (
-    "number = (SELECT max(newer.number) FROM jobs newer WHERE newer.tenant = jobs.tenant"
+_NEWER = (
+    "(SELECT 1 FROM jobs newer WHERE newer.tenant = jobs.tenant"
     " AND newer.vector_db_id = jobs.vector_db_id"
     " AND newer.vector_db_created_at = jobs.vector_db_created_at"
-    " AND newer.document_id = jobs.document_id)"
+    " AND newer.document_id = jobs.document_id AND newer.number > jobs.number AND {such})"
 )
-OVERTAKEN = (
-    "EXISTS (SELECT 1 FROM jobs newer WHERE newer.tenant = jobs.tenant"
-    " AND newer.vector_db_id = jobs.vector_db_id"
-    " AND newer.vector_db_created_at = jobs.vector_db_created_at"
-    " AND newer.document_id = jobs.document_id AND newer.number > jobs.number"
-    " AND newer.status IN ('queued', 'running', 'completed'))"
+_REPLACES = (
+    "(newer.status = 'completed' OR newer.file_id = jobs.file_id"
+    " OR newer.principal = jobs.principal)"
 )
+NEWEST = f"NOT EXISTS {_NEWER.format(such=_REPLACES)}"
+"""Another's job counts once it has stored the document: it may be refused, and replace nothing."""
+_OVERTAKES = "newer.status IN ('queued', 'running', 'completed')"
+OVERTAKEN = f"EXISTS {_NEWER.format(such=_OVERTAKES)}"
 """A newer version of the document is stored, or will be: this one must not be stored after it."""
 NEXT_VERSION = (
     "max(?, (SELECT ifnull(max(version), 0) + 1 FROM jobs same WHERE same.tenant = {tenant}))"
 )
 """Grows within a tenant, also where its newest jobs were removed; says nothing of others."""
+RECORDED = (
+    "SELECT document_id, number, acl, status = 'completed' OR storing FROM jobs"  # noqa: S608 - ours
+    f" WHERE {OF_VECTOR_DB} AND document_id IN (SELECT value FROM json_each(?))"
+    f" AND (storing OR NOT {UNFINISHED}) ORDER BY number DESC"
+)
+"""The acls of jobs by document, the newest first. What waits has the acl that it will store."""
 CHANGED = f"version = {NEXT_VERSION.format(tenant='jobs.tenant')}, updated_at = ?"
 
 Rows = Sequence[tuple[Any, ...]]
@@ -131,6 +138,8 @@ class Scope:
         batch_id, job_id, file_id: Of this batch, id, file.
         statuses: In one of these states.
         newest_only: Only the newest job of each document.
+        changing: Only those that the reader may change: not its own of a document that is stored
+            and closed to it.
         changed_after: Only those that changed after this version.
         files_only: Only those of uploaded files.
     """
@@ -142,6 +151,7 @@ class Scope:
     file_id: str | None = None
     statuses: Collection[JobStatus] | None = None
     newest_only: bool = False
+    changing: bool = False
     changed_after: int | None = None
     reader: Principal | None = None
     files_only: bool = False
@@ -155,7 +165,7 @@ class Scope:
             if (value := getattr(self, column)) is not None:
                 conditions.append((f"{column} = ?", (value,)))
         if self.reader is not None and not self.reader.reads_all:
-            conditions.append(readable_by(self.reader))
+            conditions.append(readable_by(self.reader, changing=self.changing))
         if self.statuses is not None:
             marks = ", ".join("?" * len(self.statuses))
             conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
@@ -204,13 +214,35 @@ def _principal(tenant: str, text: str) -> Principal:
     return Principal(tenant, stored["user"], groups, role, stored["key_id"])
 
 
-def readable_by(reader: Principal) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition of a job that a principal may know of."""
+def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition of a job that a principal may know of, or change."""
     tokens = sorted(reader.tokens())
     marks = ", ".join("?" * len(tokens))
     open_ = f"EXISTS (SELECT 1 FROM json_each(jobs.acl) WHERE value IN ({marks}))"  # noqa: S608
-    own = "json_extract(principal, '$.user', '$.key_id') = json_array(?, ?)"
-    return f"({open_} OR {own})", (*tokens, reader.user, reader.key_id)
+    own = "principal ->> 'user' IS ? AND principal ->> 'key_id' IS ?"
+    own += " AND status <> 'completed'" if changing else ""
+    return f"({open_} OR ({own}))", (*tokens, reader.user, reader.key_id)
+
+
+def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
+    """Return the acls that jobs get where their documents have these, by job number.
+
+    The job whose version is stored gets the document's. Others tell of versions that are not
+    stored, so they are closed with the document and never opened.
+
+    Args:
+        rows: Of `RECORDED`.
+        acls: By document.
+    """
+    changed: dict[int, list[str]] = {}
+    found: set[str] = set()
+    for document_id, number, text, stored in rows:
+        had, now = set(json.loads(text)), set(acls[document_id])
+        acl = now if stored and document_id not in found else had & now
+        found |= {document_id} if stored else set()
+        if acl != had:
+            changed[number] = sorted(acl)
+    return changed
 
 
 def progress_json(progress: Progress) -> str:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import apsw
 
 from corral.api.errors import Conflict
 from corral.api.principal import Principal
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.job_rows import (
     CHANGED,
     NEWEST,
     NEXT_VERSION,
     OF_VECTOR_DB,
+    OVERTAKEN,
+    RECORDED,
     UNFINISHED,
     Rows,
     Scope,
     Submission,
     document_json,
+    followed,
     milliseconds,
     new_row,
     place_of,
@@ -115,10 +120,22 @@ class JobTable(OwnedJobs):
             "status = 'queued', owner = NULL, storing = 0, attempts = 0, not_before = 0,"
             " error_code = NULL, error_message = NULL, progress = '{}'"
         )
-        condition = f"{where} AND status IN ('failed', 'cancelled') AND {NEWEST} AND {there}"
+        last = f"{NEWEST} AND NOT {OVERTAKEN}"
+        condition = f"{where} AND status IN ('failed', 'cancelled') AND {last} AND {there}"
         return await self._file.write(
             lambda table: self._update(table, change, (), condition, tuple(values))
         )
+
+    async def follow(self, vector_db: VectorDB, acls: Mapping[str, Collection[str]]) -> None:
+        """Record who may read documents now, by document; see `followed`."""
+        values = (*place_of(vector_db), json.dumps(list(acls)))
+
+        def record(table: apsw.Connection) -> None:
+            rows = cast(Rows, table.execute(RECORDED, values).fetchall())
+            for number, acl in followed(rows, acls).items():
+                self._update(table, "acl = ?", (json.dumps(acl),), "number = ?", (number,))
+
+        await self._file.write(record)
 
     async def remove(self, scope: Scope) -> int:
         """Forget jobs that are not running; return how many."""

@@ -34,6 +34,14 @@ MAX_ATTEMPTS = 5
 REPLACED = "A newer version of the document was submitted."
 
 
+RELABELING = 2
+"""The value of `storing` while a stored document gets other attributes. Such a job is never done
+again: that would store the document as it was submitted, and open it to whom it was closed since.
+"""
+
+STORED = "status = 'completed', owner = NULL, storing = 0"
+
+
 class NoLongerOurs(Exception):
     """The job was cancelled, replaced or removed while this process worked on it."""
 
@@ -97,8 +105,8 @@ class OwnedJobs(JobReader):
             NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
         """
         change = (
-            "status = 'completed', owner = NULL, storing = 0, error_code = NULL,"
-            " error_message = NULL, progress = ?, usage_bytes = ?, notes = ?"
+            f"{STORED}, error_code = NULL, error_message = NULL, progress = ?, usage_bytes = ?,"
+            " notes = ?"
         )
 
         def end(table: apsw.Connection) -> list[Job]:
@@ -140,9 +148,12 @@ class OwnedJobs(JobReader):
         """Queue again what an owner works on who stops in an orderly way; return how many."""
         change = "status = 'queued', owner = NULL, storing = 0, attempts = max(0, attempts - 1)"
         condition = "owner = ? AND status = 'running'"
-        return await self._file.write(
-            lambda table: self._requeue(table, change, (), condition, (owner,))
-        )
+
+        def queue(table: apsw.Connection) -> int:
+            self._end_relabeling(table, owner)
+            return self._requeue(table, change, (), condition, (owner,))
+
+        return await self._file.write(queue)
 
     async def take_over(self, owner: str) -> int:
         """Queue again what a dead owner has left; return how many jobs.
@@ -157,6 +168,7 @@ class OwnedJobs(JobReader):
         )
 
         def take(table: apsw.Connection) -> int:
+            self._end_relabeling(table, owner)
             often = f"{lost} AND attempts >= {MAX_ATTEMPTS}"
             failed = self._update(table, fail, (message,), often, (owner,))
             queue = "status = 'queued', owner = NULL, storing = 0"
@@ -165,27 +177,35 @@ class OwnedJobs(JobReader):
         return await self._file.write(take)
 
     async def change_attributes(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> bool:
-        """Give a job other attributes; return True if its stored chunks now have to follow.
+        """Give a job other attributes, or return True if its stored chunks must have them first.
 
-        Then the job is running and storing, and this owner completes it. A queued, failed or
-        cancelled job will use them when it runs.
+        Then the job is running for this owner until `relabeled`. A queued, failed or cancelled job
+        will use them when it runs.
 
         Raises:
             NoLongerOurs: The job is running.
         """
-        text = json.dumps(dict(attributes))
 
         def change(table: apsw.Connection) -> bool:
             stored = "number = ? AND status = 'completed'"
-            claim = "attributes = ?, status = 'running', storing = 1, owner = ?"
-            if self._update(table, claim, (text, owner), stored, (job.number,)):
+            claim = f"status = 'running', storing = {RELABELING}, owner = ?"
+            if self._update(table, claim, (owner,), stored, (job.number,)):
                 return True
-            waiting = "number = ? AND status <> 'running'"
+            waiting, text = "number = ? AND status <> 'running'", json.dumps(dict(attributes))
             if not self._update(table, "attributes = ?", (text,), waiting, (job.number,)):
                 raise NoLongerOurs
             return False
 
         return await self._file.write(change)
+
+    async def relabeled(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> None:
+        """Record the attributes that a stored document has: other ones, or those from before.
+
+        Raises:
+            NoLongerOurs: The job was taken away.
+        """
+        change, text = f"{STORED}, attributes = ?", json.dumps(dict(attributes))
+        await self._file.write(lambda table: self._update_own(table, job, owner, change, (text,)))
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -208,6 +228,11 @@ class OwnedJobs(JobReader):
         change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
         self._update(table, change, (owner, progress), "number = ?", (number,))
         return read_job(table, number)
+
+    def _end_relabeling(self, table: apsw.Connection, owner: str) -> None:
+        """Leave the documents stored whose attributes an owner was changing."""
+        lost = f"owner = ? AND status = 'running' AND storing = {RELABELING}"
+        self._update(table, STORED, (), lost, (owner,))
 
     def _requeue(
         self,

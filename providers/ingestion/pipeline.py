@@ -219,7 +219,7 @@ class Pipeline:
                 coming = begun() if len(some) == CHUNKS_AT_ONCE else None
                 made = self.cache.made if self.cache else -1
                 texts = [embedded_text(chunk) for chunk in some]
-                rows = await embed(how.embedder, texts, self.cache)
+                rows = await embed(how.embedder, how.vector_db.tenant, texts, self.cache)
                 fresh = self.cache is None or self.cache.made > made
                 yield Embedded(some, rows, fresh, coming is None)
         finally:

@@ -8,22 +8,28 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.errors import InvalidRequest, NotFound, Unavailable
+from corral.api.documents import READ_AT_ONCE
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
+from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
+from corral.api.writes import Write
 from corral.providers.documents import delete_document
-from corral.providers.ingestion.job_rows import Scope, Submission
+from corral.providers.ingestion.job_rows import Scope, Submission, followed
 from corral.providers.ingestion.job_views import JobViews
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Step
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.owned_jobs import NoLongerOurs
 from corral.providers.ingestion.pipeline import Pipeline, Sizes
-from corral.providers.ingestion.relabeling import relabel
+from corral.providers.ingestion.relabeling import acls_of, relabel, stored_acl
 from corral.providers.ingestion.work import FileLibrary
 from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
 
@@ -65,6 +71,7 @@ class Ingestion(JobViews):
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
         super().__init__(library, workers.table)
         self._workers = workers
+        self._following = asyncio.Lock()
 
     def on(self, library: FileLibrary) -> Self:
         """Return the same for another principal."""
@@ -216,15 +223,16 @@ class Ingestion(JobViews):
 
         Raises:
             NotFound: The file was never ingested there.
+            Forbidden: Its document is closed to the principal, who submitted it.
             Unavailable: It is being stored, and that takes long.
         """
-        job = await self.newest(vector_db_id, file_id)
+        job = await self._changeable(vector_db_id, file_id)
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         await self._table.cancel(scope)
         await self._settled(scope)
         await delete_document(await self._library.index(vector_db_id), job.document_id)
-        await self._table.remove(scope)
+        await self._table.remove(replace(scope, changing=True))  # hidden chunks survive, with it
 
     async def set_attributes(
         self, vector_db_id: str, file_id: str, attributes: Mapping[str, Any]
@@ -234,23 +242,77 @@ class Ingestion(JobViews):
         Raises:
             NotFound: The file was never ingested there.
             InvalidRequest: The attributes are no JSON.
+            Forbidden, Conflict: The principal may not write the document; nothing is changed.
             Unavailable: It is being stored, and that takes long.
         """
         _check_attributes(attributes)
         vector_db = await self._library.vector_db(vector_db_id)
         await self.start()
-        await self._settled(self._all(vector_db=vector_db, file_id=file_id))
+        index = await self._library.index(vector_db_id)
+        while True:
+            await self._settled(self._all(vector_db=vector_db, file_id=file_id))
+            job = await self._changeable(vector_db_id, file_id)
+            with suppress(NoLongerOurs):  # another change came first: wait for that one, too
+                if await self._table.change_attributes(job, self._workers.owner, attributes):
+                    await asyncio.shield(self._relabel(index, job, attributes))
+                return await self.newest(vector_db_id, file_id)
+
+    async def _changeable(self, vector_db_id: str, file_id: str) -> Job:
+        """Return the newest job of a file; refuse one whose document is closed to the principal."""
         job = await self.newest(vector_db_id, file_id)
-        if await self._table.change_attributes(job, self._workers.owner, attributes):
-            index = await self._library.index(vector_db_id)
-            try:
-                await relabel(index, job.document_id, job.attributes, attributes)
-            except BaseException:  # the job runs again, with its new attributes
-                await self._table.postpone(job, self._workers.owner, "", time.time())
-                raise
-            done = Step(job, job.progress, usage_bytes=job.usage_bytes, notes=job.notes)
-            await self._table.complete(self._workers.owner, [done])
-        return await self.newest(vector_db_id, file_id)
+        if not (await self._table.counts(self._all(job_id=job.job_id, changing=True))).total():
+            raise Forbidden("The document of this file is closed to you.", hint="Ask an admin.")
+        return job
+
+    async def _relabel(
+        self, index: EmbeddingIndex, job: Job, attributes: Mapping[str, Any]
+    ) -> None:
+        """Give a stored document other attributes; where that fails, its job keeps the old ones."""
+        recorded: Mapping[str, Any] = job.attributes
+        try:
+            await relabel(index, job.document_id, job.attributes, attributes)
+            recorded = attributes
+        finally:
+            await self._table.relabeled(job, self._workers.owner, recorded)
+
+    # --- following ---------------------------------------------------------------------------
+
+    async def follow(self, write: Write) -> None:
+        """Record who may read the documents of a write now: their jobs are known to the same.
+
+        A document has the tokens of all of its chunks. One that the write has stored whole is known
+        by it; of others all chunks are read, one document at a time: what is read last is true.
+        """
+        vector_db, default = write.vector_db, write.vector_db.default_acl
+        if len(write.chunks) <= READ_AT_ONCE:
+            written = acls_of(write.chunks, default)
+        else:
+            written = await asyncio.to_thread(acls_of, write.chunks, default)
+        index: EmbeddingIndex | None = None
+        named = {*written, *write.replaced}
+        if write.opened:
+            index = await self._whole(vector_db)
+            named |= set(acls_of(await index.get_chunks(write.opened), default)) if index else set()
+        rows = await self._table.recorded(vector_db, named)
+        whole = {name: acl for name, acl in written.items() if name in write.replaced}
+        if all(row[0] in whole for row in rows) and not followed(rows, whole):
+            return
+        index = index or await self._whole(vector_db)
+        if index is None:
+            return
+        for document_id in {row[0] for row in rows}:
+            async with self._following:
+                acl = await stored_acl(index, document_id)
+                if acl is not None:
+                    await self._table.follow(vector_db, {document_id: acl})
+
+    async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
+        """Return the index of a vector DB as its admin sees it; None: it is not registered."""
+        library = self._library.for_principal(Principal(vector_db.tenant, role=Role.ADMIN))
+        with suppress(NotFound):
+            index = await library.index(vector_db.identifier)
+            return index if index.vector_db.created_at == vector_db.created_at else None
+        return None
 
     async def _settled(self, scope: Scope) -> None:
         """Wait until no job of a scope is running."""

@@ -65,7 +65,7 @@ async def embeddings_of(
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None
-    made = await embed(await library.embedder_of(vector_db), missing, cache)
+    made = await embed(await library.embedder_of(vector_db), vector_db.tenant, missing, cache)
     if len(missing) == len(chunks):
         return made
     rows = iter(made)
@@ -73,7 +73,7 @@ async def embeddings_of(
 
 
 async def embed(
-    embedder: Embedder, texts: Sequence[str], cache: EmbeddingCache | None = None
+    embedder: Embedder, tenant: str, texts: Sequence[str], cache: EmbeddingCache | None = None
 ) -> NDArray[np.float32]:
     """Return the embeddings of texts, shape (len(texts), dimension).
 
@@ -84,7 +84,8 @@ async def embed(
     batches = [np.empty((0, embedder.info.dimension), dtype=np.float32)]
     for start in range(0, len(texts), EMBED_BATCH):
         batch = texts[start : start + EMBED_BATCH]
-        batches.append(await (cache.embed if cache else made_by)(embedder, batch))
+        made = cache.embed(embedder, tenant, batch) if cache else made_by(embedder, batch)
+        batches.append(await made)
     return np.concatenate(batches)
 
 

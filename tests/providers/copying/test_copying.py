@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import Conflict, InvalidRequest, NotFound, UnknownProvider
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack import Stack
 
-from .copy_stack import DIMENSION, assert_equal, filled, run, stored
+from .copy_stack import DIMENSION, assert_equal, embeddings, filled, run, stored
 
 # --- what a copy is -------------------------------------------------------------------------------
 
@@ -38,6 +38,25 @@ async def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: s
             assert report.checks.vector_overlap == report.checks.keyword_overlap == 1.0
             assert_equal(await stored(stack, there), original)
             here = there
+
+    await run(tmp_path, work)
+
+
+async def test_a_copied_chunk_expires_too(tmp_path: Path) -> None:
+    """The sweep knows the time of a chunk in the copy as it does in the source.
+
+    If this fails: a chunk that was to live for an hour is found in the copy for ever.
+    """
+
+    async def work(stack: Stack) -> None:
+        await filled(stack)
+        timed = ChunkMetadata(expires_at=4_000_000_000)
+        chunk = Chunk(chunk_id="timed", content="x", chunk_metadata=timed)
+        await (await stack.index("source")).add_chunks([chunk], embeddings(1))
+        await copy_vector_db(stack, "source", "target", provider_id="memory")
+        target = await stack.vector_db("target")
+        due = await stack.stores.due_chunks(4_000_000_001)
+        assert due == {(*target.key, target.created_at): ["timed"]}
 
     await run(tmp_path, work)
 

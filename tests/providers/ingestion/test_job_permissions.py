@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from corral.api.errors import Conflict, NotFound
+from corral.api.chunks import Chunk
+from corral.api.errors import Conflict, Forbidden, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.documents import change_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.ingestion import service
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
 
+from ..copying.rebuild_stack import begin, steps, switch
 from .jobs_stack import Watched, finished, opened, stored, upload
 
 ANN = Principal(user="ann", role=Role.WRITER)
@@ -121,3 +127,229 @@ async def test_a_file_is_its_senders_and_the_admins(tmp_path: Path) -> None:
         assert (await admin.files.get(file_id)).owner == "ann"
         jobs = await mine.ingestion.submit([JobRequest("db", file_id=file_id)])
         assert (await finished(stack, jobs))[0].status is JobStatus.COMPLETED
+
+
+async def acls(stack: Stack, document_id: str) -> list[list[str] | None]:
+    """Return the acls of a document's chunks."""
+    index = await stack.index("db")
+    ids = await index.document_chunk_ids(document_id)
+    return [chunk.acl for chunk in await index.get_chunks(ids)]
+
+
+async def attached(stack: Stack, acl: list[str] | None) -> str:
+    """Attach a file to the vector DB, give its document an acl, and return its id."""
+    file_id = await upload(stack, "Hay.")
+    asked = JobRequest("db", file_id=file_id, attributes={"year": 2025})
+    await finished(stack, await stack.ingestion.submit([asked]))
+    if acl is not None:
+        await change_acl(await stack.index("db"), file_id, acl)
+    return file_id
+
+
+async def test_a_refused_change_of_attributes_changes_nothing(tmp_path: Path) -> None:
+    """Who may not write a document's acl may not write its attributes; the acl stays.
+
+    If this fails: the refused job runs again with its submitter's rights and without the acl, and
+    a hidden document is open to everybody.
+    """
+    sales = Principal(user="ann", groups=frozenset({"sales"}), role=Role.WRITER)
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:sales", "group:hr"])
+        with pytest.raises(Forbidden):
+            await stack.for_principal(sales).ingestion.set_attributes("db", file_id, {"b": 2})
+        job = await stack.ingestion.newest("db", file_id)
+        assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"year": 2025})
+        assert await acls(stack, file_id) == [["group:hr", "group:sales"]]
+
+
+async def test_a_failed_change_of_attributes_stores_nothing_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file keeps its acl and its attributes where the backend fails; the next change works."""
+
+    async def away(*_: object) -> int:
+        raise Unavailable("The backend is away.")
+
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:hr"])
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "relabel", away)
+            with pytest.raises(Unavailable):
+                await stack.ingestion.set_attributes("db", file_id, {"b": 2})
+        job = await stack.ingestion.newest("db", file_id)
+        assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"year": 2025})
+        assert await acls(stack, file_id) == [["group:hr"]]
+        job = await stack.ingestion.set_attributes("db", file_id, {"b": 2})
+        assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"b": 2})
+        assert await acls(stack, file_id) == [["group:hr"]]
+
+
+@pytest.mark.parametrize("how", ["release", "take_over"])
+async def test_a_change_of_attributes_that_is_cut_off_stores_nothing_anew(
+    tmp_path: Path, how: str
+) -> None:
+    """The process that changes attributes ends in the middle: the file stays as it is stored.
+
+    If this fails: whoever takes the job over stores the file again, without its acl.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:hr"])
+        table = stack.ingestion._table
+        job = await stack.ingestion.newest("db", file_id)
+        assert await table.change_attributes(job, "dead", {"b": 2})
+        await getattr(table, how)("dead")
+        await asyncio.sleep(0.5)  # two looks of the workers
+        job = await stack.ingestion.newest("db", file_id)
+        assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"year": 2025})
+        assert await acls(stack, file_id) == [["group:hr"]]
+
+
+async def test_a_name_in_any_script_knows_its_own_job(tmp_path: Path) -> None:
+    """A job is known to its submitter, also where it may not read the document.
+
+    If this fails: a name is compared as JSON escapes it, and only ASCII names match.
+    """
+    async with opened(tmp_path) as stack:
+        for name in ("ann", "zo\u00eb", 'o"neill', "\u674e"):
+            mine = stack.for_principal(Principal(user=name, role=Role.WRITER)).ingestion
+            hidden = RAGDocument(document_id=name, content="Hay.", acl=["user:cem"])
+            [job] = await mine.submit([JobRequest("db", document=hidden)])
+            assert (await mine.job(job.job_id)).status in JobStatus
+
+
+async def known(stack: Stack, who: Principal) -> list[str]:
+    """Return the documents of the jobs that a principal sees in the vector DB's list."""
+    jobs, _ = await stack.for_principal(who).ingestion.page(vector_db_id="db", newest_only=True)
+    return [job.document_id for job in jobs]
+
+
+async def insert(stack: Stack, acl: list[str] | None, document_id: str = "d") -> None:
+    """Store a document by another road than a job."""
+    index = await stack.index("db")
+    chunk = Chunk(content="Straw.", metadata={"document_id": document_id}, acl=acl)
+    await index.add_chunks([chunk], np.eye(1, 16), replace_documents=[document_id])
+
+
+async def test_jobs_are_closed_and_opened_with_their_documents(tmp_path: Path) -> None:
+    """Every road that changes a document's acl changes who knows of its job, in lists and counts.
+
+    If this fails: names and attributes of a document are shown to whom it was closed, or a file is
+    unknown to whom it was opened.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, None)
+        theirs, index = stack.for_principal(BOB).ingestion, await stack.index("db")
+
+        async def reset() -> None:
+            await change_acl(index, file_id, None)
+            assert await known(stack, BOB) == [file_id]
+            assert await theirs.usage_bytes("db") > 0
+
+        async def closed() -> None:
+            assert await known(stack, BOB) == []
+            assert not await theirs.counts(vector_db_id="db", files_only=True)
+            assert await theirs.usage_bytes("db") == 0
+            with pytest.raises(NotFound):
+                await theirs.set_attributes("db", file_id, {"b": 2})
+            with pytest.raises(NotFound):
+                await theirs.remove("db", file_id)
+
+        await reset()
+        await change_acl(index, file_id, ["group:hr"])
+        await closed()
+        await reset()
+        await insert(stack, ["group:hr"], file_id)
+        await closed()
+        await reset()
+        again = RAGDocument(document_id=file_id, content="Hay.", acl=["group:hr"])
+        await finished(stack, await stack.ingestion.submit([JobRequest("db", document=again)]))
+        await closed()
+
+
+async def test_jobs_follow_through_a_rebuild(tmp_path: Path) -> None:
+    """The registration's time says whose jobs they are, whichever index holds the chunks now."""
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, None)
+        old = await stack.index("db")
+        ids = await old.document_chunk_ids(file_id)
+        await begin(stack, language="nb")
+        await steps(stack)
+        await switch(stack)
+        await old.set_acl(ids, ["group:hr"])
+        assert await known(stack, BOB) == []
+
+
+async def test_a_version_that_is_not_stored_is_never_opened(tmp_path: Path) -> None:
+    """The jobs of earlier and failed versions are closed with the document, and stay closed.
+
+    If this fails: the title of a version that was closed is shown once an open one replaces it.
+    """
+    async with opened(tmp_path) as stack:
+        await submit(stack, ANN, of_ann("Hay."))
+        shared = RAGDocument(document_id="d", content="Straw.")
+        await submit(stack, ANN, JobRequest("db", document=shared))
+        jobs, _ = await stack.for_principal(BOB).ingestion.page(vector_db_id="db")
+        assert len(jobs) == 1
+        await change_acl(await stack.index("db"), "d", ["group:hr"])
+        await change_acl(await stack.index("db"), "d", None)
+        jobs, _ = await stack.for_principal(BOB).ingestion.page(vector_db_id="db")
+        assert len(jobs) == 1
+
+
+async def test_a_document_is_known_to_whom_one_of_its_chunks_is_open(tmp_path: Path) -> None:
+    """As in the list of documents: its jobs have the tokens of all its chunks."""
+    async with opened(tmp_path) as stack:
+        await submit(stack, ANN, of_ann("Hay."))
+        index = await stack.index("db")
+        chunk = Chunk(content="Open.", metadata={"document_id": "d"}, acl=["user:bob"])
+        await index.add_chunks([chunk], np.eye(1, 16))
+        assert await known(stack, BOB) == ["d"]
+        await index.set_acl([chunk.chunk_id], ["group:hr"])
+        assert await known(stack, BOB) == []
+        carl = Principal(user="carl", role=Role.WRITER)
+        assert (await known(stack, ANN), await known(stack, carl)) == (["d"], [])
+
+
+async def test_a_submitter_does_not_change_a_file_that_is_closed_to_it(tmp_path: Path) -> None:
+    """It knows its own job, and can neither change its attributes nor take it from the list."""
+    async with opened(tmp_path) as stack:
+        mine = stack.for_principal(ANN)
+        file_id = await upload(mine, "Hay.")
+        await finished(stack, await mine.ingestion.submit([JobRequest("db", file_id=file_id)]))
+        await change_acl(await stack.index("db"), file_id, ["group:hr"])
+        assert await known(stack, ANN) == [file_id]
+        with pytest.raises(Forbidden):
+            await mine.ingestion.set_attributes("db", file_id, {"b": 2})
+        with pytest.raises(Forbidden):
+            await mine.ingestion.remove("db", file_id)
+        assert await known(stack, Principal(role=Role.ADMIN)) == [file_id]
+
+
+async def test_a_file_stays_listed_while_hidden_chunks_of_it_are_stored(tmp_path: Path) -> None:
+    """Who removes a file removes the chunks that it sees; the rest keeps its place in the list."""
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["user:ann"])
+        index = await stack.index("db")
+        hidden = Chunk(content="More.", metadata={"document_id": file_id}, acl=["group:hr"])
+        await index.add_chunks([hidden], np.eye(1, 16))
+        await stack.for_principal(ANN).ingestion.remove("db", file_id)
+        assert await known(stack, ANN) == []
+        assert await known(stack, Principal(role=Role.ADMIN)) == [file_id]
+        assert await stored(stack) == {file_id: ["More."]}
+
+
+async def test_a_refused_job_takes_no_file_from_the_list(tmp_path: Path) -> None:
+    """Another's job under the id of a hidden document fails, and stands beside the stored one.
+
+    If this fails: a writer removes files that it cannot see from everybody's lists and counts.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:hr"])
+        forged = RAGDocument(document_id=file_id, content="Straw.")
+        refused = await submit(stack, BOB, JobRequest("db", document=forged))
+        assert refused.status is JobStatus.FAILED
+        jobs, _ = await stack.ingestion.page(vector_db_id="db", newest_only=True, files_only=True)
+        assert [job.file_id for job in jobs] == [file_id]
+        counts = await stack.ingestion.counts(vector_db_id="db", files_only=True)
+        assert counts == {JobStatus.COMPLETED: 1}
+        assert await stack.ingestion.usage_bytes("db") > 0

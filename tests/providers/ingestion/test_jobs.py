@@ -211,6 +211,23 @@ async def test_another_origin_is_refused_while_it_waits(tmp_path: Path, embedder
         embedder.gate.set()
 
 
+async def test_changes_of_attributes_wait_for_each_other(tmp_path: Path) -> None:
+    """Many at once on a stored file: each is carried out, and the last one stays.
+
+    If this fails: all but one are a 500, and what they changed is lost.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, "An owl.")
+        await finished(stack, await stack.ingestion.submit([JobRequest("db", file_id=file_id)]))
+        change = stack.ingestion.set_attributes
+        jobs = await asyncio.gather(*(change("db", file_id, {"n": n}) for n in range(5)))
+        assert {job.attributes["n"] for job in jobs} <= set(range(5))
+        last = await stack.ingestion.newest("db", file_id)
+        index = await stack.index("db")
+        [chunk] = await index.get_chunks(await index.document_chunk_ids(file_id))
+        assert chunk.metadata["n"] == last.attributes["n"]
+
+
 async def test_attributes_change_without_embedding(tmp_path: Path, embedder: Watched) -> None:
     """Filters see the new attributes, the old are gone, and no text is embedded again."""
     async with opened(tmp_path) as stack:
@@ -281,6 +298,24 @@ async def test_a_successor_does_not_inherit(tmp_path: Path) -> None:
         assert (await stack.ingestion.page(vector_db_id="db"))[0] == []
         assert not await stack.ingestion.counts(vector_db_id="db")
         assert await stack.ingestion.sweep() == 1
+
+
+async def test_a_tenant_embeds_what_another_one_has_embedded(
+    tmp_path: Path, embedder: Watched
+) -> None:
+    """Remembered embeddings are the tenant's own, in all of its vector DBs.
+
+    If this fails: the time that an insert takes tells a tenant which passages another one holds.
+    """
+    async with opened(tmp_path) as stack:
+        other = stack.for_principal(Principal("acme", role=Role.ADMIN))
+        await other.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+        await finished(stack, await stack.ingestion.submit([of_text("d", "Hay.")]))
+        for expected in (["Hay."], []):
+            embedder.texts.clear()
+            jobs = await other.ingestion.submit([of_text(f"d{len(expected)}", "Hay.")])
+            await finished(other, jobs)
+            assert embedder.texts == expected
 
 
 async def test_tenants_see_their_own_jobs(tmp_path: Path) -> None:

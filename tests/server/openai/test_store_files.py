@@ -85,6 +85,16 @@ def test_the_content_is_the_file_once(app: ClockedApp, store: str, strategy: Jso
     assert (page["object"], page["has_more"]) == ("vector_store.file_content.page", False)
 
 
+def test_a_title_that_is_taken_away_is_not_found(app: ClockedApp, store: str) -> None:
+    """`title` is an attribute like any other: once it is gone, no filter finds it."""
+    file = app.upload(b"A fox.")["id"]
+    attach(app, store, file, attributes={"title": "secret"})
+    asked = {"query": "fox", "filters": {"type": "eq", "key": "title", "value": "secret"}}
+    assert app.ok("POST", f"{store}/search", asked)["data"]
+    app.ok("POST", f"{store}/files/{file}", {"attributes": {"x": 1}})
+    assert app.ok("POST", f"{store}/search", asked)["data"] == []
+
+
 def test_attributes_change_without_reading_again(app: ClockedApp, store: str) -> None:
     """New attributes filter at once; those that are gone do not."""
     file = app.upload(b"the fox")["id"]
@@ -214,6 +224,8 @@ def test_a_batch_is_watched_as_one(app: ClockedApp, store: str) -> None:
     assert [each["id"] for each in app.ok("GET", f"{path}/files?filter=failed")["data"]] == []
     cancelled = VectorStoreFileBatch.model_validate(app.ok("POST", f"{path}/cancel"))
     assert cancelled.file_counts.completed == 4  # what is done stays
+    alias = f"/v1/openai{store}/file_batches/{begun.id}/files"
+    assert len(app.ok("GET", alias)["data"]) == 4
 
 
 def test_a_file_in_progress_says_when_to_ask_again(app: ClockedApp, store: str) -> None:
