@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from semantic_text_splitter import MarkdownSplitter, TextSplitter
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.sections import Sections
 from corral.providers.ingestion.sizes import Measure, Size, Window
-from corral.providers.ingestion.tables import FENCE, Table, bars, find_tables
+from corral.providers.ingestion.tables import FENCE, Table, bars, cell_ends, find_tables
 from corral.providers.rag.tokens import Tokenizer, tokenizer
 
 WINDOW_CHARACTERS_PER_TOKEN = 16
@@ -43,6 +43,8 @@ LEAST_BODY = 4
 
 _HEAD = re.compile(r"\s*(?:#{1,6}(?:\s|$)|`{3,}[^`]*$|~{3,}|<!--.*-->\s*$)")
 """A line that says nothing by itself: a heading, the fence of a code block, a comment."""
+
+_INK = re.compile(r"\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +163,13 @@ class _Walk:
         self._tables = find_tables(text) if self._joins else []
         self._fences = list(FENCE.finditer(text)) if self._joins else []
         self._table_ends = [table.end for table in self._tables]
+        self._window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._room)
+        self._row: tuple[int, list[int]] = -1, []
 
     def spans(self) -> Iterator[Cut]:
         """Yield the chunks."""
         text = self._text
-        window = max(MIN_WINDOW_CHARACTERS, WINDOW_CHARACTERS_PER_TOKEN * self._room)
-        start, length = 0, window
+        start, length = 0, self._window
         while start < len(text):
             found = list(self._found(start, start + length))
             is_last = start + length >= len(text)
@@ -177,7 +180,7 @@ class _Walk:
             if is_last and reached is None:
                 return
             begin = found[-1][0] if reached is None else reached
-            length = window if begin > start else length * 2
+            length = self._window if begin > start else length * 2
             start = begin
 
     def _found(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -250,12 +253,15 @@ class _Walk:
 
         The body is split once more, by what the head leaves of the size.
         """
-        body = self._text[begin:end]
+        length = self._window
         room = self._room - self._size(head)
         while room * LEAST_BODY >= self._room:
             overlap = min(self._overlap, room // 2)
             splitter = self._kind.from_callback(self._near[1], room, overlap)
-            parts = splitter.chunk_indices(body)
+            parts = splitter.chunk_indices(self._text[begin : min(begin + length, end)])
+            if len(parts) < 2 and begin + length < end:
+                length *= 2
+                continue
             stop = begin + parts[0][0] + len(parts[0][1])
             excess = self._size(head + self._text[begin:stop]) - self._room
             if excess <= 0:
@@ -273,15 +279,17 @@ class _Walk:
         """
         begun, cut = self._table_at(first), self._table_at(end)
         begun = begun if begun and begun.body <= first else None
-        cut = cut if cut and cut.start < end and end not in cut.rows[1:] else None
+        cut = cut if cut and cut.start < end and not cut.rows_in(end - 1, end) else None
         row, row_end = begun.row(first) if begun else (first, end)
-        is_rest = bool(self._text[row:first].strip())
+        is_rest = _INK.search(self._text, row, first) is not None
         header = self._header(begun, first) if begun else ""
         if not cut and not is_rest and (not header or self._fits(header, first, end)):
             return end, end, header
         tables = [table for table in (begun, cut) if table]
-        rows = [stop for table in tables for stop in table.rows[1:] if first < stop <= end]
-        stop = self._last_fitting(header, first, [row_end] if is_rest else rows)
+        rows = [stop for table in tables for stop in table.rows_in(first, end)]
+        if is_rest:
+            rows = [row_end] if row_end <= max(end, first + self._window) else []
+        stop = self._last_fitting(header, first, rows)
         if (
             stop is None
             and cut
@@ -293,6 +301,8 @@ class _Walk:
             return first + len(self._text[first:stop].rstrip()), stop, header
         if not begun and cut:
             row, row_end = cut.row(max(cut.body, first))
+            if row - first > self._window:  # the chunk ends in the header
+                return end, end, ""
         return self._part_of_row(header, first, max(row, first), row_end) or (end, end, "")
 
     def _part_of_row(
@@ -300,16 +310,23 @@ class _Walk:
     ) -> tuple[int, int, str] | None:
         """Return the same of a chunk that ends in the row at `begin`: behind a cell, or in one."""
         text = self._text
-        places = [p for p in bars(text, begin + 1, row_end) if text[begin:p].strip(" |")]
-        cells = [place for place in places if text[place:row_end].strip(" |")]
-        stop = self._last_fitting(header, first, cells)
+        stop = self._last_fitting(header, first, cell_ends(text, begin, row_end))
         if stop is not None:
             return first + len(text[first:stop].rstrip()), stop, header
-        cut = self._cut(header + text[first:begin], begin, min([*cells, row_end]))
+        cell_end = next(cell_ends(text, begin, row_end), row_end)
+        cut = self._cut(header + text[first:begin], begin, cell_end)
         return (*cut, header) if cut else None
 
-    def _last_fitting(self, header: str, first: int, stops: Sequence[int]) -> int | None:
-        """Return the last of some places where a chunk that begins at `first` may end."""
+    def _last_fitting(self, header: str, first: int, places: Iterable[int]) -> int | None:
+        """Return the last of some places where a chunk that begins at `first` may end.
+
+        Of many places it reads up to twice as many as fit.
+        """
+        stops: list[int] = []
+        for stop in places:
+            stops.append(stop)
+            if len(stops).bit_count() == 1 and not self._fits(header, first, stop):
+                break
         number = bisect_right(stops, 0, key=lambda stop: 1 - self._fits(header, first, stop))
         return stops[number - 1] if number else None
 
@@ -319,10 +336,13 @@ class _Walk:
     def _header(self, table: Table, position: int) -> str:
         """Return the header of the columns at and behind a position; "" where it is too long."""
         row, row_end = table.row(position)
-        passed = len(bars(self._text, row, position + 1))
-        leading = self._text[row:row_end].lstrip().startswith("|")
-        column = passed - leading if self._text[row:position].strip() else 0
-        header = table.header_from(column)
+        if self._row[0] != row:
+            self._row = row, bars(self._text, row, row_end)
+        ink = _INK.search(self._text, row, row_end)
+        column = 0
+        if ink and ink.start() < position:
+            column = bisect_right(self._row[1], position) - (ink[0] == "|")
+        header = table.header_from(column, self._window)
         return header if self._size(header) * 2 <= self._room else ""
 
     def _table_at(self, position: int) -> Table | None:

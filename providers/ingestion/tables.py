@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ _SEPARATOR = re.compile(r"^ {0,3}[|:-][|:\- \t]*+$", re.MULTILINE)
 FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
 """Where a block of code begins or ends."""
 _BAR = re.compile(r"(?<!\\)\|")
+_FILLED = re.compile(r"[^ |]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +23,13 @@ class Table:
         start: Where the header row begins.
         rows: Where each row ends, its line break not included. The first one is the separator.
         header: The header row and the separator, each with its line break.
+        columns: The cells of both.
     """
 
     start: int
     rows: tuple[int, ...]
     header: str
+    columns: tuple[list[str], list[str]]
 
     @property
     def body(self) -> int:
@@ -42,12 +46,22 @@ class Table:
         number = bisect_right(self.rows, position - 1)
         return self.rows[number - 1] + 1, self.rows[number]
 
-    def header_from(self, column: int) -> str:
-        """Return the header of the columns from one on; "" where there are none."""
+    def rows_in(self, start: int, end: int) -> tuple[int, ...]:
+        """Return where the rows of the body end that do so behind `start`, up to `end`."""
+        first = max(1, bisect_right(self.rows, start))
+        return self.rows[first : bisect_right(self.rows, end)]
+
+    def header_from(self, column: int, most: int) -> str:
+        """Return the header of the columns from one on.
+
+        "" where there are none, or it takes more than `most` characters.
+        """
         if not column:
-            return self.header
-        lines = [_cells(line)[column:] for line in self.header.split("\n")[:2]]
-        return "".join(f"|{'|'.join(cells)}|\n" for cells in lines) if all(lines) else ""
+            return self.header if len(self.header) <= most else ""
+        lines = [cells[column : column + most] for cells in self.columns]
+        if not all(lines) or sum(len(cell) + 1 for cells in lines for cell in cells) > most:
+            return ""
+        return "".join(f"|{'|'.join(cells)}|\n" for cells in lines)
 
 
 def find_tables(text: str) -> list[Table]:
@@ -70,10 +84,24 @@ def bars(text: str, start: int, end: int) -> list[int]:
     return [match.start() for match in _BAR.finditer(text, start, end)]
 
 
+def cell_ends(text: str, start: int, end: int) -> Iterator[int]:
+    """Yield the bars between two places that have a filled cell on both sides."""
+    filled = _FILLED.search(text, start, end)
+    if filled is None:
+        return
+    for match in _BAR.finditer(text, filled.end(), end):
+        if filled.start() < match.start():
+            filled = _FILLED.search(text, match.start(), end)
+            if filled is None:
+                return
+        yield match.start()
+
+
 def _table(text: str, separator: re.Match[str]) -> list[Table]:
     start = text.rfind("\n", 0, max(separator.start() - 1, 0)) + 1
     head = text[start : separator.start()]
-    if "|" not in head or len(_cells(head)) != len(_cells(separator[0])):
+    columns = _cells(head), _cells(separator[0])
+    if "|" not in head or len(columns[0]) != len(columns[1]):
         return []
     ends = [separator.end()]
     while ends[-1] < len(text):
@@ -83,7 +111,7 @@ def _table(text: str, separator: re.Match[str]) -> list[Table]:
             break
         ends.append(end)
     header = f"{head}{separator[0]}\n"
-    return [Table(start, tuple(ends), header)] if len(ends) > 1 else []
+    return [Table(start, tuple(ends), header, columns)] if len(ends) > 1 else []
 
 
 def _cells(line: str) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -74,6 +76,28 @@ def test_a_heading_stays_with_the_table_below_it() -> None:
     """A heading before a long table leads its first rows."""
     pieces = pieces_of("## Herds\n\n" + HEADER + "\n".join(ROWS))
     assert pieces[0].text.startswith("## Herds\n\n" + HEADER + ROWS[0])
+
+
+def test_the_work_for_a_wide_row_grows_with_its_length() -> None:
+    """Four times the columns take about four times the reading: nothing is read for each chunk.
+
+    If this fails: a spreadsheet of 86 KB keeps a worker busy for minutes, and 3 MB for hours.
+    """
+    count = tokenizer().count
+    read: list[int] = []
+
+    def counted(text: str) -> int:
+        read.append(len(text))
+        return count(text)
+
+    def characters(columns: int) -> int:
+        read.clear()
+        text = f"{'| name ' * columns}|\n{'|---' * columns}|\n{'| cell ' * columns}|"
+        counter: Any = SimpleNamespace(count=counted)
+        split(text, chunk_size=64, overlap=0, markdown=True, counter=counter)
+        return sum(read)
+
+    assert characters(2000) < 6 * characters(500)
 
 
 def test_a_header_too_long_to_repeat_is_not() -> None:
