@@ -84,6 +84,11 @@ class Principal:
         """True if no acl hides a chunk from it."""
         return self.role is Role.ADMIN
 
+    @property
+    def is_operator(self) -> bool:
+        """True for an admin of the default tenant: who sees what is everyone's."""
+        return not self.tenant and self.role is Role.ADMIN
+
     def may(self, role: Role) -> bool:
         """Return True if its role includes another."""
         return self.role.includes(role)

@@ -11,22 +11,24 @@ from typing import Any
 from pydantic import ValidationError
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.errors import Conflict, InvalidRequest
+from corral.api.errors import Conflict, Forbidden, InvalidRequest
 from corral.api.findings import first_finding
+from corral.api.principal import Principal
 from corral.api.provider import Capabilities
 from corral.api.rankers import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
+from corral.api.scope import Scope
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.configured import ConfiguredProviders
 
 
 def resolved(
-    registration: VectorDBRegistration, providers: ConfiguredProviders, tenant: str = ""
+    registration: VectorDBRegistration, providers: ConfiguredProviders, principal: Principal
 ) -> VectorDB:
     """Return what to register: the defaults filled in, everything checked that needs no engine.
 
     Args:
         providers: What is configured.
-        tenant: Whose it becomes. The operator's own tables can be attached by the default tenant.
+        principal: Who registers; it becomes its tenant's. Only the operator attaches tables.
 
     Raises:
         UnknownProvider: The provider is not configured.
@@ -40,7 +42,7 @@ def resolved(
     providers.check_reranker(registration.rerank)
     resource_id = registration.provider_vector_db_id or registration.vector_db_id
     if resource_id != registration.vector_db_id:
-        known = () if tenant else providers.vector_io(provider_id).resources()
+        known = providers.vector_io(provider_id).resources() if principal.is_operator else ()
         check_resource(resource_id, provider_id, known)
     settings = registration.model_dump(
         exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
@@ -51,7 +53,7 @@ def resolved(
         settings["ranker"] = spec.default_ranker
     vector_db = VectorDB(
         identifier=registration.vector_db_id,
-        tenant=tenant,
+        tenant=principal.tenant,
         provider_id=provider_id,
         provider_resource_id=resource_id,
         embedding_dimension=info.dimension,
@@ -60,6 +62,26 @@ def resolved(
     )
     check_capabilities(vector_db, spec.capabilities)
     return vector_db
+
+
+def check_rights(vector_db: VectorDB, principal: Principal, attached: Collection[str]) -> None:
+    """Refuse a new vector DB that its maker has no right to.
+
+    Args:
+        attached: Names of the operator's tables that the provider can attach.
+
+    Raises:
+        Forbidden: Its default acl holds tokens that the principal does not, or it would attach a
+            table and the principal is not the operator.
+    """
+    Scope(principal, vector_db.default_acl).check_acl(vector_db.default_acl, field="default_acl")
+    foreign = not (vector_db.tenant or principal.is_operator)
+    if foreign and vector_db.provider_resource_id in attached:
+        raise Forbidden(
+            f"{vector_db.provider_resource_id!r} is a table of the operator's.",
+            hint="Choose another id, or ask an admin to register it.",
+            field="vector_db_id",
+        )
 
 
 def _check_dimension(given: int | None, info: ModelInfo) -> None:

@@ -33,6 +33,7 @@ from corral.providers.open_indexes import OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
     check_fingerprint,
+    check_rights,
     resolved,
     same_registration,
     with_search,
@@ -71,7 +72,6 @@ class Stack(ConfiguredProviders):
         self._made: dict[Key, VectorDB] = {}
         self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
         rebuilds = RebuildTable(self._vector_dbs.file)
-        self._open.keeper = WriteKeeper(self, rebuilds, self._open)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         most = int(config.files.max_mib * 1024 * 1024)
         self.files = FileStore(home, max_bytes=most, clock=clock)
@@ -79,6 +79,7 @@ class Stack(ConfiguredProviders):
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
         pipeline = Pipeline(config.rag, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
+        self._open.keeper = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
         """Return this stack as a principal sees it: a view that shares everything with it.
@@ -139,14 +140,17 @@ class Stack(ConfiguredProviders):
             UnknownProvider: No such provider; the message names the nearest.
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
+            Forbidden: As `check_rights` says.
             Conflict: The id is taken by a registration that differs; the message names where.
             MissingDependency: The model's packages or files are not installed.
             ProviderError: The backend failed, or another process has the registry locked.
         """
-        vector_db = resolved(registration, self, self.principal.tenant)
+        vector_db = resolved(registration, self, self.principal)
         async with self._open.lock[vector_db.key]:
             stored = await self._vector_dbs.find(*vector_db.key)
             if stored is None:
+                attached = self.vector_io(vector_db.provider_id).resources()
+                check_rights(vector_db, self.principal, attached)
                 embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
                 with self._making(vector_db):

@@ -8,7 +8,8 @@ from operator import gt, lt
 from typing import Any, Literal
 from uuid import uuid4
 
-from corral.api.errors import Expired, InvalidRequest, NotFound
+from corral.api.errors import Expired, Forbidden, InvalidRequest, NotFound
+from corral.api.principal import Role
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.stack import Stack
 from corral.providers.vector_store_table import VectorStore
@@ -137,15 +138,29 @@ class VectorStores:
         Raises:
             NotFound: There is none.
             Expired: Its time is over.
+            Forbidden: It would expire otherwise, and the principal is no admin.
             Conflict: Another process changed its name at the same time.
         """
         store = await self.usable(identifier)
+        self._check_expiry(store, changes)
         changed = replace(store, **changes, last_active_at=int(self._table.clock()))
         if changed.name != store.name:
             renamed = await self._stack.rename(identifier, changed.name or None)
             changed = replace(changed, vector_db=renamed)
         await self._table.put(changed)
         return changed
+
+    def _check_expiry(self, store: VectorStore, changes: Mapping[str, Any]) -> None:
+        """Raise Forbidden where somebody other than an admin sets when a store is deleted."""
+        days = changes.get("expires_after_days")
+        admin = self._stack.principal.may(Role.ADMIN)
+        if days not in (None, store.expires_after_days) and not admin:
+            raise Forbidden(
+                "Setting when an existing vector store expires needs the role admin "
+                f"(yours is {self._stack.principal.role}).",
+                hint="Give expires_after when you create it, or ask an admin.",
+                field="expires_after",
+            )
 
     async def delete(self, identifier: str) -> None:
         """Delete a store with its vector DB, or what is left of one that has expired.

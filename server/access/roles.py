@@ -103,11 +103,6 @@ def principal_of(scope: Scope) -> Principal:
     return cast(Principal, principal)
 
 
-def is_operator(principal: Principal) -> bool:
-    """Return True for an admin of the default tenant: who sees what is everyone's."""
-    return not principal.tenant and principal.may(Role.ADMIN)
-
-
 def declared(dependencies: Sequence[Dependency]) -> Needs | None:
     """Return what a route's dependencies say that it needs; None where they say nothing."""
     found = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]

@@ -16,7 +16,7 @@ from corral.providers.configured import ProviderStatus
 from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
-from corral.server.access.roles import PUBLIC, is_operator
+from corral.server.access.roles import PUBLIC
 from corral.server.errors import ERRORS
 from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import ContractRoute, PathId, PrincipalOf, StackOf
@@ -198,7 +198,7 @@ def _provider(status: ProviderStatus, principal: Principal) -> ProviderInfo:
         kind=status.api,
         provider_id=status.provider_id,
         provider_type=status.provider_type,
-        config=status.config if is_operator(principal) else {},
+        config=status.config if principal.is_operator else {},
         health=ProviderHealth(**asdict(status.health)),
         capabilities=status.capabilities.as_dict() if status.capabilities else None,
     )

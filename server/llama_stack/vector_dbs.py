@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from corral.api.errors import CorralError
+from corral.api.principal import Role
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.documents import count_documents
 from corral.providers.stack import Stack
@@ -66,6 +67,8 @@ async def retrieve(vector_db_id: PathId, stack: StackOf, counts: Counts = False)
 
 async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedVectorDB:
     shown = CountedVectorDB.model_validate(vector_db.model_dump())
+    if not stack.principal.may(Role.WRITER):
+        shown.default_acl = None
     if counts:
         with suppress(CorralError, TimeoutError):  # one that is away keeps nobody from the others
             async with asyncio.timeout(COUNT_SECONDS):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Acl, Chunk
 from corral.api.confidence import Evidence
 from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
@@ -52,6 +52,10 @@ InterleavedTexts: TypeAlias = Annotated[
 class CountedVectorDB(VectorDB):
     """A registered vector DB, with counts where they were asked for and its backend answered."""
 
+    default_acl: Acl | None = Field(  # type: ignore[assignment]  # readers are not told who reads
+        exclude_if=lambda acl: acl is None,
+        description="Who may read a chunk that has no acl of its own. Told to writers and admins.",
+    )
     chunk_count: int | None = Field(default=None, exclude_if=lambda count: count is None)
     document_count: int | None = Field(
         default=None,

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from corral.api.errors import ConfigError, InvalidRequest
+from corral.api.errors import ConfigError, Forbidden, InvalidRequest
 from corral.api.filters import matches, parse_filter
+from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.config import RunConfig
 from corral.providers.stack import Stack
@@ -139,8 +140,21 @@ async def test_provider_vector_db_id_names_the_attached_table(
     with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
         await stack.register(asked.model_copy(update=wrong))
     assert caught.value.field == "provider_vector_db_id"
+    await check_others_attach_nothing(stack, asked)
     assert await stack.vector_dbs() == [stored]
     await stack.close()
+
+
+async def check_others_attach_nothing(stack: Stack, asked: VectorDBRegistration) -> None:
+    """Only the operator attaches a table, by whatever field; nobody else learns the names."""
+    writer = stack.for_principal(Principal(user="ann", role=Role.WRITER))
+    named = asked.model_copy(update={"vector_db_id": "second"})
+    with pytest.raises(InvalidRequest) as caught:
+        await writer.register(named)
+    assert "It knows" not in str(caught.value)
+    bare = {"vector_db_id": "their-docs", "provider_vector_db_id": None}
+    with pytest.raises(Forbidden, match="operator"):
+        await writer.register(asked.model_copy(update=bare))
 
 
 @pytest.mark.usefixtures("table")
