@@ -46,6 +46,12 @@ class Entry:
     vector_dbs: list[str] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
     returned: dict[str, list[str]] = field(default_factory=dict)
+    tools: list[str] = field(default_factory=list)
+    refused: bool = False
+
+    def calls(self, tool: str) -> None:
+        """Note a tool that a request calls, whose reply may be a 200 that tells of a refusal."""
+        self.tools.append(tool)
 
     def names(self, *vector_db_ids: str) -> None:
         """Note which vector DBs a request is about."""
@@ -128,12 +134,12 @@ class AuditLog:
             "user": who.user if who else None,
             "key_id": who.key_id if who else None,
             "role": who.role.value if who else None,
-            "action": entry.action,
+            "action": " ".join([entry.action, *entry.tools]),
             "vector_dbs": entry.vector_dbs,
             "queries": [self._hashed(question) for question in entry.questions],
             "returned": {name: _shortened(ids) for name, ids in entry.returned.items()},
             "status": status,
-            "refused": 400 <= status < 500,
+            "refused": entry.refused or 400 <= status < 500,
         }
 
     def _hashed(self, question: str) -> str:

@@ -121,7 +121,13 @@ class Gate:
         """Write the audit log's line."""
         entry.action = f"{scope['method']} {template_of(scope, self._routes)}"
         named = scope.get("path_params") or {}
-        entry.names(*(named[key] for key in ("vector_db_id", "vector_store_id") if key in named))
+        entry.names(
+            *(
+                named[key]
+                for key in ("vector_db_id", "vector_store_id", "collection")
+                if key in named
+            )
+        )
         access.audit.write(entry, status)
 
 

@@ -33,12 +33,16 @@ class TooMany(Exception):
 class _Bucket:
     """An allowance that fills within a minute; what is taken beyond it is a debt."""
 
+    most: float
     left: float
     at: float
 
     def fill(self, most: float, now: float) -> None:
         self.left = min(most, self.left + (now - self.at) * most / 60)
-        self.at = now
+        self.most, self.at = most, now
+
+    def is_in_debt(self, now: float) -> bool:
+        return self.left + (now - self.at) * self.most / 60 < 0 < self.most
 
 
 @dataclass(slots=True)
@@ -102,8 +106,9 @@ class Quotas:
         if caller not in self._uses:
             if len(self._uses) >= MOST_IDLE:
                 self._forget(now)
-            requests = _Bucket(limits.requests_per_minute or 0, now)
-            self._uses[caller] = _Use(requests, _Bucket((limits.mib_per_minute or 0) * MIB, now))
+            requests = limits.requests_per_minute or 0
+            size = (limits.mib_per_minute or 0) * MIB
+            self._uses[caller] = _Use(_Bucket(requests, requests, now), _Bucket(size, size, now))
         return self._uses[caller]
 
     def _take_request(self, bucket: _Bucket, most: int, now: float) -> None:
@@ -118,7 +123,7 @@ class Quotas:
         idle = [
             caller
             for caller, use in self._uses.items()
-            if not use.running and use.bytes.left >= 0 and now > use.requests.at + 60
+            if not (use.running or use.bytes.is_in_debt(now)) and now > use.requests.at + 60
         ]
         for caller in idle:
             del self._uses[caller]

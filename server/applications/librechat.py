@@ -1,7 +1,7 @@
 """LibreChat's file service, rag_api: its files are documents of one vector DB.
 
-A file belongs to the user who sent it, or to the agent that it names as `entity_id`: what another
-one asks does not find it.
+A file belongs to the user who sent it. Others find it only through the agent that it was sent for,
+its `entity_id`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field, RootModel
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.filters import Comparison, Compound, Filter
 from corral.api.hits import Hit
 from corral.api.rag import URL, RAGDocument
@@ -22,6 +22,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
 from corral.providers.documents import Page, delete_document, list_documents, read_document
 from corral.providers.stack import Stack
+from corral.server.access import audit
 from corral.server.access.roles import PUBLIC, READER, WRITER
 from corral.server.applications.forms import LibreChatError, refusals
 from corral.server.applications.tokens import USER
@@ -161,17 +162,21 @@ async def embed(
     file: UploadFile,
     entity_id: Annotated[str | None, Form()] = None,
 ) -> Embedded:
-    """Parse, split, embed and store a file; one whose id is known is replaced."""
+    """Parse, split, embed and store a file; the caller's own of this id is replaced."""
     filename = file.filename or file_id
     kind = mimetypes.guess_type(filename)[0] or file.content_type or "application/octet-stream"
     data = base64.b64encode(await file.read()).decode()
-    owner = entity_id or _user(request) or PUBLIC_USER
+    owner = {"entity_id": entity_id} if entity_id else {"user_id": PUBLIC_USER}
+    if user := _user(request):
+        owner["user_id"] = user
     document = RAGDocument(
         document_id=file_id,
         content=URL(uri=f"data:{kind};base64,{data}"),
-        metadata={"source": filename, "filename": filename, "file_id": file_id, "user_id": owner},
+        metadata={"source": filename, "filename": filename, "file_id": file_id, **owner},
     )
     await _registered(stack)
+    if not await _owned(request, stack, file_id, new=True):
+        raise Conflict(f"The file_id {file_id!r} is another user's.", field="file_id")
     try:
         await rag_tool.insert([document], _settings(stack).vector_db_id)
     except InvalidRequest as error:
@@ -188,8 +193,7 @@ async def query(
 ) -> Found:
     """Return the best chunks of a file, each with its distance, 1 - score: lower is better."""
     check_max_chunks(asked.k, limits, field="k")
-    owners = [asked.entity_id] if asked.entity_id else []
-    wanted = _of(request, [asked.file_id], owners)
+    wanted = _of(request, [asked.file_id], asked.entity_id)
     return await _search(stack, search, asked.query, asked.k, wanted)
 
 
@@ -199,7 +203,7 @@ async def query_multiple(
 ) -> Found:
     """Return the best chunks of several files, each with its distance: lower is better."""
     check_max_chunks(asked.k, limits, field="k")
-    wanted = _of(request, asked.file_ids, [])
+    wanted = _of(request, asked.file_ids)
     found = await _search(stack, search, asked.query, asked.k, wanted)
     if not found:
         raise NotFound("No documents found for the given query.")
@@ -226,14 +230,15 @@ def _document(chunk: Chunk) -> LibreChatDocument:
     return LibreChatDocument(page_content=chunk.content, metadata=metadata)
 
 
-def _of(request: Request, file_ids: list[str], owners: list[str]) -> Filter:
-    """Return the filter for chunks of files that the caller may see."""
+def _of(request: Request, file_ids: list[str], entity_id: str | None = None) -> Filter:
+    """Return the filter for chunks of files that the caller may see, and those of an agent."""
     named = Comparison("in", "file_id", tuple(file_ids))
     user = _user(request)
     if user is None:
         return named
-    may = Comparison("in", "user_id", (user, *owners, PUBLIC_USER))
-    return Compound("and", (named, may))
+    own = Comparison("in", "user_id", (user, PUBLIC_USER))
+    agents = (Comparison("eq", "entity_id", entity_id),) if entity_id else ()
+    return Compound("and", (named, Compound("or", (own, *agents))))
 
 
 async def _chunks(request: Request, stack: Stack, file_id: str) -> list[Chunk]:
@@ -246,18 +251,25 @@ async def _chunks(request: Request, stack: Stack, file_id: str) -> list[Chunk]:
     if await stack.registered([name]):
         index = await stack.index(name)
         found = await read_document(index, file_id, Page(0, PAGE))
+        entry = audit.current()
+        entry.names(name)
         if found is not None and _may(request, found.metadata):
+            entry.returns(name, [chunk.chunk_id for chunk in found.chunks])
             return list(found.chunks)
     raise NotFound("The specified file_ids were not found.", field="ids")
 
 
-async def _owned(request: Request, stack: Stack, file_id: str) -> bool:
-    """Return True if the caller may see a file; without users everybody may."""
+async def _owned(request: Request, stack: Stack, file_id: str, *, new: bool = False) -> bool:
+    """Return True if the caller may see a file; without users everybody may.
+
+    Args:
+        new: What to return for a file that is not there.
+    """
     if _user(request) is None:
         return True
     index = await stack.index(_settings(stack).vector_db_id)
     found = await read_document(index, file_id, Page(0, 1))
-    return found is not None and _may(request, found.metadata)
+    return new if found is None else _may(request, found.metadata)
 
 
 def _may(request: Request, metadata: dict[str, Any]) -> bool:

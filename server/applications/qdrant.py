@@ -18,6 +18,7 @@ from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode
 from corral.api.wire import Strict
+from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.applications.forms import QdrantError, refusals
 from corral.server.limits import check_max_chunks
@@ -183,10 +184,10 @@ async def query(
         mode=SearchMode.VECTOR,
         include_embeddings=bool(request.with_vector),
     )
-    points = [_point(hit, request.with_payload is not False) for hit in found.hits]
-    return PointsReply(
-        result=Points(points=points[request.offset :]), time=time.perf_counter() - started
-    )
+    hits = found.hits[request.offset :]
+    audit.current().returns(collection, [hit.chunk.chunk_id for hit in hits])
+    points = [_point(hit, request.with_payload is not False) for hit in hits]
+    return PointsReply(result=Points(points=points), time=time.perf_counter() - started)
 
 
 def _threshold(cosine: float | None) -> float:

@@ -13,7 +13,7 @@ from corral.api.principal import Principal, Role
 from corral.providers.access_config import AuditSettings
 from corral.server.access.audit import MAX_IDS, AuditLog, Entry
 
-from .harness import InProcess, Json
+from .harness import DIMENSION, InProcess, Json, run_config
 from .secured import holder, keys_of, nobody
 
 SECRET = "the merger with globex"
@@ -84,6 +84,42 @@ def test_every_door_is_written_down(app: InProcess, tmp_path: Path) -> None:
     assert [line["returned"] for line in written] == [{"notes": ids}] * 4
     assert [line["vector_dbs"] for line in written] == [["notes"]] * 4
     assert len({tuple(line["queries"]) for line in written[1:]}) == 1
+
+
+def test_what_applications_and_tools_do_is_written_down(tmp_path: Path) -> None:
+    """Applications' routes have their ids, tools their names, and a refused tool is told.
+
+    If this fails: who reads by those doors leaves no trace.
+    """
+    with InProcess(tmp_path, run_config(server={"tools": {"writes": True}})) as app:
+        ann, bob = holder(app, "ann", Role.WRITER), holder(app, "bob")
+        ann.register("librechat")
+        document = {"document_id": "plan", "content": "fences", "metadata": {"file_id": "plan"}}
+        body = {"vector_db_id": "librechat", "documents": [document]}
+        ann.ok("POST", "/v1/tool-runtime/rag-tool/insert", body)
+        ask = {"query": [1.0] * DIMENSION, "limit": 1}
+        asked = ann.ok("POST", "/qdrant/collections/librechat/points/query", ask)
+        ann.ok("GET", "/librechat/documents?ids=plan")
+        arguments = {"vector_db_id": "librechat", "document_id": "none"}
+        params = {"name": "delete", "arguments": arguments}
+        called = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        for who in (ann, bob):
+            who.send("POST", "/mcp", called, {"accept": "application/json, text/event-stream"})
+        function = {"name": "get_vector_db", "arguments": '{"vector_db_id": "librechat"}'}
+        bob.ok(
+            "POST", "/v1/tools/openai/call", {"id": "1", "type": "function", "function": function}
+        )
+    *read, deleted, refused, shown = lines(tmp_path / "audit")[2:]
+    [point] = asked["result"]["points"]
+    assert [line["vector_dbs"] for line in read] == [["librechat"]] * 2
+    assert [line["returned"] for line in read] == [{"librechat": [point["id"]]}] * 2
+    assert (deleted["action"], deleted["refused"]) == ("POST /mcp delete", True)
+    assert (refused["action"], refused["refused"]) == ("POST /mcp delete", True)
+    assert (shown["action"], shown["refused"]) == (
+        "POST /v1/tools/openai/call get_vector_db",
+        False,
+    )
+    assert deleted["vector_dbs"] == shown["vector_dbs"] == ["librechat"]
 
 
 def test_refusals_are_written_too(app: InProcess, tmp_path: Path) -> None:

@@ -107,6 +107,21 @@ def test_callers_are_forgotten_when_they_owe_nothing() -> None:
             quotas.admit("debtor", limits)
 
 
+def test_callers_without_a_byte_limit_are_forgotten_too() -> None:
+    """What they have sent is no debt, and a debt is paid by waiting.
+
+    If this fails: everybody who ever sent a body stays in memory.
+    """
+    clock = Clock()
+    quotas = Quotas(clock)
+    for number in range(MOST_IDLE):
+        limits = RateLimits(mib_per_minute=1) if number % 2 else RateLimits()
+        quotas.admit(number, limits).count(2 * 1024 * 1024)
+    clock.now += 61
+    quotas.admit("early", RateLimits())
+    assert len(quotas._uses) == 1
+
+
 def test_the_answer_is_429_with_a_time(tmp_path: Path) -> None:
     """It names the limit and its setting, and other keys and the public pages go on.
 

@@ -113,6 +113,23 @@ def test_users_find_only_their_own(signed: InProcess) -> None:
     send(signed, "POST", "/embed", user="ann", **form)
     question = {"query": "fence", "file_id": "file-2", "entity_id": "agent-7"}
     assert len(send(signed, "POST", "/query", question, user="bob").json()) == 1
+    assert send(signed, "GET", "/ids", user="bob").json() == []
+    assert send(signed, "GET", "/ids", user="ann").json() == ["file-1", "file-2"]
+
+
+def test_a_user_is_no_agent(signed: InProcess) -> None:
+    """Naming another user as `entity_id` finds nothing of theirs; their `file_id` is taken.
+
+    If this fails: one user of LibreChat reads the files of another, or replaces them.
+    """
+    embed(signed, "file-1", "fences.md", TEXT, user="ann")
+    question = {"query": "fence", "file_id": "file-1", "entity_id": "ann"}
+    assert send(signed, "POST", "/query", question, user="bob").json() == []
+    assert embed(signed, "file-1", "mine.md", b"Goats climb.", user="bob").status_code == 409
+    del question["entity_id"]
+    [found] = send(signed, "POST", "/query", question, user="ann").json()
+    assert "fence" in found[0]["page_content"]
+    assert embed(signed, "file-1", "fences.md", b"Hedges.", user="ann").status_code == 200
 
 
 UNSIGNED = ".".join(map(_encoded, (b'{"alg": "none"}', b'{"id": "a", "exp": 9e9}')))
