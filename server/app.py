@@ -20,7 +20,6 @@ from corral.api.spans import Watcher, watched_by
 from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
-from corral.providers.telemetry_config import TracingSettings
 from corral.providers.warming import Warmup
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
@@ -180,7 +179,7 @@ def _lifespan(
             app.state.rag_tool = AuditedRagTool(
                 stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
             )
-            with _traced(settings.server.tracing, watchers):
+            with _traced(settings, watchers):
                 if operator is None:  # a command works on what it submits, and on nothing else
                     with watched_by(*watchers):
                         await stack.ingestion.start()
@@ -209,9 +208,9 @@ def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watche
 
 
 @contextmanager
-def _traced(settings: TracingSettings | None, watchers: list[Watcher]) -> Iterator[None]:
+def _traced(config: RunConfig, watchers: list[Watcher]) -> Iterator[None]:
     """Send traces while the app runs, if it is configured to."""
-    if settings is None:
+    if config.server.tracing is None:
         yield
         return
     try:
@@ -219,7 +218,8 @@ def _traced(settings: TracingSettings | None, watchers: list[Watcher]) -> Iterat
     except ImportError:
         command = "pip install 'corral-rag[tracing]'"
         raise MissingDependency("server.tracing", "opentelemetry-sdk", command) from None
-    traces = Traces(settings)
+    types = {entry.provider_id: entry.provider_type for entry in config.providers.vector_io}
+    traces = Traces(config.server.tracing, types)
     watchers.append(traces)
     try:
         yield

@@ -219,7 +219,7 @@ def response_of(error: errors.CorralError, status_here: int | None = None) -> Re
     if isinstance(error, errors.ContractViolation):
         log_failure(error)
     elif status >= 500 or status == 424:
-        log.warning("%s: %s", code, error)
+        log.warning("%s: %s (request %s)", code, error, logs.request_id.get() or "-")
     return error_response(
         status,
         code,

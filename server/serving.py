@@ -86,6 +86,7 @@ def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
     if form == "json":
         ours = {"()": f"{JsonFormatter.__module__}.{JsonFormatter.__qualname__}"}
         config["formatters"] = dict.fromkeys(config["formatters"], ours)
+        config["root"] = {"handlers": ["default"]}
     return config
 
 

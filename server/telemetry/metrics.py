@@ -6,6 +6,7 @@ codes of errors. Never a vector DB, a document, or a text.
 
 from __future__ import annotations
 
+import http
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +25,9 @@ from corral.providers.ingestion.owners import Owner
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""
+
+_METHODS = frozenset(http.HTTPMethod)
+"""A client may send any word as one; each would be a series for good."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -104,7 +108,8 @@ class Metrics:
         self._at_work.labels(span.name).dec()
         if span.name == "request":
             route = str(known.get("route", ""))
-            self._requests.labels(known["method"], route, known.get("status", 0)).inc()
+            method = known["method"] if known["method"] in _METHODS else "other"
+            self._requests.labels(method, route, known.get("status", 0)).inc()
             self._request_seconds.labels(route).observe(span.seconds)
             return
         if span.name == "refusal":

@@ -6,6 +6,7 @@ unless `server.tracing.texts` says so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -36,9 +37,10 @@ class Traces:
 
     Args:
         settings: `server.tracing`.
+        types: Types of the vector_io providers by their ids.
     """
 
-    def __init__(self, settings: TracingSettings) -> None:
+    def __init__(self, settings: TracingSettings, types: Mapping[str, str]) -> None:
         about = {
             SERVICE_NAME: settings.service_name,
             SERVICE_VERSION: metadata.version(DISTRIBUTION),
@@ -50,7 +52,7 @@ class Traces:
         exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=settings.timeout_seconds)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("corral")
-        self._texts = settings.texts
+        self._texts, self._types = settings.texts, types
         self._parents = TraceContextTextMapPropagator()
         self._open: dict[int, tuple[trace.Span, Any]] = {}
 
@@ -70,6 +72,8 @@ class Traces:
         for name, value in span.attributes.items():
             if name != TEXT or self._texts:
                 begun.set_attribute(names.get(name, f"corral.{name}"), value)
+        if kind := self._types.get(str(span.attributes.get("provider"))):
+            begun.set_attribute("corral.provider_type", kind)
         if error is not None:
             begun.set_status(trace.StatusCode.ERROR, type(error).__name__)
         context.detach(token)

@@ -37,6 +37,13 @@ def test_a_line_break_in_a_message_stays_in_its_line() -> None:
     assert "\n" not in JsonFormatter().format(record)
 
 
+def test_a_librarys_line_is_json_too() -> None:
+    """What a library logs goes through the root logger, which has the same form."""
+    config = log_config("json")
+    assert config["root"]["handlers"] == ["default"]
+    assert "JsonFormatter" in str(config["formatters"]["default"])
+
+
 def test_plain_lines_are_the_default() -> None:
     """Nothing changes for those who asked for nothing."""
     assert "()" in log_config("text")["formatters"]["default"]

@@ -71,6 +71,28 @@ def test_refusals_are_counted_by_their_code(app: InProcess) -> None:
     assert numbers(app)['corral_errors_total{code="not_found"}'] == 1
 
 
+def test_a_made_up_method_is_no_series_of_its_own(app: InProcess) -> None:
+    """Any word may be a method: those that HTTP does not name are counted together.
+
+    If this fails: whoever reaches the port fills the server's memory, without a key.
+    """
+    for number in range(3):
+        app.send(f"FENCE{number}", "/v1/health")
+    counted = [name for name in numbers(app) if name.startswith("corral_requests_total")]
+    assert not [name for name in counted if "FENCE" in name]
+    assert any('method="other"' in name for name in counted)
+
+
+def test_a_refused_tool_is_an_error_too(app: InProcess) -> None:
+    """What a tool refuses is counted, though the answer of MCP is a 200."""
+    before = numbers(app)['corral_errors_total{code="not_found"}']
+    call = {"name": "get_vector_db", "arguments": {"vector_db_id": "none"}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    assert app.send("POST", "/mcp", body, headers=accept).status_code == 200
+    assert numbers(app)['corral_errors_total{code="not_found"}'] == before + 1
+
+
 def test_nothing_of_a_users_is_a_label(app: InProcess) -> None:
     """Neither vector DBs nor documents nor texts are in the metrics.
 

@@ -81,6 +81,8 @@ def test_a_request_is_one_trace_below_its_callers(tmp_path: Path) -> None:
     known = {a.key: a.value for a in spans["engine"].attributes}
     assert known["corral.provider"].string_value == "sqlite"
     assert known["corral.mode"].string_value == "hybrid"
+    assert known["corral.provider_type"].string_value == "inline::sqlite"
+    assert known["corral.k"].int_value > 0
     assert known["corral.candidates"].int_value == 2
     about = {a.key: a.value for a in spans["request"].attributes}
     assert about["http.route"].string_value == "/v1/tool-runtime/rag-tool/query"
