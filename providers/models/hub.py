@@ -74,18 +74,24 @@ def hub_folder(home: Path, files: HubFiles) -> Path:
     record = folder / RECORD
     known: dict[str, str] = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     absent = [name for name in (*files.names, *files.optional) if name not in known]
+    by_hand = not known and is_fetched(home, files)  # then there is no more than was put there
     if absent:
         folder.mkdir(parents=True, exist_ok=True)
         with httpx.Client(
             follow_redirects=True, timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
         ) as client:
             for name in absent:
-                known[name] = _fetch(client, files, name, folder)
+                try:
+                    known[name] = _fetch(client, files, name, folder)
+                except Unavailable:
+                    if not (by_hand and name in files.optional):
+                        raise
+                    known[name] = ""
         with whole_file(record) as file:
             file.write(json.dumps(known, indent=1, sort_keys=True).encode())
     for name, digest in known.items():
         if digest:
-            check_digest(folder / name, digest, files.repository)
+            check_digest(folder / name, files.sha256.get(name, digest), files.repository)
     return folder
 
 
@@ -115,7 +121,12 @@ def digest_of(path: Path) -> str:
 
 
 def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> str:
-    """Fetch one file and return its sha256; "" for an optional one that is not there."""
+    """Fetch one file and return its sha256; "" for an optional one that is not there.
+
+    A file that somebody has put into the folder is taken as it is.
+    """
+    if (folder / name).is_file():
+        return digest_of(folder / name)
     address = f"{files.hub.rstrip('/')}/{files.repository}/resolve/{files.revision}/{quote(name)}"
     try:
         with client.stream("GET", address) as response:

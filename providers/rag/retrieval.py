@@ -14,18 +14,25 @@ from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
 from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest, MissingDependency, NotFound, ProviderError
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
 from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import ModelRerank, Reranker
-from corral.api.spans import span
+from corral.api.spans import TEXT, span
 from corral.api.vector_dbs import SearchMode
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
 from corral.providers.rag.questions import embedded as embedded_by
-from corral.providers.rag.searching import Query, most_confident, queries_of, run_all, search
+from corral.providers.rag.searching import (
+    AbsentReranker,
+    Query,
+    most_confident,
+    queries_of,
+    run_all,
+    search,
+)
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rerank import reranker_for
 
@@ -241,7 +248,8 @@ class Retrieval:
         self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]
     ) -> QueryChunksResponse:
         about = {"provider": index.vector_db.provider_id, "mode": how.mode.value, "k": how.k}
-        with span("search", **about) as seen:
+        texts = {} if len(queries) != 1 else {TEXT: queries[0].words}
+        with span("search", **about, **texts) as seen:
             found = await search(index, how, queries, await self._reranker(how))
             seen["hits"] = len(found.hits)
         return found
@@ -250,7 +258,12 @@ class Retrieval:
         if how.rerank is None:
             return None
         if isinstance(how.rerank, ModelRerank):
-            return await self.library.reranker(how.rerank.model)
+            try:
+                return await self.library.reranker(how.rerank.model)
+            except (ProviderError, MissingDependency) as error:
+                if how.rerank.on_error != "degrade":
+                    raise
+                return AbsentReranker(error)
         return reranker_for(how.rerank, how.vector_db)
 
 

@@ -22,7 +22,7 @@ from corral.api.checks import MAX_K, AnyRanker, check_query_text
 from corral.api.chunks import Chunk
 from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import InvalidRequest, ProviderError
+from corral.api.errors import CorralError, InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
@@ -229,8 +229,8 @@ def _confident(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksRespon
     if found.confidence is None:
         raise InvalidRequest(
             f"{how.mode} search in {how.vector_db.identifier!r} has no confidence: its keyword "
-            "index does not rank by BM25.",
-            hint="Leave min_confidence out, or search by vector or hybrid.",
+            "index does not rank by BM25, or your role is not admin.",
+            hint="Set min_confidence to 0, or search by vector or hybrid.",
             field="min_confidence",
         )
     if found.confidence >= how.min_confidence:
@@ -263,6 +263,17 @@ async def _reranked(
         notes.append(f"Not re-ranked: {error.message}")
     step = Step("rerank", len(hits), len(found.hits) - len(hits), detail)
     return replace(found, hits=hits, steps=[*found.steps, step], notes=notes)
+
+
+class AbsentReranker(Reranker):
+    """One that could not be loaded: it fails with the error of that."""
+
+    def __init__(self, error: CorralError) -> None:
+        self._error = error
+
+    async def rerank(self, *_: object, **__: object) -> list[Hit]:
+        """Raise the error."""
+        raise ProviderError(self._error.message, hint=self._error.hint)
 
 
 def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:

@@ -74,6 +74,23 @@ SHARED = (
 router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=False)
 
 
+def _share(shared: APIRouter) -> None:
+    """Serve the routes of a router under the alias, too."""
+    for route in shared.routes:
+        assert isinstance(route, APIRoute)  # noqa: S101 - our routers hold nothing else
+        router.add_api_route(
+            ALIAS + route.path.removeprefix("/v1"),
+            route.endpoint,
+            methods=sorted(route.methods or ()),
+            dependencies=route.dependencies,
+            response_class=route.response_class,
+            route_class_override=type(route),
+        )
+
+
+_share(file_batches.router)  # before the routes below: the id of a store may hold slashes
+
+
 def _spelled_out(data: Any) -> Any:
     """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
     kinds = (*COMPARISONS, *COMPOUNDS)
@@ -187,18 +204,5 @@ async def _shown(stack: Stack, job: Job) -> VectorStoreFileObject:
     return file if job.chunking else file.model_copy(update={"chunking_strategy": AutoStrategy()})
 
 
-def _share(shared: APIRoute) -> None:
-    """Serve a route under the alias, too."""
-    router.add_api_route(
-        ALIAS + shared.path.removeprefix("/v1"),
-        shared.endpoint,
-        methods=sorted(shared.methods or ()),
-        dependencies=shared.dependencies,
-        response_class=shared.response_class,
-        route_class_override=type(shared),
-    )
-
-
-for _route in [each for source in SHARED for each in source.routes]:
-    assert isinstance(_route, APIRoute)  # noqa: S101 - our routers hold nothing else
-    _share(_route)
+for _source in SHARED:
+    _share(_source)

@@ -154,6 +154,16 @@ class SearchPage(BaseModel):
     data: list[SearchResult]
     has_more: bool = False
     next_page: str | None = None
+    confidence: float | None = Field(
+        default=None,
+        exclude_if=lambda confidence: confidence is None,
+        description="How likely an answer was found, in [0, 1]; absent: not known.",
+    )
+    reason: str | None = Field(
+        default=None,
+        exclude_if=lambda reason: reason is None,
+        description="`nothing_relevant` where the confidence is below the least wanted.",
+    )
     notes: list[str] = Field(
         default_factory=list,
         exclude_if=lambda notes: not notes,

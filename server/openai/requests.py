@@ -11,7 +11,14 @@ from corral.api.filters import WireFilter
 from corral.api.options import MAX_QUERIES, RankingOptions
 from corral.api.rankers import Ranker
 from corral.api.reranker import Rerank
-from corral.api.vector_dbs import ChunkingConfig, Cutoff, QuerySyntax, SearchMode, language_name
+from corral.api.vector_dbs import (
+    ChunkingConfig,
+    Confidence,
+    Cutoff,
+    QuerySyntax,
+    SearchMode,
+    language_name,
+)
 from corral.api.wire import NullsAreDefaults, Storable, Strict
 from corral.server.llama_stack.wire import Listed
 
@@ -196,6 +203,7 @@ class SearchVectorStore(Request):
     cutoff: Cutoff | None = Field(default=None, description="null: as registered.")
     query_syntax: QuerySyntax | None = Field(default=None, description="null: as registered.")
     fuzzy: bool | None = Field(default=None, description="null: as registered.")
+    min_confidence: Confidence | None = Field(default=None, description="null: as registered.")
     explain: bool = Field(default=False, description="Whether results say why they are there.")
 
 

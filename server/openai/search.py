@@ -69,7 +69,7 @@ def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
         name: getattr(request, name)
         for name in (
             "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
-            "explain",
+            "explain", "min_confidence",
         )
     }  # fmt: skip
     return checked(RetrievalOptions, {**asked, "mode": request.search_mode, "queries": more})
@@ -98,6 +98,8 @@ def _page(found: QueryChunksResponse, queries: list[str], *, explain: bool) -> S
     return SearchPage(
         search_query=queries,
         data=[_result(hit, explain=explain) for hit in found.hits],
+        confidence=found.confidence,
+        reason=found.reason,
         notes=found.notes,
         steps=found.steps if explain else None,
     )

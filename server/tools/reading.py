@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from corral.api.chunks import Chunk
@@ -17,6 +17,7 @@ from corral.server.limits import check_count, check_max_chunks
 from corral.server.tools.places import Place, source_url, title_of
 from corral.server.tools.shapes import (
     Citation,
+    EmptyBecause,
     FetchAnswer,
     FetchArguments,
     NameArguments,
@@ -92,11 +93,22 @@ async def rag_query(services: ToolServices, asked: QuestionArguments) -> Questio
     chunks = await _first_chunks(services, cited)
     citations = [
         _citation(services, each, chunks, score)
-        for each, score in zip(cited, said["scores"], strict=True)
+        for each, score in zip(cited, said.get("scores", []), strict=True)
     ]
     return QuestionAnswer(
-        context=found.text, citations=citations, token_count=said.get("token_count", 0)
+        context=found.text,
+        reason=None if found.text else _reason(said),
+        confidence=said.get("confidence"),
+        citations=citations,
+        token_count=said.get("token_count", 0),
     )
+
+
+def _reason(said: Mapping[str, Any]) -> EmptyBecause:
+    """Return why a context is empty."""
+    if said.get("reason") == "nothing_relevant":
+        return "nothing_relevant"
+    return "budget" if said.get("dropped_by_reason", {}).get("budget") else "nothing_found"
 
 
 async def list_vector_dbs(services: ToolServices, _: NoArguments) -> VectorDBSummaries:
@@ -126,6 +138,7 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
     """
     known = [vector_db.identifier for vector_db in await services.stack.vector_dbs()]
     chosen = list(dict.fromkeys(wanted)) or services.settings.vector_db_ids or known
+    audit.current().names(*chosen)
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise NotFound(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
@@ -94,10 +94,21 @@ class Citation(BaseModel):
     vector_db_id: str
 
 
+EmptyBecause: TypeAlias = Literal["nothing_found", "nothing_relevant", "budget"]
+
+
 class QuestionAnswer(BaseModel):
     """A context for answering a question; cite its markers."""
 
-    context: str = Field(description="Empty if nothing was found.")
+    context: str = Field(description="Empty where `reason` says why.")
+    reason: EmptyBecause | None = Field(
+        default=None,
+        description="Why the context is empty: no chunk matched, none was relevant enough, or "
+        "max_tokens is too small for the best one. null: it is not empty.",
+    )
+    confidence: float | None = Field(
+        default=None, description="How likely an answer was found, in [0, 1]; null: not known."
+    )
     citations: list[Citation]
     token_count: int = Field(description="Tokens of the context, never above max_tokens.")
 

@@ -8,14 +8,17 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from corral.api.errors import Forbidden
+from corral.api.errors import CorralError, Forbidden
 from corral.api.options import checked
 from corral.api.principal import Role
+from corral.api.spans import span
 from corral.api.wire import NullsAreDefaults
 from corral.providers.config import Limits, ToolSettings
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
+from corral.server.access import audit
+from corral.server.errors import status_of
 
 
 class Arguments(NullsAreDefaults):
@@ -78,6 +81,14 @@ class Tool(Generic[A]):
             Forbidden: The tool writes and its caller may not.
             CorralError: An argument is malformed, or the work fails.
         """
-        if self.writes and not services.stack.principal.may(Role.WRITER):
-            raise Forbidden(f"{self.name} needs the role writer.", hint="Use another API key.")
-        return await self.work(services, checked(self.arguments, arguments))
+        entry = audit.current()
+        entry.calls(self.name)
+        try:
+            if self.writes and not services.stack.principal.may(Role.WRITER):
+                raise Forbidden(f"{self.name} needs the role writer.", hint="Use another API key.")
+            return await self.work(services, checked(self.arguments, arguments))
+        except CorralError as error:
+            status, code = status_of(error)
+            entry.refused = status < 500
+            with span("refusal", code=code):
+                raise

@@ -93,6 +93,15 @@ def test_a_model_that_is_not_configured_is_refused(app: InProcess, service: Serv
     assert service.requests == []
 
 
+@pytest.mark.parametrize("field", ["candidates", "on_error", "k1"])
+def test_a_wrong_field_of_a_re_ranker_is_named(app: InProcess, field: str) -> None:
+    """Not `model`, which is both its kind and one of its fields."""
+    body = {"vector_db_id": "db", "query": "fox", "params": {"rerank": {**MODEL, field: 0}}}
+    response = app.send("POST", "/v1/vector-io/query", body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == f"params.rerank.{field}"
+
+
 def test_without_providers_the_message_says_where_to_name_one(tmp_path: Path) -> None:
     """Nothing is configured by default: re-ranking by a model is a 400 that names the setting."""
     with InProcess(tmp_path) as app:

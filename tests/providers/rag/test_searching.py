@@ -182,6 +182,23 @@ async def test_a_failing_re_ranker_is_an_error_unless_told_otherwise() -> None:
     assert found.notes == ["Not re-ranked: judge: cannot be reached."]
 
 
+async def test_a_re_ranker_that_cannot_be_loaded_degrades_too() -> None:
+    """Its model's files may be out of reach: with degrade the order is as it was, with a note."""
+    library, retrieval = await filled()
+    rerank = {"type": "model", "model": "judge"}
+
+    async def absent(_: str) -> Reranker:
+        raise Unavailable("judge: model.onnx cannot be fetched.")
+
+    library.reranker = absent  # type: ignore[assignment, method-assign]
+    with pytest.raises(Unavailable, match="judge"):
+        await ask(retrieval, "barn", rerank=rerank)
+    plain = await ask(retrieval, "barn", k=3)
+    found = await ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
+    assert ids(found) == ids(plain)
+    assert found.notes == ["Not re-ranked: judge: model.onnx cannot be fetched."]
+
+
 async def test_a_request_goes_before_the_registration() -> None:
     """A registered re-ranker works for every query, and `none` switches it off."""
     library, retrieval = await filled(rerank={"type": "model", "model": "judge"})

@@ -90,6 +90,14 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     return str(item.text)  # type: ignore[union-attr]
 
 
+async def ask_in_vain(client: Client) -> None:
+    """An empty context says why it is empty; it is no failure."""
+    unknown = await answered(client, "rag_query", question="zyzzyva", mode="keyword")
+    assert (unknown["context"], unknown["reason"]) == ("", "nothing_found")
+    small = await answered(client, "rag_query", question="where is hay stored?", max_tokens=64)
+    assert (small["context"], small["reason"]) == ("", "budget")
+
+
 async def ask_everything(client: Client) -> None:
     """Search, fetch, ask, list and show, as an agent does."""
     found = await answered(client, "search", query="what keeps cattle in?", max_results=2)
@@ -101,9 +109,11 @@ async def ask_everything(client: Client) -> None:
     assert whole["metadata"]["vector_db_id"] == "notes"
     context = await answered(client, "rag_query", question="where is hay stored?", max_chunks=1)
     assert "[1]" in context["context"]
+    assert context["reason"] is None
     assert "Hay is stored dry" in context["context"]
     [cited] = context["citations"]
     assert (cited["marker"], cited["id"]) == ("[1]", "notes/barn.md")
+    await ask_in_vain(client)
     listed = await answered(client, "list_vector_dbs")
     assert [each["vector_db_id"] for each in listed["vector_dbs"]] == ["notes", "web"]
     shown = await answered(client, "get_vector_db", vector_db_id="notes")

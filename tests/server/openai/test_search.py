@@ -38,6 +38,16 @@ def test_results_are_openais(app: ClockedApp, store: str) -> None:
     assert all(0 <= score <= 1 for score in scores)
 
 
+def test_an_answer_has_a_confidence(app: ClockedApp, store: str) -> None:
+    """It is in every page; below the least that is wanted the page is empty and says so."""
+    sure = app.search(store, "where does the fox live?")
+    assert 0 <= sure["confidence"] <= 1
+    assert "reason" not in sure
+    none = app.search(store, "where does the fox live?", min_confidence=1.0)
+    assert (none["data"], none["reason"]) == ([], "nothing_relevant")
+    assert none["confidence"] == sure["confidence"]
+
+
 FILTERS: list[tuple[dict[str, Any], set[int]]] = [
     ({"type": "eq", "key": "lang", "value": "de"}, {2}),
     ({"type": "ne", "key": "lang", "value": "de"}, {0, 1}),

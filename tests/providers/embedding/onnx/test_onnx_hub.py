@@ -93,6 +93,27 @@ async def test_a_file_that_the_hub_lacks_is_named(tmp_path: Path, hub: Hub) -> N
         await load(tmp_path, hub.url, file="absent.onnx")
 
 
+async def test_a_digest_that_is_configured_later_counts(tmp_path: Path, hub: Hub) -> None:
+    """A file that was fetched without a digest is held to the one that the settings name now."""
+    await load(tmp_path, hub.url)
+    with pytest.raises(ConfigError, match="expected 0000000"):
+        await load(tmp_path, hub.url, sha256={"model.onnx": "0" * 64})
+
+
+async def test_files_that_somebody_puts_there_are_taken(
+    tmp_path: Path, source: Path, hub: Hub
+) -> None:
+    """Without a hub the model loads from the folder that the error names, optional files or not."""
+    hub.close()
+    for name in ("tokenizer.json", "config.json", "model.onnx"):
+        (kept(tmp_path) / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept(tmp_path) / name).write_bytes((source / name).read_bytes())
+    found = await (await load(tmp_path, hub.url, pooling="mean")).embed_query("red barn")
+    assert found.shape == (3,)
+    with pytest.raises(ConfigError, match="expected 0000000"):
+        await load(tmp_path, hub.url, pooling="mean", sha256={"model.onnx": "0" * 64})
+
+
 async def test_without_a_network_it_says_what_to_do(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
