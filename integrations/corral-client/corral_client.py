@@ -113,9 +113,16 @@ class CorralClient:
             vector_db_id: Its id.
             settings: Fields of a registration, such as search_mode or language. Without
                 embedding_model it is the server's default model.
+
+        Raises:
+            ValueError: There is no model to take.
         """
         if "embedding_model" not in settings:
             models = self._call("GET", "/v1/models")["data"]
+            if not models:
+                raise ValueError(
+                    "Corral has no embedding model here. Try: pip install 'corral-rag[e5]'"
+                )
             found = [m for m in models if (m.get("metadata") or {}).get("default")] or models
             settings["embedding_model"] = found[0].get("identifier") or found[0]["id"]
         body = {"vector_db_id": vector_db_id, **settings}

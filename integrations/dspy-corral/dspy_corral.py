@@ -5,18 +5,35 @@ dspy.configure(rm=CorralRM(CorralClient(), ["handbook"], k=5))
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dspy
 from corral_client import CorralClient, FoundChunk
 
 
+class Passage(dict[str, Any]):
+    """A passage as `dspy.Retrieve` reads it: its text is `long_text`."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Passages(dspy.Prediction):
+    """What was found: the lists of `CorralRM`, and as a sequence one passage after the other."""
+
+    def __iter__(self) -> Iterator[Passage]:
+        """Yield the passages, best first."""
+        found = zip(self.passages, self.chunk_ids, self.scores, strict=True)
+        for text, chunk_id, score in found:
+            yield Passage(long_text=text, chunk_id=chunk_id, score=score)
+
+
 class CorralRM(dspy.Retrieve):
     """Retrieves passages from vector DBs of Corral.
 
     Called with a question, or several, it returns a prediction whose `passages` are texts, best
-    first; `chunk_ids` and `scores` are parallel to them.
+    first; `chunk_ids` and `scores` are parallel to them. As the `rm` of `dspy.configure` it serves
+    `dspy.Retrieve`.
 
     Args:
         client: Where Corral is.
@@ -32,23 +49,21 @@ class CorralRM(dspy.Retrieve):
         self._client, self._vector_db_ids = client, list(vector_db_ids)
         self._options = options
 
-    def forward(
-        self, query: str | Sequence[str], k: int | None = None, **options: Any
-    ) -> dspy.Prediction:
+    def forward(self, query: str | Sequence[str], k: int | None = None, **options: Any) -> Passages:
         """Return the passages of a question, or of several."""
         questions = [query] if isinstance(query, str) else [each for each in query if each]
         wanted = self.k if k is None else k
-        found: dict[str, FoundChunk] = {}
+        found: dict[tuple[str, str], FoundChunk] = {}
         for question in questions:
             for name in self._vector_db_ids:
                 asked = {**self._options, **options}
                 for each in self._client.query(name, question, k=wanted, **asked):
-                    known = found.get(each.chunk_id)
+                    known = found.get((name, each.chunk_id))
                     if known is None or (each.score or 0) > (known.score or 0):
-                        found[each.chunk_id] = each
+                        found[name, each.chunk_id] = each
         best = sorted(found.values(), key=lambda each: (-(each.score or 0), each.chunk_id))
         kept = best[:wanted]
-        return dspy.Prediction(
+        return Passages(
             passages=[each.content for each in kept],
             chunk_ids=[each.chunk_id for each in kept],
             scores=[each.score for each in kept],

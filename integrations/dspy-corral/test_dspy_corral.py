@@ -23,6 +23,20 @@ def test_passages_of_questions(client: CorralClient, vector_db_id: str) -> None:
     assert retrieve(["cattle fence", "hay barn"], k=1, mode="keyword").passages[0] in (fence, hay)
 
 
+def test_as_the_retriever_of_dspy(client: CorralClient, vector_db_id: str) -> None:
+    """`dspy.Retrieve` asks the configured one; equal ids of two vector DBs are two passages.
+
+    If this fails: the documented line ends in an AttributeError.
+    """
+    other = f"{vector_db_id}-other"
+    for name, text in ((vector_db_id, "A fence keeps cattle in."), (other, "A fence is a fence.")):
+        client.register(name)
+        client.insert(name, [{"content": text, "chunk_id": "1"}])
+    with dspy.context(rm=CorralRM(client, [vector_db_id, other])):
+        found = dspy.Retrieve(k=2)("what keeps cattle in?")
+    assert sorted(found.passages) == ["A fence is a fence.", "A fence keeps cattle in."]
+
+
 class Answer(dspy.Module):  # type: ignore[misc]  # DSPy has no types
     """A module that retrieves, as programs of DSPy do."""
 

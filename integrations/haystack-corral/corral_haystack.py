@@ -214,6 +214,8 @@ def _comparison(filters: Filters) -> Filters:
         raise FilterError(f"a comparison has a value and one of {', '.join(_TYPES)}")
     if key in ("id", "content") or filters["value"] is None:
         raise FilterError("Corral searches by metadata, and by values that are not null")
+    if "." in key:
+        raise FilterError(f"Corral searches by the keys of meta, not within their values: {key}")
     return {"type": _TYPES[sign], "key": key, "value": filters["value"]}
 
 

@@ -91,6 +91,7 @@ def test_filters_become_corrals() -> None:
         {**one, "operator": "~"},
         {**one, "value": None},
         {**one, "field": "content"},
+        {**one, "field": "meta.a.b"},
         {"operator": "NOT", "conditions": [{**one, "operator": ">"}]},
         {"operator": "XOR", "conditions": []},
     ):

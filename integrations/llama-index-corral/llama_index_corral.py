@@ -121,11 +121,14 @@ class CorralVectorStore(BasePydanticVectorStore):
         """Return the best nodes for a question.
 
         Raises:
-            ValueError: The query has no text, or a mode that Corral does not have.
+            ValueError: The query has no text, names single nodes, or has a mode that Corral does
+                not have.
         """
         if not query.query_str:
             raise ValueError("Corral is asked in words: the query must have query_str")
-        asked = {**options, "filters": _filters(query.filters)}
+        if query.node_ids:
+            raise ValueError("Corral does not search among node_ids: use doc_ids or filters")
+        asked = {**options, "filters": _filters(query.filters, query.doc_ids)}
         if query.mode is VectorStoreQueryMode.MMR:
             threshold = query.mmr_threshold
             asked["rerank"] = {"type": "mmr", "lambda": 0.5 if threshold is None else threshold}
@@ -185,7 +188,13 @@ def _metadata(node: BaseNode) -> dict[str, Any]:
     return made
 
 
-def _filters(given: MetadataFilters | None) -> dict[str, Any] | None:
+def _filters(
+    given: MetadataFilters | None, documents: list[str] | None = None
+) -> dict[str, Any] | None:
+    if documents:
+        named = {"type": "in", "key": "document_id", "value": documents}
+        others = _filters(given)
+        return {"type": "and", "filters": [named, others]} if others else named
     if given is None or not given.filters:
         return None
     if given.condition is FilterCondition.NOT:

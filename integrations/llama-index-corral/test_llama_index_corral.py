@@ -35,6 +35,18 @@ def store(client: CorralClient, vector_db_id: str) -> CorralVectorStore:
     return made
 
 
+def test_a_question_to_some_documents(store: CorralVectorStore) -> None:
+    """`doc_ids` narrow a search, with filters or without; `node_ids` are refused, not ignored."""
+    index = VectorStoreIndex.from_vector_store(store, embed_model=MockEmbedding(embed_dim=1))
+    [found] = index.as_retriever(similarity_top_k=1, doc_ids=["doc-b"]).retrieve("cattle fence")
+    assert found.node.ref_doc_id == "doc-b"
+    other = MetadataFilters(filters=[MetadataFilter(key="page", value=0)])
+    query = VectorStoreQuery(query_str="fence", filters=other, doc_ids=["doc-b"])
+    assert store.query(query).ids == []
+    with pytest.raises(ValueError, match="node_ids"):
+        store.query(VectorStoreQuery(query_str="fence", node_ids=["b"]))
+
+
 def test_an_index_over_the_store(client: CorralClient, vector_db_id: str) -> None:
     """Documents go in through VectorStoreIndex and come out through its retriever."""
     store = CorralVectorStore(client, vector_db_id)
