@@ -182,6 +182,8 @@ def read_document(
     metadata = {"source": file.source}
     if file.path.suffix.lower() not in _TITLED:
         metadata["title"] = file.path.stem
+    if data.lstrip()[:5] == b"%PDF-":
+        mime_type = BINARY_TYPES[".pdf"]
     content: str | JSON
     if mime_type in BINARY_TYPES.values():
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}

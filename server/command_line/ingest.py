@@ -212,8 +212,8 @@ class _Following:
 
 
 def _reason(error: CommandError) -> str:
-    """Return why a document was refused; a conflict with what to do about it here."""
-    if error.status == 409:
+    """Return why a document was refused; of one from another folder what to do about it here."""
+    if error.status == 409 and "from another place" in error.message:
         return (
             f"{error.message} Name the folder that holds both, and each gets an id of its own; "
             "or replace the other one with --replace."

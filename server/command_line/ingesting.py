@@ -42,7 +42,11 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
 @click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
-@click.option("--watch", is_flag=True, help="Keep the vector DB in step until interrupted.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Take in what changes until interrupted; deletes only with --sync.",
+)
 @click.option("--yes", is_flag=True, help="With --sync: delete without asking.")
 @json_option
 @click.pass_obj

@@ -12,6 +12,8 @@ from click.testing import Result
 
 from corral.server.command_line.client import Client
 from corral.server.command_line.files import BINARY_TYPES, Report, collect, read_document
+from corral.server.command_line.ingest import _reason
+from corral.server.command_line.transport import CommandError
 
 from .stored_documents import IDS, stored
 
@@ -237,3 +239,23 @@ def test_a_word_document_is_found_by_what_it_says(corral: Corral, tmp_path: Path
     assert done.exit_code == 0, done.output
     found = corral("query", "notes", "who counts zebras?", "--mode", "keyword", "--json")
     assert "counts the zebras twice" in found.output
+
+
+def test_a_pdf_is_one_whatever_its_name(tmp_path: Path) -> None:
+    """What begins as a PDF is sent as such, under the name of a text too.
+
+    If this fails: its chunks are `%PDF-1.4` and what follows.
+    """
+    (tmp_path / "p.txt").write_bytes(b"%PDF-1.4\n1 0 obj\nendobj\n")
+    [file] = collect([tmp_path], Report())
+    document = read_document(file)
+    assert document["mime_type"] == "application/pdf"
+    assert document["content"]["uri"].startswith("data:application/pdf;base64,")
+
+
+def test_only_a_document_from_another_folder_is_told_how_to_replace_it() -> None:
+    """Any other conflict keeps its own advice."""
+    changed = CommandError("The model is another one.", hint="Embed it again.", status=409)
+    assert _reason(changed) == "The model is another one. Embed it again."
+    other = CommandError("Document 'a' is stored already, from another place.", status=409)
+    assert _reason(other).endswith("--replace.")
