@@ -69,7 +69,7 @@ def check_after(after: object) -> str:
     """Return the id after which to begin, cut before a NUL: no id holds one, so none lies between.
 
     Raises:
-        InvalidRequest: It is no string, or no valid Unicode.
+        InvalidRequest: It is not a string, or not valid Unicode.
     """
     if not isinstance(after, str) or not is_unicode(after):
         raise InvalidRequest(
@@ -103,7 +103,7 @@ def check_query_text(text: object) -> str:
     """Return the query text without NUL.
 
     Raises:
-        InvalidRequest: It is no string, or longer than 200,000 characters.
+        InvalidRequest: It is not a string, or longer than 200,000 characters.
     """
     if not isinstance(text, str):
         raise InvalidRequest(

@@ -234,7 +234,7 @@ class EmbeddingIndex(LegSearch):
         scope.check_writer()
         if not chunk_ids:
             return
-        whole = scope.is_whole
+        whole, chunk_ids = scope.is_whole, list(dict.fromkeys(chunk_ids))  # engines differ on twins
         write = Write(self.vector_db, self._principal, deleted=chunk_ids)
         async with kept(self.keeper, write), self._turn(exclusive=not whole):
             seen = chunk_ids if whole else await self._seen_ids(scope, chunk_ids)

@@ -68,14 +68,22 @@ def first_finding(error: ValidationError, *above: str) -> tuple[str, str]:
 def sent_location(finding: Mapping[str, Any], data: Any) -> Iterator[str | int]:
     """Yield the parts of a finding's location that are in what was sent.
 
-    Pydantic's tags and class names are not; a missing field is not either, but it is the point.
+    Pydantic's tags and class names are not, even where a field has the tag's name; a missing field
+    is not either, but it is the point.
     """
+    tagged = None
     for number, part in enumerate(finding["loc"], start=1):
-        if holds(data, part):
+        if number < len(finding["loc"]) and data is not tagged and _is_tag(data, part):
+            tagged = data
+        elif holds(data, part):
             data = data[part]
             yield part
         elif finding["type"] == "missing" and number == len(finding["loc"]):
             yield part
+
+
+def _is_tag(data: Any, part: str | int) -> bool:
+    return isinstance(data, Mapping) and data.get("type") == part
 
 
 def holds(data: Any, part: str | int) -> bool:

@@ -66,7 +66,8 @@ class LegSearch(ScopedHooks):
     async def _search(
         self, query: IndexQuery
     ) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
-        with span("engine", provider=self.vector_db.provider_id, mode=query.mode) as seen:
+        provider = self.vector_db.provider_id
+        with span("engine", provider=provider, mode=query.mode, k=query.leg_size) as seen:
             legs = await self._legs(query)
             seen["candidates"] = sum(map(len, legs.values()))
         with span("fusion"):

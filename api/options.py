@@ -1,6 +1,6 @@
 """The options of a query: how chunks are found and ordered, and how a context is made of them.
 
-Each stands in a registration, as the vector DB's own way, or in a request, which goes before it.
+Set any option at registration or per request; the request wins.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ InterleavedText = Annotated[
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """Refuse what is no JSON, or what engines do not store alike: NaN and other wild numbers."""
+    """Refuse what is not JSON, or what engines do not store alike: NaN and other wild numbers."""
     if depth > MAX_METADATA_DEPTH:
         raise ValueError(f"nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
@@ -104,7 +104,7 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 
 def is_unicode(text: str) -> bool:
-    """Say whether a text can be encoded: it holds no lone surrogate."""
+    """Return True if a text can be encoded: it holds no lone surrogate."""
     return _SURROGATES.search(text) is None
 
 

@@ -20,7 +20,7 @@ HOOKS = (
 
 
 def complaints(cls: type[Suite]) -> list[str]:
-    """Say what a provider's test class has done to the standard tests that it may not do."""
+    """Return what a provider's test class has done to the standard tests that it may not do."""
     wrong = []
     for name, choice in cls.chosen.items():
         if vars(cls).get(name) is not choice:

@@ -34,7 +34,7 @@ class IsolationTests(Suite):
             assert self.mine(index, number), index.vector_db.identifier
 
     def mine(self, index: Handle, number: int) -> bool:
-        """Say whether an index holds exactly the two chunks that it was given."""
+        """Return True if an index holds exactly the two chunks that it was given."""
         everywhere = [
             set(ids(index.search(mode, [1, 0], f"zebra number{number}", k=100)))
             for mode in self.capabilities.modes

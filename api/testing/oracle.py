@@ -154,7 +154,7 @@ class Oracle:
         k: int,
         tolerance: float = 1e-5,
     ) -> str:
-        """Say what is wrong with the answer of a single leg, "" for nothing.
+        """Return what is wrong with the answer of a single leg, "" for nothing.
 
         Right is: min(k, n) hits, the raw score of each within the tolerance of its exact one, none
         left out that is better than the last by more than the tolerance, and chunks with the same

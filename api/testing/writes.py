@@ -155,7 +155,7 @@ class WriteTests(Suite):
         """A deleted chunk is not counted, got, or found in any mode; the others stay themselves."""
         index = indexes.open()
         index.add_vectors({"a": [1, 0], "b": [0.9, 0.1], "c": [0, 1]})
-        index.remove("a", "nobody")
+        index.remove("a", "nobody", "a")
         index.remove("a")
         assert index.count() == 2
         assert index.get("a") == []

@@ -92,8 +92,8 @@ def checked(questions: Questions, source: str) -> Questions:
     """
     if len(questions.texts) < LEAST:
         raise InvalidRequest(
-            f"{source}: {len(questions.texts)} questions, and {LEAST} are the fewest: half of them "
-            "choose, half of them judge.",
+            f"{source}: at least {LEAST} questions are needed (got {len(questions.texts)}): half "
+            "choose, half judge.",
             hint="With fewer than 100 the intervals will be wide.",
         )
     return questions

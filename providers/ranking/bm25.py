@@ -115,7 +115,7 @@ def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
     query would hold it.
 
     >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))
-    11.84
+    11.839
 
     Args:
         terms: Of each term of the query, how often the query has it, and the number of documents

@@ -107,7 +107,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, row: Any, said: str) -> None:
 def test_too_few_questions_are_refused(tmp_path: Path) -> None:
     """Half of nine is nothing to choose by."""
     path = lines(tmp_path / "q.jsonl", *[{"query": "x", "relevant": ["a"]}] * 9)
-    with pytest.raises(InvalidRequest, match="9 questions"):
+    with pytest.raises(InvalidRequest, match=r"at least 10 questions .* \(got 9\)"):
         read_questions(path)
 
 
