@@ -17,6 +17,7 @@ from corral.api.documents import READ_AT_ONCE
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidFilter
 from corral.api.filters import MAX_VALUES, Comparison, Compound, Filter, Scalar, elements
+from corral.api.wire import NullsAreDefaults
 
 MAX_READ = 100_000
 """Most chunks of a vector DB whose values are read for one condition."""
@@ -39,7 +40,7 @@ class Condition(BaseModel):
     value: str | int | float | bool | list[str | int | float | bool] | None = None
 
 
-class Conditions(BaseModel):
+class Conditions(NullsAreDefaults):
     """Conditions that hold all, or at least one of them."""
 
     model_config = ConfigDict(extra="ignore")

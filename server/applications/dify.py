@@ -7,8 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from corral.api.wire import Identifier
-from corral.api.wire_numbers import ExactNumbers
+from corral.api.wire import Identifier, NullsAreDefaults
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.applications.forms import DifyError, refusals
@@ -28,7 +27,7 @@ router = APIRouter(
 )
 
 
-class RetrievalSetting(ExactNumbers):
+class RetrievalSetting(NullsAreDefaults):
     """How much is wanted."""
 
     model_config = ConfigDict(extra="ignore")
@@ -39,7 +38,7 @@ class RetrievalSetting(ExactNumbers):
     )
 
 
-class DifyRequest(ExactNumbers):
+class DifyRequest(NullsAreDefaults):
     """A question to a vector DB, as Dify asks it."""
 
     # Unknown fields pass: newer versions send more than they document.

@@ -117,6 +117,33 @@ def test_thresholds_are_our_scores(farm: InProcess) -> None:
     assert len(reply["records"]) == 1
 
 
+@pytest.mark.parametrize(
+    "nulls",
+    [
+        {"retrieval_setting": None},
+        {"retrieval_setting": {"top_k": None, "score_threshold": None}},
+        {"metadata_condition": None},
+        {"metadata_condition": {"logical_operator": None, "conditions": None}},
+        {"metadata_condition": {"logical_operator": None, "conditions": [
+            {"name": "legs", "comparison_operator": "≥", "value": 0}]}},
+    ],
+)  # fmt: skip
+def test_null_is_absent(farm: InProcess, nulls: Json) -> None:
+    """A setting that is null is as if it were left out, as Dify sends what nobody filled in.
+
+    If this fails: a knowledge base whose form has an empty field answers every question with 400.
+    """
+    records = farm.ok("POST", "/v1/dify/retrieval", {**RECORDED, **nulls})["records"]
+    assert len(records) == 4
+
+
+def test_null_is_no_knowledge(farm: InProcess) -> None:
+    """What is required is missing where it is null, and the refusal names it."""
+    for name in ("knowledge_id", "query"):
+        refused = farm.send("POST", "/v1/dify/retrieval", {**RECORDED, name: None})
+        assert (refused.status_code, refused.json()["error_msg"]) == (400, f"{name} is missing.")
+
+
 def test_refusals_are_difys(app: InProcess) -> None:
     """Unknown knowledge is 2001; an empty one finds nothing; all in error_code and error_msg."""
     unknown = app.send("POST", "/v1/dify/retrieval", RECORDED)
