@@ -95,9 +95,12 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
 @main.command()
 @click.option(
     "--print-config",
+    is_flag=False,
+    flag_value="mcpservers",
     type=click.Choice(["mcpservers", "vscode", "http"]),
     help="Print what to paste into an agent's configuration, and end. mcpservers: Claude Desktop, "
-    "Cursor and most others; vscode: VS Code; http: those that take an address.",
+    "Cursor and most others, also if nothing follows; vscode: VS Code; http: those that take an "
+    "address.",
 )
 @click.pass_obj
 def mcp(target: Target, print_config: str | None) -> None:
@@ -107,14 +110,22 @@ def mcp(target: Target, print_config: str | None) -> None:
     running server has the same at /mcp.
     """
     target.local_only("mcp")
+    from corral.server.command_line.connecting import operator_of  # noqa: PLC0415 - start-up time
+
+    operator = operator_of(target.tenant)
+    if print_config == "http" and operator.tenant:
+        raise click.UsageError(
+            "--print-config http cannot be combined with --tenant: the key says whose it is."
+        )
     if print_config:
         from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time
 
-        click.echo(snippets.snippet(print_config, target.config, target.home))
+        made = snippets.snippet(print_config, target.config, target.home, operator.tenant)
+        click.echo(made)
         return
     from corral.server.mcp import stdio  # noqa: PLC0415 - start-up time
 
-    stdio.serve_stdio(target.config, target.home)
+    stdio.serve_stdio(target.config, target.home, operator)
 
 
 @main.command()

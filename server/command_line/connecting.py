@@ -17,6 +17,7 @@ from corral.server.command_line.client import Client
 from corral.server.command_line.transport import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
+    from corral.api.principal import Principal
     from corral.providers.config import RunConfig
 
 P = ParamSpec("P")
@@ -79,13 +80,9 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
     """
     check_home(home)
     with no_collection():
-        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - as below
         from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
-        try:
-            operator = replace(UNRESTRICTED, tenant=tenant)
-        except ValueError as error:
-            raise CommandError(f"--tenant: {error}.", exit_code=BAD_INPUT) from None
+        operator = operator_of(tenant)
         app = create_app(config, home, operator=operator)
     transport = httpx.ASGITransport(app=app)
     async with (
@@ -93,6 +90,20 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
         httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
     ):
         yield Client(http, app.state.stack.for_principal(operator))
+
+
+def operator_of(tenant: str) -> Principal:
+    """Return who works in this process: an admin of the tenant.
+
+    Raises:
+        CommandError: A tenant cannot have that name.
+    """
+    from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - start-up time
+
+    try:
+        return replace(UNRESTRICTED, tenant=tenant)
+    except ValueError as error:
+        raise CommandError(f"--tenant: {error}.", exit_code=BAD_INPUT) from None
 
 
 def _server_url(url: str) -> httpx.URL:

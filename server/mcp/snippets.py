@@ -11,13 +11,14 @@ from typing import Any
 from corral.providers.config import data_home, load_config
 
 
-def snippet(kind: str, config: Path | None, home: Path | None) -> str:
+def snippet(kind: str, config: Path | None, home: Path | None, tenant: str = "") -> str:
     """Return a part of an agent's configuration, as JSON.
 
     Args:
         kind: mcpservers, vscode, or http, which names the server's address and not a command.
         config: The configuration file, None for the one in the data folder.
         home: The data folder, None for the default.
+        tenant: Whose vector DBs the command serves; not for http, where the key says so.
     """
     folder = home or data_home()
     made: dict[str, Any]
@@ -26,13 +27,13 @@ def snippet(kind: str, config: Path | None, home: Path | None) -> str:
         url = (server.tools.public_url or f"http://{server.host}:{server.port}").rstrip("/")
         made = {"mcpServers": {"corral": {"url": f"{url}/mcp"}}}
     elif kind == "vscode":
-        made = {"servers": {"corral": {"type": "stdio", **_command(config, folder)}}}
+        made = {"servers": {"corral": {"type": "stdio", **_command(config, folder, tenant)}}}
     else:
-        made = {"mcpServers": {"corral": _command(config, folder)}}
+        made = {"mcpServers": {"corral": _command(config, folder, tenant)}}
     return json.dumps(made, indent=2)
 
 
-def _command(config: Path | None, home: Path) -> dict[str, Any]:
+def _command(config: Path | None, home: Path, tenant: str) -> dict[str, Any]:
     """Return the command with whole paths: an agent has another PATH and another folder."""
     beside = Path(sys.executable).with_name("corral")
     program = str(beside) if beside.exists() else shutil.which("corral")
@@ -40,4 +41,6 @@ def _command(config: Path | None, home: Path) -> dict[str, Any]:
     options = ["--home", str(home)]
     if config is not None:
         options += ["--config", str(config.absolute())]
+    if tenant:
+        options += ["--tenant", tenant]
     return {"command": start[0], "args": [*start[1:], *options, "mcp"]}

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from corral.api.principal import Principal
 from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
@@ -15,7 +16,7 @@ from corral.server.tools.tool import ToolServices
 
 
 def services_of(stack: Stack) -> ToolServices:
-    """Return what tools work with in a process of the user's own, who may see all."""
+    """Return what tools work with in a process of the user's own."""
     server = stack.config.server
     here = f"http://{server.host}:{server.port}"
     return ToolServices(
@@ -28,8 +29,8 @@ def services_of(stack: Stack) -> ToolServices:
     )
 
 
-def serve_stdio(path: Path | None, home: Path | None) -> None:
-    """Serve MCP until standard input ends.
+def serve_stdio(path: Path | None, home: Path | None, operator: Principal) -> None:
+    """Serve MCP until standard input ends, as `operator` may see it.
 
     Raises:
         MissingDependency: The package `mcp` is not installed.
@@ -37,17 +38,17 @@ def serve_stdio(path: Path | None, home: Path | None) -> None:
     """
     check_installed()
     folder = home or data_home()
-    asyncio.run(_serve(load_config(path, folder), folder))
+    asyncio.run(_serve(load_config(path, folder), folder, operator))
 
 
-async def _serve(config: RunConfig, home: Path) -> None:
+async def _serve(config: RunConfig, home: Path, operator: Principal) -> None:
     from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra, and slow
 
     from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - imports the extra
 
     stack = Stack(config, home)
     try:
-        services = services_of(stack)
+        services = services_of(stack.for_principal(operator))
         server: Any = mcp_server(config.server.tools, lambda _: services)
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
