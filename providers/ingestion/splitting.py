@@ -44,6 +44,17 @@ LEAST_BODY = 4
 _HEAD = re.compile(r"\s*(?:#{1,6}(?:\s|$)|`{3,}[^`]*$|~{3,}|<!--.*-->\s*$)")
 """A line that says nothing by itself: a heading, the fence of a code block, a comment."""
 
+_BLOCK = re.compile(
+    r"""
+    \ {0,3}(`{3,}|~{3,}).*?\n\ {0,3}\1[`~]*[ \t]*(?=\n|\Z)  # code between its fences
+    | [^\n]*\|[^\n]*\n\ {0,3}[|:-][|:\- \t]*+(?:\n[^\n]*\|[^\n]*)+  # a table with its header
+    | \ {0,3}(?:[-*+]|\d{1,9}[.)])[ \t][^\n]*  # a list: its first line, then items and indented
+      (?:\n(?:\n*(?:[ \t]|(?:[-*+]|\d{1,9}[.)])[ \t])|(?![\#`~>|<]))[^\n]+)*  # or lazy lines
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""A block that stays whole where it fits."""
+
 _INK = re.compile(r"\S")
 
 
@@ -97,7 +108,8 @@ def pieces_of(
         overlap: Most tokens that a chunk repeats of the one before it, at most half of chunk_size.
             Whole sentences or words are repeated, so it is often less.
         markdown: Whether headings, lists, code blocks and tables are boundaries. A heading, or the
-            fence of a code block, is never a chunk alone where something follows it.
+            fence of a code block, leads what follows it. Before a block that fits only without
+            it, a heading ends the chunk before; it is a chunk alone where that has no room.
         counter: Counts the tokens; cl100k where absent.
         window: What a chunk has to fit into, too; None: nothing more.
         most: How many chunks are wanted: the work ends with the first one beyond, which is
@@ -167,7 +179,20 @@ class _Walk:
         self._row: tuple[int, list[int]] = -1, []
 
     def spans(self) -> Iterator[Cut]:
-        """Yield the chunks."""
+        """Yield the chunks; a heading that leads nothing ends the chunk before if it fits there."""
+        held: Cut | None = None
+        for start, end, header in self._cuts():
+            if held and self._is_head(self._text[start:end]) and self._fits(held[2], held[0], end):
+                held = held[0], end, held[2]
+                continue
+            if held:
+                yield held
+            held = start, end, header
+        if held:
+            yield held
+
+    def _cuts(self) -> Iterator[Cut]:
+        """Yield the chunks of one window after the other."""
         text = self._text
         start, length = 0, self._window
         while start < len(text):
@@ -224,11 +249,11 @@ class _Walk:
             first = begin if head is None else head
             if not self._holds(text[first:found]):
                 cut = self._cut(text[first:begin], begin, found)
-                if cut is not None:
-                    end, reached = cut
-                elif head is not None:
+                if head is not None and (cut is None or self._tears(begin, cut[0], found)):
                     yield head, ends[number - 1][1], ""
                     first = begin
+                elif cut is not None:
+                    end, reached = cut
             more = number + 1 < len(ends) or not is_last
             head = first if reached is None and more and self._is_head(text[first:end]) else None
             if head is not None:
@@ -242,6 +267,13 @@ class _Walk:
     def _holds(self, part: str) -> bool:
         """Return True if a part fits: measured exactly where it is nearly too large."""
         return self._near[1](part) <= self._sizes.surely or self._size(part) <= self._room
+
+    def _tears(self, begin: int, stop: int, end: int) -> bool:
+        """Return True if a part fits that begins with a whole block, and `stop` is within that."""
+        block = _BLOCK.match(self._text, begin, end + MIN_WINDOW_CHARACTERS)
+        if block is None or block.end() <= stop or self._text[end : block.end()].strip():
+            return False
+        return self._holds(self._text[begin:end])
 
     def _is_head(self, part: str) -> bool:
         """Return True if a chunk says nothing by itself, and is small enough to lead another."""

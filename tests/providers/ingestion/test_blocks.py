@@ -10,7 +10,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.providers.ingestion.chunking import chunks_of
 from corral.providers.ingestion.parsing import parse
-from corral.providers.ingestion.splitting import Piece, split
+from corral.providers.ingestion.splitting import LEAST_BODY, Piece, split
 from corral.providers.rag.tokens import tokenizer
 
 SIZE = 64
@@ -64,6 +64,34 @@ def test_blocks_that_fit_are_not_cut(overlap: int) -> None:
             led = f"{above}\n\n{made}" if above.startswith("#") else made
             fits = tokenizer().count(f"\n{led}\n\n") <= SIZE  # with its line breaks
             assert whole or not fits or made[0] not in "-1`|", made
+        covered = {at for each in pieces for at in range(each.start, each.end)}
+        assert all(text[at].isspace() or at in covered for at in range(len(text)))
+
+
+@pytest.mark.parametrize("before", [0, 10, 40])
+@pytest.mark.parametrize("kind", ["code", "table", "list", "steps"])
+def test_a_heading_does_not_cut_the_block_below_it(kind: str, before: int) -> None:
+    """A block that fits without its heading is whole, however large the heading is.
+
+    The heading ends the chunk before; it is a chunk where that has no room, or there is none.
+
+    If this fails: the last line of a block of code is in another chunk than its beginning.
+    """
+    rng = random.Random(2)
+    count, size, tight = tokenizer().count, 48, 0
+    while tight < 20:
+        made, heading = block(kind, rng), f"## {words(rng, rng.randint(1, 12))}"
+        above = f"{words(rng, before)}.\n\n" if before else ""
+        text = f"{above}{heading}\n\n{made}\n\n{words(rng, 30)}."
+        if count(f"{made}\n\n") > size or count(f"{heading}\n\n{made}") <= size:
+            continue
+        tight += 1
+        pieces = split(text, chunk_size=size, overlap=0, markdown=True)
+        assert any(made in piece.text for piece in pieces), text
+        assert all(piece.tokens <= size for piece in pieces)
+        short = count(heading) * LEAST_BODY <= size
+        room = before and short and count(f"{above}{heading}") <= size
+        assert pieces[0].text.endswith(heading) or not room
         covered = {at for each in pieces for at in range(each.start, each.end)}
         assert all(text[at].isspace() or at in covered for at in range(len(text)))
 
