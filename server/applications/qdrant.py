@@ -1,7 +1,8 @@
 """The part of Qdrant's API that chat UIs ask of an external vector database: reading, by vector.
 
-Collections are vector DBs. A point's score is the cosine that Qdrant would give, 2 * score - 1 of
-ours, since its clients turn it into [0, 1] themselves.
+Collections are vector DBs. A point's score is the one that Qdrant would give, since its clients
+turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and where the vector DB keeps
+lengths (`normalize: false`) the inner product under dot and the distance under l2.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit
 from corral.api.scoring import Metric
-from corral.api.vector_dbs import SearchMode
+from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.wire import Strict
 from corral.server.access import audit
 from corral.server.access.roles import READER
@@ -26,6 +27,9 @@ from corral.server.routing import ContractRoute, LimitsOf, PathId, StackOf
 
 VERSION = "1.20.0"
 """The version of Qdrant whose answers these are; its client compares it with its own."""
+
+USER_AGENT = "python-client/"
+"""How Qdrant's Python client names itself, before its version."""
 
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
 
@@ -60,7 +64,9 @@ class PointsQuery(Strict):
     using: str | None = Field(default=None, description="Passed over: there is one vector.")
     limit: int = Field(default=10, ge=1, description="At most `server.limits.max_k`.")
     offset: int = Field(default=0, ge=0, description="Best points to pass over.")
-    score_threshold: float | None = Field(default=None, description="Least cosine.")
+    score_threshold: float | None = Field(
+        default=None, description="Least score; under the distance Euclid, the largest."
+    )
     with_payload: bool | list[str] | dict[str, Any] | None = Field(
         default=None, description="false: no payload; anything else: all of it."
     )
@@ -79,7 +85,10 @@ class Point(BaseModel):
 
     id: str
     version: int = 0
-    score: float = Field(description="The cosine to the query, in [-1, 1].")
+    score: float = Field(
+        description="By the collection's distance: the cosine to the query, in [-1, 1], its inner "
+        "product (Dot), or how far it is (Euclid)."
+    )
     payload: dict[str, Any] | None = Field(
         description="text, page_content (the same) and metadata."
     )
@@ -138,7 +147,7 @@ async def collection(collection: PathId, stack: StackOf) -> Envelope:
     started = time.perf_counter()
     index = await stack.index(collection)
     known = index.vector_db
-    vectors = {"size": known.embedding_dimension, "distance": _DISTANCES[known.metric]}
+    vectors = {"size": known.embedding_dimension, "distance": _DISTANCES[_metric(known)]}
     count = await index.count()
     result = {
         "status": "green",
@@ -177,37 +186,55 @@ async def query(
     wanted = request.limit + request.offset
     check_max_chunks(wanted, limits, field="limit")
     index = await stack.index(collection)
+    _check_threshold(request.score_threshold, index.vector_db)
     found = await index.query(
         request.query,
         k=wanted,
-        score_threshold=_threshold(request.score_threshold),
         mode=SearchMode.VECTOR,
         include_embeddings=bool(request.with_vector),
     )
-    hits = found.hits[request.offset :]
-    audit.current().returns(collection, [hit.chunk.chunk_id for hit in hits])
-    points = [_point(hit, request.with_payload is not False) for hit in hits]
+    points = [_point(hit, index.vector_db, request.with_payload is not False) for hit in found.hits]
+    points = [point for point in points if _passes(point, request.score_threshold, index.vector_db)]
+    del points[: request.offset]
+    audit.current().returns(collection, [point.id for point in points])
     return PointsReply(result=Points(points=points), time=time.perf_counter() - started)
 
 
-def _threshold(cosine: float | None) -> float:
-    if cosine is None:
-        return 0.0
-    if not -1 <= cosine <= 1:
-        raise InvalidRequest(
-            f"score_threshold must be a cosine in [-1, 1] (got {cosine}).", field="score_threshold"
-        )
-    return (1 + cosine) / 2
+def _metric(vector_db: VectorDB) -> Metric:
+    """Return the metric of the scores: between unit vectors each is the cosine here."""
+    return Metric.COSINE if vector_db.normalize else vector_db.metric
 
 
-def _point(hit: Hit, with_payload: bool) -> Point:
+def _check_threshold(threshold: float | None, vector_db: VectorDB) -> None:
+    if threshold is None or _metric(vector_db) is not Metric.COSINE or -1 <= threshold <= 1:
+        return
+    raise InvalidRequest(
+        f"score_threshold must be a cosine in [-1, 1] (got {threshold}).", field="score_threshold"
+    )
+
+
+def _passes(point: Point, threshold: float | None, vector_db: VectorDB) -> bool:
+    if threshold is None:
+        return True
+    nearer_is_less = _metric(vector_db) is Metric.L2
+    return point.score <= threshold if nearer_is_less else point.score >= threshold
+
+
+def _point(hit: Hit, vector_db: VectorDB, with_payload: bool) -> Point:
     chunk = hit.chunk
     return Point(
         id=chunk.chunk_id,
-        score=2 * hit.score - 1,
+        score=_score(hit, _metric(vector_db)),
         payload=payload(chunk) if with_payload else None,
         vector=chunk.embedding,
     )
+
+
+def _score(hit: Hit, metric: Metric) -> float:
+    if metric is Metric.COSINE:
+        return 2 * hit.score - 1
+    raw = hit.explanation.legs["vector"].raw_score
+    return abs(raw) if metric is Metric.L2 else raw
 
 
 def payload(chunk: Chunk) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from corral.api.errors import NotFound
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC
+from corral.server.applications import qdrant
 from corral.server.routing import ContractRoute
 
 PLACES = {
@@ -59,7 +60,12 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    """Return the playground to a browser; to everyone else, what this is and where things are."""
+    """Return the playground to a browser; to everyone else, what this is and where things are.
+
+    Qdrant's Python client compares its version with the one that it finds here.
+    """
+    if request.headers.get("user-agent", "").startswith(qdrant.USER_AGENT):
+        return JSONResponse(qdrant.About().model_dump())
     if "text/html" not in request.headers.get("accept", ""):
         version = metadata.version(DISTRIBUTION)
         return JSONResponse({"name": "Corral", "version": version, **PLACES})

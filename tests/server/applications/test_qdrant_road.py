@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from qdrant_client import QdrantClient
 from qdrant_client.http.exceptions import UnexpectedResponse
+from qdrant_client.models import Distance
 
 from corral.api.principal import Role
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
@@ -39,12 +40,12 @@ def embedded(text: str) -> list[float]:
 
 
 @contextmanager
-def connected(url: str, *, check: bool = True) -> Iterator[QdrantClient]:
+def connected(url: str) -> Iterator[QdrantClient]:
     """Open a client, and wait at the end for its thread that asks the server for its version.
 
     Once the server has gone, that thread fails, with an error of its own.
     """
-    client = QdrantClient(url=url, check_compatibility=check, timeout=60)
+    client = QdrantClient(url=url, timeout=60)
     yield client
     for thread in threading.enumerate():
         if "_check_compatibility" in thread.name:
@@ -57,11 +58,7 @@ def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
     """One dense query, as Open WebUI sends it, gets text and metadata; a score is a cosine."""
     filled(tmp_path)
     question = embedded(TEXTS[0])
-    with (
-        live_server(run_config(), tmp_path) as url,
-        # At the root the version is Corral's own.
-        connected(url + prefix, check=prefix != "") as client,
-    ):
+    with live_server(run_config(), tmp_path) as url, connected(url + prefix) as client:
         assert [each.name for each in client.get_collections().collections] == ["notes"]
         shown = client.get_collection("notes")
         assert (shown.points_count, shown.config.params.vectors.size) == (2, 256)  # type: ignore[union-attr]
@@ -75,6 +72,57 @@ def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
         assert client.query_points("notes", query=question, score_threshold=0.99).points == [
             points[0].model_copy(update={"vector": None})
         ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "distance", "scores", "threshold"),
+    [
+        ("cosine", Distance.COSINE, [1.0, 0.8, -1.0], 0.5),
+        ("dot", Distance.DOT, [9.0, 8.0, -3.0], 8.0),
+        ("l2", Distance.EUCLID, [2.0, 5**0.5, 5.0], 2.5),
+    ],
+)
+def test_scores_where_lengths_count(
+    tmp_path: Path, metric: str, distance: Distance, scores: list[float], threshold: float
+) -> None:
+    """With `normalize: false` a score is what Qdrant gives under the collection's distance.
+
+    The question is (1, 0, ...) under l2 and (3, 0, ...) otherwise; of a distance, less is nearer.
+    If this fails: `2 * score - 1` of a sigmoid is sent as an inner product.
+    """
+    rows = {"a": [3.0, 0.0], "b": [8 / 3, 2.0], "c": [-1.0, 0.0]}
+    if metric == "l2":
+        rows = {"a": [3.0, 0.0], "b": [2.0, 2.0], "c": [-4.0, 0.0]}
+    question = [1.0 if metric == "l2" else 3.0, *[0.0] * 255]
+    with InProcess(tmp_path) as app:
+        app.register("notes", metric=metric, normalize=False)
+        chunks = [
+            {"content": name, "chunk_id": name, "embedding": row + [0.0] * 254}
+            for name, row in rows.items()
+        ]
+        app.insert(*chunks, db="notes")
+    with live_server(run_config(), tmp_path) as url, connected(url) as client:
+        assert client.get_collection("notes").config.params.vectors.distance == distance  # type: ignore[union-attr]
+        points = client.query_points("notes", query=question).points
+        assert [point.id for point in points] == ["a", "b", "c"]
+        assert [point.score for point in points] == pytest.approx(scores, abs=1e-5)
+        near = client.query_points("notes", query=question, score_threshold=threshold).points
+        assert [point.id for point in near] == ["a", "b"]
+
+
+def test_unit_vectors_have_cosines(app: InProcess) -> None:
+    """A vector DB that normalizes has the distance Cosine under each metric, and cosines as scores.
+
+    If this fails: clients read a cosine as a distance, where less is nearer.
+    """
+    for metric in ("cosine", "dot", "l2"):
+        app.register(metric, metric=metric)
+        app.insert({"content": "x", "embedding": [3.0, 4.0, *[0.0] * 254]}, db=metric)
+        shown = app.ok("GET", f"/qdrant/collections/{metric}")["result"]["config"]["params"]
+        assert shown["vectors"]["distance"] == "Cosine"
+        body = {"query": [2.0, *[0.0] * 255], "score_threshold": 0.59}
+        found = app.ok("POST", f"/qdrant/collections/{metric}/points/query", body)["result"]
+        assert [point["score"] for point in found["points"]] == pytest.approx([0.6], abs=1e-5)
 
 
 def test_refusals_are_qdrants(tmp_path: Path) -> None:
