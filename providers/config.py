@@ -152,7 +152,8 @@ class ToolSettings(Section):
     )
     vector_db_ids: list[str] = Field(
         default_factory=list,
-        description="Vector DBs that a call searches if it names none. Empty: all.",
+        description="Vector DBs that a call searches if it names none: those of them that its "
+        "tenant has. Empty: all.",
     )
     public_url: str | None = Field(
         default=None,

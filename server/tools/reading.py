@@ -9,6 +9,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
+from corral.providers.config import ToolSettings
 from corral.providers.documents import Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
@@ -133,11 +134,12 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
     """Return the vector DBs that a call is about: those it names, else those of the operator.
 
     Raises:
-        NotFound: One is unknown; the message lists the known ones.
+        NotFound: One is unknown, or the caller has none of the operator's; the message lists the
+            known ones.
         InvalidRequest: There are too many to search at once.
     """
     known = [vector_db.identifier for vector_db in await services.stack.vector_dbs()]
-    chosen = list(dict.fromkeys(wanted)) or services.settings.vector_db_ids or known
+    chosen = list(dict.fromkeys(wanted)) or _usual(services.settings, known)
     audit.current().names(*chosen)
     unknown = [name for name in chosen if name not in known]
     if unknown:
@@ -153,6 +155,22 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
     except InvalidRequest as error:
         hint = f"{error.hint} Name some of: {_listed(known)}."
         raise InvalidRequest(error.message, hint=hint, field=error.field) from None
+    return chosen
+
+
+def _usual(settings: ToolSettings, known: list[str]) -> list[str]:
+    """Return those of the operator's list that the caller's tenant has; without a list, all.
+
+    The list may name other tenants' vector DBs, so what is not there is passed over in silence.
+    """
+    listed = dict.fromkeys(settings.vector_db_ids)
+    chosen = [name for name in listed if name in known] if listed else known
+    if known and not chosen:
+        raise NotFound(
+            "None of your vector DBs is among those that the operator chose for searching.",
+            hint=f"Name some of: {_listed(known)}.",
+            field="vector_db_ids",
+        )
     return chosen
 
 

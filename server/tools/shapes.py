@@ -13,7 +13,10 @@ from corral.server.tools.tool import Arguments
 
 Scope = Annotated[
     list[Identifier],
-    Field(default_factory=list, description="Vector DBs to search. null: all of them."),
+    Field(
+        default_factory=list,
+        description="Vector DBs to search. null: all, or those that the operator chose.",
+    ),
 ]
 Mode = Annotated[
     SearchMode | None,
