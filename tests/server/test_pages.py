@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from ..bench.report.headless import Browser, find_browser
+from ..bench.report.headless import Browser
 from .harness import InProcess, message_of
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -56,16 +55,6 @@ def test_no_other_file_is_served(app: InProcess, name: str) -> None:
     refused = app.send("GET", f"/docs/assets/{name}")
     assert refused.status_code == 404
     assert message_of(refused)
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    """Yield a headless browser; `make test` installs one."""
-    binary = find_browser()
-    if binary is None:
-        pytest.skip("no Chromium: run `make test`, which installs one with npm")
-    with Browser(binary) as started:
-        yield started
 
 
 def test_a_browser_shows_the_documentation_without_a_network(url: str, browser: Browser) -> None:

@@ -5,34 +5,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from corral.server.command_line.cli import main
 
-from ..bench.report.headless import INSTALLED, Browser, find_browser
+from ..bench.report.headless import INSTALLED, Browser
 from .harness import InProcess, live_server, run_config
+from .playground import ask, fill, texts, wait
 
 TOPICS = ["fox", "owl", "hare", "bear", "wolf", "lynx", "crane", "heron", "otter", "badger"]
 HOSTILE = (
     "<script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\"> "
     "hostile \u202e\u2066 words " + "long" * 250_000
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Yield a headless browser; `make test` installs one."""
-    binary = find_browser()
-    if binary is None:
-        pytest.skip("no Chromium: run `make test`, which installs one with npm")
-    with Browser(binary) as started:
-        yield started
 
 
 @pytest.fixture
@@ -51,41 +39,6 @@ def files(tmp_path: Path) -> list[Path]:
     broken = folder / "broken.pdf"
     broken.write_bytes(b"%PDF-1.7\nbroken")
     return [topics, hostile, broken]
-
-
-def wait(browser: Browser, script: str, seconds: float = 60) -> Any:
-    """Evaluate a script until it is true, and return its value."""
-    deadline = time.monotonic() + seconds
-    while not (found := browser.evaluate(script)):
-        said = browser.evaluate("document.getElementById('message').textContent")
-        assert time.monotonic() < deadline, (script, said, browser.errors)
-        time.sleep(0.05)
-    return found
-
-
-def fill(browser: Browser, selector: str, value: str) -> None:
-    """Put a value into a field, as typing does."""
-    browser.evaluate(
-        f"(() => {{ const field = document.querySelector({json.dumps(selector)});"
-        f" field.value = {json.dumps(value)};"
-        " field.dispatchEvent(new Event('input', {bubbles: true})); })()"
-    )
-
-
-def ask(browser: Browser, question: str) -> list[str]:
-    """Ask a question and return the hybrid hits' texts."""
-    fill(browser, "#ask", question)
-    browser.evaluate("document.getElementById('hybrid').replaceChildren()")
-    browser.evaluate("document.getElementById('ask-form').requestSubmit()")
-    wait(browser, "document.querySelectorAll('#hybrid li').length")
-    return texts(browser, "hybrid")
-
-
-def texts(browser: Browser, mode: str) -> list[str]:
-    """Return the texts of a mode's hits."""
-    script = f"[...document.querySelectorAll('#{mode} .text')].map((one) => one.textContent)"
-    found: list[str] = browser.evaluate(script)
-    return found
 
 
 def prepare(browser: Browser, files: list[Path]) -> None:

@@ -7,6 +7,7 @@ import { current } from "./registry.js";
 
 const MODES = ["vector", "keyword", "hybrid"];
 const RAG = "v1/tool-runtime/rag-tool/query";
+const SHOWN = ["results", "confidence", "context-section"];
 let asked = "";
 let latest = 0;
 
@@ -31,19 +32,42 @@ export async function ask(question) {
     say("Register a vector DB first.", true);
     return;
   }
+  clear();
   asked = question;
   await again();
+}
+
+// Take away what an earlier question found, so that nothing is judged or copied as the next one's.
+export function clear() {
+  latest += 1;
+  for (const id of SHOWN) find(id).hidden = true;
+  for (const id of [...MODES, "dropped", "context"]) fill(find(id), []);
 }
 
 // Ask the same question once more, after a setting has changed. Late answers are dropped.
 export async function again() {
   if (!asked || !current) return;
   const turn = ++latest;
+  const about = { db: current.identifier, question: asked };
+  try {
+    const answers = await answered();
+    if (turn === latest) show(answers, about);
+  } catch (error) {
+    if (turn !== latest) return;
+    clear();
+    throw error;
+  }
+}
+
+// The answer of the RAG tool, and then the chunks of each mode.
+function answered() {
   const context = ragRequest();
   context.query_config.explain = true;
-  const [answer, ...found] = await Promise.all([post(RAG, context), ...MODES.map((mode) => post("v1/vector-io/query", request(mode)))]);
-  if (turn !== latest) return;
-  MODES.forEach((mode, n) => fill(find(mode), hits(found[n], mode)));
+  return Promise.all([post(RAG, context), ...MODES.map((mode) => post("v1/vector-io/query", request(mode)))]);
+}
+
+function show([answer, ...found], about) {
+  MODES.forEach((mode, n) => fill(find(mode), hits(found[n], mode, about)));
   find("results").hidden = false;
   showConfidence(found[MODES.indexOf("hybrid")]);
   showContext(answer);
@@ -56,12 +80,12 @@ function request(mode) {
   return { vector_db_id: current.identifier, query: asked, params };
 }
 
-function hits(answer, mode) {
+function hits(answer, mode, about) {
   if (answer.chunks.length === 0) return [element("li", {}, "Nothing found.")];
-  return answer.chunks.map((chunk, n) => hit(chunk, answer.scores[n], answer.explanations[n], n + 1, mode));
+  return answer.chunks.map((chunk, n) => hit(chunk, answer.scores[n], answer.explanations[n], n + 1, mode, about));
 }
 
-function hit(chunk, score, why, rank, mode) {
+function hit(chunk, score, why, rank, mode, about) {
   const legs = Object.entries(why.legs).map(([leg, part]) => {
     const share = why.contributions?.[leg];
     const adds = mode === "hybrid" && share !== undefined ? `, adds ${share.toFixed(3)}` : "";
@@ -73,15 +97,16 @@ function hit(chunk, score, why, rank, mode) {
     element("span", { class: "place" }, place(chunk)),
     element("div", { class: "legs" }, legs.join("; ")),
     text,
-    element("p", { class: "buttons" }, mark(chunk, "right", rank, mode), mark(chunk, "wrong", rank, mode)));
+    element("p", { class: "buttons" }, mark(chunk, "right", rank, mode, about), mark(chunk, "wrong", rank, mode, about)));
 }
 
-function mark(chunk, said, rank, mode) {
-  const pressed = verdict(asked, chunk.chunk_id) === said;
+// A button that judges a hit; `about` says of which vector DB and question it is a hit.
+function mark(chunk, said, rank, mode, about) {
+  const pressed = verdict(about, chunk.chunk_id) === said;
   const press = () => {
-    judge(asked, chunk.chunk_id, said);
+    judge(about, chunk.chunk_id, said);
     for (const button of document.querySelectorAll(`button[data-chunk="${CSS.escape(chunk.chunk_id)}"]`)) {
-      button.setAttribute("aria-pressed", verdict(asked, chunk.chunk_id) === button.dataset.said);
+      button.setAttribute("aria-pressed", verdict(about, chunk.chunk_id) === button.dataset.said);
     }
   };
   const name = said === "right" ? "Right" : "Wrong";

@@ -3,31 +3,37 @@
 import { element, fill, find } from "./elements.js";
 import { current } from "./registry.js";
 
-const marks = new Map(); // question -> Map(chunk id -> "right" | "wrong")
+const marks = new Map(); // vector DB -> question -> chunk id -> "right" | "wrong"
 const LEAST = 10;
+const INVITATION = find("judged").textContent;
 
-export const verdict = (question, chunk) => marks.get(question)?.get(chunk);
+export const verdict = ({ db, question }, chunk) => marks.get(db)?.get(question)?.get(chunk);
 
 // Set a mark; the same one again takes it back.
-export function judge(question, chunk, said) {
-  const about = marks.get(question) ?? new Map();
+export function judge({ db, question }, chunk, said) {
+  const about = within(within(marks, db), question);
   if (about.get(chunk) === said) about.delete(chunk);
   else about.set(chunk, said);
-  marks.set(question, about);
-  show();
+  showJudged();
 }
 
-// One JSON object a line, as `corral bench tune --queries` reads them.
+function within(map, name) {
+  if (!map.has(name)) map.set(name, new Map());
+  return map.get(name);
+}
+
+// One JSON object a line, as `corral bench tune --queries` reads them; of the current vector DB.
 export function lines() {
-  return [...marks].map(([query, about]) => ({ query, relevant: [...about].filter(([, said]) => said === "right").map(([chunk]) => chunk) }))
+  return [...marks.get(current?.identifier) ?? []].map(([query, about]) => ({ query, relevant: [...about].filter(([, said]) => said === "right").map(([chunk]) => chunk) }))
     .filter((row) => row.relevant.length > 0).map((row) => `${JSON.stringify(row)}\n`).join("");
 }
 
-function show() {
+// Show what was judged of the current vector DB.
+export function showJudged() {
   const text = lines();
   const count = text.split("\n").length - 1;
   const rest = count < LEAST ? `; tuning needs ${LEAST}` : "";
-  find("judged").textContent = `${count} judged question${count === 1 ? "" : "s"}${rest}.`;
+  find("judged").textContent = count === 0 ? INVITATION : `${count} judged question${count === 1 ? "" : "s"}${rest}.`;
   const link = find("download");
   link.hidden = count === 0;
   URL.revokeObjectURL(link.href);

@@ -1,10 +1,11 @@
 // Wires the page: events in, requests out.
 
 import { get, hasKey, useKey } from "./api.js";
-import { again, ask, settings } from "./ask.js";
+import { again, ask, clear, settings } from "./ask.js";
 import { written } from "./copy.js";
 import { upload, watch } from "./documents.js";
 import { element, fill, find, say } from "./elements.js";
+import { showJudged } from "./judge.js";
 import { choose, load, register } from "./registry.js";
 
 const SLOW_MS = 120;
@@ -24,6 +25,14 @@ async function run(work) {
 async function begin() {
   await load();
   await Promise.all([watch(), reports()]);
+}
+
+// Another vector DB is current: nothing of the one before stays.
+async function changed() {
+  clear();
+  showJudged();
+  await watch();
+  await again();
 }
 
 async function reports() {
@@ -65,7 +74,10 @@ const submits = (id, work) => find(id).addEventListener("submit", (event) => {
   run(work);
 });
 submits("ask-form", () => ask(find("ask").value));
-submits("register-form", () => register(settings()));
+submits("register-form", async () => {
+  await register(settings());
+  await changed();
+});
 submits("key-form", async () => {
   useKey(find("key").value.trim());
   find("key").value = "";
@@ -74,9 +86,9 @@ submits("key-form", async () => {
   say("");
 });
 find("db").addEventListener("change", () => run(async () => {
+  clear();
   await choose(find("db").value);
-  await watch();
-  await again();
+  await changed();
 }));
 find("files").addEventListener("change", () => run(async () => {
   await upload([...find("files").files]);

@@ -36,8 +36,16 @@ function show(db) {
   fill(find("db-settings"), SHOWN.filter((name) => name in db).flatMap((name) => [element("dt", {}, name), element("dd", {}, said(db[name]))]));
 }
 
+// Show the vector DB that is selected; a reply that comes after another was selected is dropped.
 export async function choose(id) {
-  show(await get(`v1/vector-dbs/${encodeURIComponent(id)}`));
+  try {
+    const db = await get(`v1/vector-dbs/${encodeURIComponent(id)}`);
+    if (find("db").value === id) show(db);
+  } catch (error) {
+    if (find("db").value !== id) return;
+    find("db").value = current?.identifier ?? "";
+    throw error;
+  }
 }
 
 export async function register(found) {

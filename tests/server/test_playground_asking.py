@@ -1,0 +1,114 @@
+"""What the playground asks, shows and keeps while vector DBs and questions change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..bench.report.headless import Browser
+from .harness import live_server, run_config
+from .playground import ask, fill, select, store, texts, wait
+
+SHOWN = "!document.getElementById('results').hidden"
+LINES = "import('/page/judge.js').then((judge) => judge.lines())"
+RIGHT = "document.querySelector('#hybrid [data-said=right]')"
+CURRENT = "import('/page/registry.js').then((one) => one.current.identifier)"
+MESSAGE = "document.getElementById('message').textContent"
+
+
+def judged(browser: Browser) -> list[dict[str, Any]]:
+    """Return the questions as the page hands them to `corral bench tune`."""
+    return [json.loads(line) for line in browser.evaluate(LINES).splitlines()]
+
+
+def open_page(browser: Browser, url: str) -> None:
+    """Open the page, and wait until it has its vector DBs."""
+    browser.open(url, 1280)
+    wait(browser, "document.getElementById('db').value")
+
+
+def test_a_judgment_is_of_its_vector_db(tmp_path: Path, browser: Browser) -> None:
+    """The page hands over the marks of the vector DB that it shows, and asks it at once.
+
+    If this fails: questions.jsonl names chunks of a vector DB that is not the one tuned.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree.")
+        store(url, "bears", "The bear sleeps in a cave.")
+        open_page(browser, url)
+        select(browser, "birds")
+        wait(browser, f"{CURRENT}.then((name) => name === 'birds')")
+        assert "owl" in ask(browser, "who sleeps?")[0]
+        browser.evaluate(f"{RIGHT}.click()")
+        assert judged(browser) == [{"query": "who sleeps?", "relevant": ["birds-0"]}]
+        select(browser, "bears")
+        wait(browser, "document.getElementById('hybrid').textContent.includes('bear')")
+        assert judged(browser) == []
+        assert browser.evaluate(f"{RIGHT}.getAttribute('aria-pressed')") == "false"
+        assert browser.evaluate("document.getElementById('download').hidden")
+        browser.evaluate(f"{RIGHT}.click()")
+        assert judged(browser) == [{"query": "who sleeps?", "relevant": ["bears-0"]}]
+        select(browser, "birds")
+        wait(browser, "document.getElementById('hybrid').textContent.includes('owl')")
+        assert judged(browser) == [{"query": "who sleeps?", "relevant": ["birds-0"]}]
+        fill(browser, "[name=vector_db_id]", "new")
+        browser.evaluate("document.getElementById('register-form').requestSubmit()")
+        wait(browser, "document.getElementById('hybrid').textContent === 'Nothing found.'")
+        assert judged(browser) == []
+        assert "--db 'new'" in browser.evaluate("document.getElementById('tune').textContent")
+
+
+def test_a_refused_question_shows_nothing_to_judge(tmp_path: Path, browser: Browser) -> None:
+    """Where a question is refused, the hits, context and confidence of the one before go.
+
+    If this fails: whoever marks what is still there marks it for the question that was refused.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree.")
+        open_page(browser, url)
+        assert ask(browser, "who sleeps?")
+        assert browser.evaluate(SHOWN)
+        fill(browser, "#ask", "\u200b")  # no character that can be seen
+        browser.evaluate("document.getElementById('ask-form').requestSubmit()")
+        wait(browser, f"{MESSAGE}.includes('empty')")
+        for part in ("results", "confidence", "context-section"):
+            assert browser.evaluate(f"document.getElementById('{part}').hidden")
+        assert texts(browser, "hybrid") == []
+
+
+# Holds back the reply about one vector DB until it is let go, and counts how often jobs are asked
+# for, which is what follows a selection.
+HOLD_BACK = """
+(() => {
+  const real = window.fetch;
+  window.watched = 0;
+  window.fetch = async (path, options) => {
+    if (path.startsWith("v1/jobs")) window.watched += 1;
+    const reply = await real(path, options);
+    if (path === "v1/vector-dbs/birds") await new Promise((go) => { window.letGo = go; });
+    return reply;
+  };
+})()
+"""
+
+
+def test_the_last_selection_wins(tmp_path: Path, browser: Browser) -> None:
+    """A reply about a vector DB that is no longer selected changes nothing.
+
+    If this fails: the list shows one vector DB, and the page asks another.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        for name in ("asses", "bears", "birds"):
+            store(url, name, f"The {name} sleep.")
+        open_page(browser, url)
+        browser.evaluate(HOLD_BACK)
+        select(browser, "birds")
+        wait(browser, "window.letGo !== undefined")
+        select(browser, "bears")
+        wait(browser, f"{CURRENT}.then((name) => name === 'bears')")
+        wait(browser, "window.watched === 1")
+        browser.evaluate("letGo()")
+        wait(browser, "window.watched === 2")
+        assert browser.evaluate(CURRENT) == "bears"
+        assert ask(browser, "who sleeps?") == ["The bears sleep."]
