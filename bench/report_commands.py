@@ -50,7 +50,7 @@ def report(
         _check_writable(path, out)
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_report(found, out)
+        write_report(found, out / REPORT_NAME)
         terminal.line(f"Wrote {out / REPORT_NAME}")
     for path, text in targets:
         path.write_text(text, encoding="utf-8")

@@ -185,7 +185,7 @@ class Run:
 
     def save(self) -> None:
         """Write the report."""
-        write_report(self.report, self._plan.out)
+        write_report(self.report, self._plan.out / REPORT_NAME)
 
     def step(self, stage: str, work: int = 0) -> None:
         """Begin a step.

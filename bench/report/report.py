@@ -94,9 +94,8 @@ _SECTIONS: dict[type[Row], str] = {
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write `report.json`; `path` is the file or its folder."""
-    target = path / REPORT_NAME if path.is_dir() else path
-    write_whole(target, report.model_dump_json(indent=1) + "\n")
+    """Write a report to this file, whose folder is made where it is missing."""
+    write_whole(path, report.model_dump_json(indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from corral.bench.report import terminal
 from corral.bench.report.blocks import Cell, Column, Table, figures
 from corral.bench.report.report import read_report
+from corral.bench.run import Run
 from corral.server.command_line.cli import main
 
 from .foreign import install
@@ -79,6 +80,32 @@ def test_a_failure_is_shown_and_the_exit_code_says_so(
     assert "nobody listens there" in done.stdout
     assert "memory" in done.stdout
     assert "Not everything could be measured: 1 failure" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*QUALITY, "miniature"),
+        ("bench", "fidelity", "--synthetic", "50"),
+        ("bench", "speed", "--sizes", "50", "--baseline", "unreachable"),
+    ],
+)
+def test_out_is_a_folder_whatever_could_be_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Where every backend failed, the folder --out holds what says so; without time, too.
+
+    If this fails: --out is a file, and neither the reports nor another run can go there.
+    """
+    install(monkeypatch)
+    out = tmp_path / "out"
+    done = corral(*words, "--backends", "unreachable", "--out", out)
+    assert (done.exit_code, "Not everything could be" in done.stderr) == (1, True), done.output
+    assert {"report.html", "report.json", "report.md"} <= {path.name for path in out.iterdir()}
+    monkeypatch.setattr(Run, "out_of_time", True)
+    short = corral(*words, "--backends", "memory", "--max-seconds", "1", "--out", tmp_path / "no")
+    assert (short.exit_code, "too small for one measurement" in short.stderr) == (2, True)
+    assert not (tmp_path / "no").is_file()
 
 
 def test_a_configured_backend(tmp_path: Path) -> None:

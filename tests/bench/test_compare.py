@@ -16,7 +16,7 @@ from corral.bench.quality.statistics import bootstrap
 from corral.bench.report import render_html, render_markdown
 from corral.bench.report.compare import TOLERANCE, compare_reports
 from corral.bench.report.compare_rows import ReportComparison
-from corral.bench.report.report import Report, read_report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
 from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.command_line.cli import main
 
@@ -369,7 +369,7 @@ def test_no_file_is_written_where_another_cannot_be(
 
 def test_a_folder_stands_for_its_report(tmp_path: Path) -> None:
     """A run's folder is as good as the file in it, for both commands."""
-    write_report(made(quality_row("sqlite", values())), tmp_path)
+    write_report(made(quality_row("sqlite", values())), tmp_path / REPORT_NAME)
     assert corral("bench", "compare", tmp_path, tmp_path).exit_code == 0
     assert corral("bench", "report", tmp_path).exit_code == 0
     assert (tmp_path / "report.html").exists()

@@ -57,7 +57,7 @@ def report() -> Report:
 def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     """Written to a folder or a file and read from either, it is equal; nothing else is left."""
     done = report().done()
-    write_report(done, tmp_path)
+    write_report(done, tmp_path / REPORT_NAME)
     assert read_report(tmp_path) == read_report(tmp_path / REPORT_NAME) == done
     write_report(report(), tmp_path / "sub" / "other.json")
     assert read_report(tmp_path / "sub" / "other.json").finished is None
