@@ -166,11 +166,15 @@ class ConfiguredProviders:
 
     # --- providers ---------------------------------------------------------------------------
 
-    async def providers(self) -> list[ProviderStatus]:
-        """Return every configured provider with its health; all are asked at once."""
-        return list(
-            await asyncio.gather(*(self._status(api, e) for (api, _), e in self._entries.items()))
-        )
+    async def providers(self, seconds: float | None = None) -> list[ProviderStatus]:
+        """Return every configured provider with its health; all are asked at once.
+
+        Args:
+            seconds: One that takes longer to say how it is cannot serve (default 5).
+        """
+        most = HEALTH_TIMEOUT_SECONDS if seconds is None else seconds
+        asked = [self._status(api, entry, most) for (api, _), entry in self._entries.items()]
+        return list(await asyncio.gather(*asked))
 
     def has_vector_io(self, provider_id: str) -> bool:
         """Return True if a vector_io provider of that id is configured."""
@@ -263,13 +267,13 @@ class ConfiguredProviders:
                 field="default_embedding_model",
             )
 
-    async def _status(self, api: Api, entry: ProviderEntry) -> ProviderStatus:
+    async def _status(self, api: Api, entry: ProviderEntry, seconds: float) -> ProviderStatus:
         spec = find_spec(api, entry.provider_type)
         try:
             provider: Provider = self._provider(api, entry.provider_id)
-            health = await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
+            health = await asyncio.wait_for(provider.health(), seconds)
         except TimeoutError:
-            health = Health("Error", f"no answer in {HEALTH_TIMEOUT_SECONDS:g} s")
+            health = Health("Error", f"no answer in {seconds:g} s")
         except CorralError as error:
             health = Health("Error", str(error))
         except Exception as error:  # noqa: BLE001 - of a plugin: the others are shown all the same

@@ -121,6 +121,7 @@ def error_response(
     details: list[dict[str, Any]] | None = None,
     retryable: bool = False,
     headers: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Response:
     """Return the response of a refusal.
 
@@ -133,6 +134,7 @@ def error_response(
         retryable: Whether the same request may succeed later. Where it may not, and clients
             would repeat it, the header `x-should-retry: false` tells them.
         headers: More headers.
+        more: More keys of the body.
     """
     text = shorten(message)
     error: dict[str, Any] = {
@@ -149,7 +151,7 @@ def error_response(
     # A lone surrogate in a message must not turn a refusal into a failure.
     with span("refusal", code=code):
         found = {"error": error, "detail": text, "request_id": logs.request_id.get()}
-        body = json.dumps(found, ensure_ascii=False)
+        body = json.dumps({**found, **(more or {})}, ensure_ascii=False)
     content = body.encode("utf-8", "replace")
     return Response(content, status, headers=sent, media_type="application/json")
 
@@ -207,12 +209,17 @@ async def _corral_error(request: Request, error: Exception) -> Response:
     return response_of(error)
 
 
-def response_of(error: errors.CorralError, status_here: int | None = None) -> Response:
+def response_of(
+    error: errors.CorralError,
+    status_here: int | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> Response:
     """Return the response of an error; log what is the operator's to know.
 
     Args:
         error: What was raised.
         status_here: Another status than the table's.
+        more: More keys of the body.
     """
     status, code = status_of(error)
     status = status_here or status
@@ -228,6 +235,7 @@ def response_of(error: errors.CorralError, status_here: int | None = None) -> Re
         details=error.details if isinstance(error, InvalidBody) else None,
         retryable=error.retryable,
         headers={"www-authenticate": 'Bearer realm="corral"'} if status == 401 else None,
+        more=more,
     )
 
 

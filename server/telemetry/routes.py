@@ -15,7 +15,7 @@ from corral.api.provider import Api
 from corral.providers.configured import ProviderStatus
 from corral.providers.stack import Stack
 from corral.server.access.roles import PUBLIC, Needs
-from corral.server.errors import ERRORS
+from corral.server.errors import ERRORS, ErrorBody, response_of
 from corral.server.routing import ContractRoute
 from corral.server.telemetry.metrics import Metrics
 
@@ -29,6 +29,8 @@ router = APIRouter(tags=["Inspect"], route_class=_Route, responses=ERRORS)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 2.0
 """How long an answer about readiness is given again: anybody may ask, and backends are asked."""
+ASKING_SECONDS = 2.0
+"""A provider that takes longer to say how it is cannot serve now: load balancers do not wait."""
 
 
 class ProviderState(BaseModel):
@@ -46,6 +48,12 @@ class ReadyReply(BaseModel):
     providers: list[ProviderState]
 
 
+class NotReadyReply(ErrorBody):
+    """The server cannot answer now."""
+
+    providers: list[ProviderState] | None = Field(default=None, description="Of a 503.")
+
+
 class Readiness:
     """Asks the providers, and remembers their answer for a moment."""
 
@@ -55,23 +63,24 @@ class Readiness:
         self._states: list[ProviderState] = []
 
     async def of(self, stack: Stack) -> list[ProviderState]:
-        """Return the state of every provider, the default of each kind first.
-
-        Raises:
-            Unavailable: The default vector_io or embedding provider cannot serve.
-        """
+        """Return the state of every provider, the default of each kind first."""
         async with self._asking:
             if time.monotonic() >= self._asked_at + FRESH_SECONDS:
-                self._states = [_state(provider) for provider in await stack.providers()]
+                asked = await stack.providers(ASKING_SECONDS)
+                self._states = [_state(provider) for provider in asked]
                 self._asked_at = time.monotonic()
-        for kind in (Api.VECTOR_IO, Api.EMBEDDING):
-            first = next(state for state in self._states if state.kind == kind)
-            if first.status != "OK":
-                raise Unavailable(
-                    f"Not ready: the {kind} provider {first.provider_id!r} cannot serve.",
-                    hint="/v1/providers says why.",
-                )
         return self._states
+
+
+def _check_defaults(states: list[ProviderState]) -> None:
+    """Raise Unavailable if the default vector_io or embedding provider cannot serve."""
+    for kind in (Api.VECTOR_IO, Api.EMBEDDING):
+        first = next(state for state in states if state.kind == kind)
+        if first.status != "OK":
+            raise Unavailable(
+                f"Not ready: the {kind} provider {first.provider_id!r} cannot serve.",
+                hint="/v1/providers says why.",
+            )
 
 
 def _state(provider: ProviderStatus) -> ProviderState:
@@ -80,14 +89,26 @@ def _state(provider: ProviderStatus) -> ProviderState:
     )
 
 
-@router.get("/v1/ready", summary="Can the server answer?", dependencies=[PUBLIC])
-async def ready(request: Request) -> ReadyReply:
+@router.get(
+    "/v1/ready",
+    summary="Can the server answer?",
+    dependencies=[PUBLIC],
+    response_model=ReadyReply,
+    responses={"5XX": {"model": NotReadyReply, "description": "503: a default cannot serve."}},
+)
+async def ready(request: Request) -> ReadyReply | Response:
     """Return every provider's state; 503 if the default of vector_io or embedding cannot serve.
 
-    Why a provider is not OK, `/v1/providers` tells. An answer is up to two seconds old.
+    A provider that takes more than two seconds to answer is an Error. Why one is not OK,
+    `/v1/providers` tells. An answer is up to two seconds old.
     """
     readiness = cast(Readiness, request.app.state.readiness)
-    return ReadyReply(providers=await readiness.of(request.app.state.stack))
+    states = await readiness.of(request.app.state.stack)
+    try:
+        _check_defaults(states)
+    except Unavailable as error:
+        return response_of(error, more={"providers": [state.model_dump() for state in states]})
+    return ReadyReply(providers=states)
 
 
 @router.get(

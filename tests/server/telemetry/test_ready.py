@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
 from corral.providers.config import ProviderEntry
+from corral.server.telemetry import routes
 
 from ..harness import InProcess, run_config
 
@@ -39,3 +43,29 @@ def test_a_server_without_its_database_is_not_ready(tmp_path: Path) -> None:
     assert reply.status_code == 503
     assert "Not ready: the vector_io provider 'far' cannot serve." in reply.json()["detail"]
     assert CLOSED not in reply.text
+    states = {p["provider_id"]: p["status"] for p in reply.json()["providers"]}
+    assert states == {"far": "Error", "hashing": "OK"}
+
+
+def test_a_database_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All providers are asked at once, within one time; who hangs beyond it is an Error.
+
+    If this fails: the load balancer's own time is over, and a server that works gets no requests.
+    """
+    monkeypatch.setattr(routes, "ASKING_SECONDS", 0.05)
+    config = run_config()
+    for name in ("far", "farther"):
+        config.providers.vector_io.append(
+            ProviderEntry(provider_id=name, provider_type="inline::memory")
+        )
+    with InProcess(tmp_path, config) as app:
+        released = asyncio.Event()
+        for name in ("far", "farther"):
+            monkeypatch.setattr(app.app.state.stack.vector_io(name), "health", released.wait)
+        # Where it waits for them, `released` is set by nobody: the request never ends.
+        reply = app.run(lambda: asyncio.wait_for(app.http.get("/v1/ready"), 4))
+    assert reply.status_code == 200
+    states = {p["provider_id"]: p["status"] for p in reply.json()["providers"]}
+    assert states == {"sqlite": "OK", "far": "Error", "farther": "Error", "hashing": "OK"}
