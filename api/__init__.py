@@ -122,10 +122,11 @@ __all__ = [
     "vector_score",
 ]
 
-_HOMES = (
+HOMES = (
     "chunks", "embedder", "embedding_index", "errors", "filters", "fusion", "hits", "library",
     "options", "principal", "provider", "rag", "rankers", "reranker", "scoring", "vector_dbs",
 )  # fmt: skip
+"""The modules that these names are in."""
 
 
 def __getattr__(name: str) -> Any:
@@ -134,7 +135,7 @@ def __getattr__(name: str) -> Any:
     The command line reads the errors of the contract, and its help must not wait for numpy.
     """
     if name in __all__:
-        for home in _HOMES:
+        for home in HOMES:
             module = importlib.import_module(f"corral.api.{home}")
             if name in vars(module):
                 return getattr(module, name)

@@ -5,6 +5,7 @@ The shape is OpenAI's: `{"type": "eq", "key": "year", "value": 2024}` compares, 
 engine's own language and applies it *before* taking the top k; `matches` is what it must equal.
 
 Meaning, everywhere:
+
 * A metadata value is seen as a set: a list holds its elements, a scalar itself, a missing key or
   null nothing. Nested objects cannot be compared and count as missing.
 * `eq` holds when the set contains the value, `in` when it contains one of them, which it never does
@@ -87,8 +88,9 @@ class _Malformed(ValueError):
 def parse_filter(data: Any) -> Filter | None:
     """Check a filter as it came over the wire and return its parsed form, None for none.
 
-    >>> parse_filter({"type": "gte", "key": "year", "value": 2020})
-    Comparison(type='gte', key='year', value=2020)
+    Examples:
+        >>> parse_filter({"type": "gte", "key": "year", "value": 2020})
+        Comparison(type='gte', key='year', value=2020)
 
     Args:
         data: None, a parsed filter (returned as it is), or a JSON object.
@@ -203,9 +205,10 @@ class _Parser:
 def matches(filter_: Filter | None, metadata: Mapping[str, Any]) -> bool:
     """Return True if a chunk's metadata passes the filter: the reference for every provider.
 
-    >>> recent = Comparison("gte", "year", 2020)
-    >>> matches(recent, {"year": 2024}), matches(recent, {"year": "2024"}), matches(recent, {})
-    (True, False, False)
+    Examples:
+        >>> recent = Comparison("gte", "year", 2020)
+        >>> matches(recent, {"year": 2024}), matches(recent, {"year": "2024"}), matches(recent, {})
+        (True, False, False)
     """
     if filter_ is None:
         return True

@@ -129,11 +129,12 @@ def fuse(
 ) -> list[FusedHit]:
     """Fuse the legs and return the k best chunks of either, best first, ties by chunk_id.
 
-    >>> vector = [("a", 0.9, 0.8), ("b", 0.7, 0.4)]
-    >>> keyword = [("b", 0.75, 3.0)]
-    >>> hits = fuse(RRFRanker(), {"vector": vector, "keyword": keyword})
-    >>> [(hit.chunk_id, round(hit.score, 3)) for hit in hits]
-    [('b', 0.992), ('a', 0.5)]
+    Examples:
+        >>> vector = [("a", 0.9, 0.8), ("b", 0.7, 0.4)]
+        >>> keyword = [("b", 0.75, 3.0)]
+        >>> hits = fuse(RRFRanker(), {"vector": vector, "keyword": keyword})
+        >>> [(hit.chunk_id, round(hit.score, 3)) for hit in hits]
+        [('b', 0.992), ('a', 0.5)]
 
     Args:
         ranker: The way to fuse and its parameters.
@@ -219,8 +220,9 @@ def merge_ranked(
     For results whose scores cannot be compared, such as those of several vector DBs. An id that is
     first in every list scores 1; ties are ordered by id.
 
-    >>> merge_ranked([[("a", 0.9), ("b", 0.5)], [("a", 0.8)]])[0]
-    ('a', 1.0)
+    Examples:
+        >>> merge_ranked([[("a", 0.9), ("b", 0.5)], [("a", 0.8)]])[0]
+        ('a', 1.0)
 
     Args:
         lists: Each best first.

@@ -45,10 +45,11 @@ class Metric(StrEnum):
 def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool = True) -> float:
     """Turn a raw vector relevance into a score in [0, 1], monotonically.
 
-    >>> vector_score(0.5)
-    0.75
-    >>> vector_score(-3.0, Metric.L2, normalized=False)
-    0.25
+    Examples:
+        >>> vector_score(0.5)
+        0.75
+        >>> vector_score(-3.0, Metric.L2, normalized=False)
+        0.25
 
     Args:
         raw: Cosine in [-1, 1] where `normalized` or the metric is cosine; otherwise minus the L2
@@ -69,8 +70,9 @@ def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool
 def keyword_score(raw: float) -> float:
     """Turn a raw keyword relevance (BM25, >= 0, unbounded) into a score in [0, 1].
 
-    >>> keyword_score(3.0)
-    0.75
+    Examples:
+        >>> keyword_score(3.0)
+        0.75
 
     It is raw / (1 + raw), written so that rounding never gives the better one the lower score: each
     step here is monotone, while in the quotient numerator and denominator are rounded apart.
@@ -83,8 +85,9 @@ def competition_ranks(scores: Sequence[float]) -> list[int]:
 
     SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
 
-    >>> competition_ranks([0.9, 0.7, 0.7, 0.1])
-    [1, 2, 2, 4]
+    Examples:
+        >>> competition_ranks([0.9, 0.7, 0.7, 0.1])
+        [1, 2, 2, 4]
     """
     ranks: list[int] = []
     for position, score in enumerate(scores):

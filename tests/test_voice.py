@@ -40,6 +40,9 @@ BETTER = {
 }
 """What we do not write, as a regular expression, and what we write instead."""
 
+ITEM = re.compile(r" *(?:[*-]|\d+\.) ")
+"""How an item of a list begins."""
+
 
 def faults(text: str) -> list[str]:
     """Return each phrase of `BETTER` in a text, with what to write instead."""
@@ -73,6 +76,20 @@ def test_a_page_speaks_plainly(page: Path) -> None:
     """
     found = faults(page.read_text("utf-8"))
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_list_begins_after_a_blank_line(page: Path) -> None:
+    """A list after a line of text is a list for a forge; the site's parser needs a blank line.
+
+    If this fails: put a blank line before the item, or the site shows the list as one paragraph.
+    """
+    in_code, before = False, ""
+    for number, line in enumerate(page.read_text("utf-8").splitlines(), start=1):
+        in_code ^= line.lstrip().startswith("```")
+        begins = not in_code and ITEM.match(line) and not before.startswith(" ")
+        assert not (begins and before.strip() and not ITEM.match(before)), f"{page}:{number}"
+        before = line
 
 
 def test_help_texts_speak_plainly() -> None:

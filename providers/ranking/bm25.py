@@ -91,8 +91,9 @@ def term_weight(
         length: Number of terms in the document, >= 0; a number, or, where `frequency` is an array,
             an array that broadcasts with it.
         average_length: Mean number of terms of a document of the vector DB, > 0.
-        k1, b: Of a re-ranker; every index takes the constants. With k1 = 0, where only the
-            presence of a term counts, frequencies must be above 0.
+        k1: Of a re-ranker; every index takes the constant. With k1 = 0, where only the presence
+            of a term counts, frequencies must be above 0.
+        b: Of a re-ranker; every index takes the constant.
 
     Returns:
         A float, or float64 of the broadcast shape.
@@ -114,8 +115,9 @@ def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
     A term that no document holds counts, too, with the largest idf: a document that answers the
     query would hold it.
 
-    >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))
-    11.839
+    Examples:
+        >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))
+        11.839
 
     Args:
         terms: Of each term of the query, how often the query has it, and the number of documents

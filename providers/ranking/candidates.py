@@ -122,7 +122,8 @@ def settled(
         candidates: As `open_order` takes them.
         stored: By chunk id, the embeddings that `open_order` asks for, of those still there.
         last: The engine's score of the last chunk that it proposed; None if it has left out none.
-        query, metric: As `exact_scores` takes them.
+        query: As `exact_scores` takes it.
+        metric: As `exact_scores` takes it.
     """
     matrix = np.array(list(stored.values()), dtype=np.float32).reshape(-1, len(query))
     exact = dict(zip(stored, exact_scores(matrix, query, metric).tolist(), strict=True))
@@ -147,7 +148,8 @@ def score_vectors(
     Args:
         chunk_ids: Best first; None for a row that cannot be in the answer.
         matrix: Their embeddings, shape (n, dimension).
-        query, metric: As `exact_scores` takes them.
+        query: As `exact_scores` takes it.
+        metric: As `exact_scores` takes it.
         limit: How many were asked for: an engine that proposes fewer has left out none.
         squares: Pass True for an engine that computes the L2 distance from products, whose
             rounding errors weigh most on short distances.

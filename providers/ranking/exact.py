@@ -72,7 +72,8 @@ def nearest(
     Args:
         rows: The candidates' row numbers, distinct, shape (n,).
         matrix: Their embeddings, shape (n, dimension).
-        query, metric: As `exact_scores` takes them.
+        query: As `exact_scores` takes it.
+        metric: As `exact_scores` takes it.
         k: At least 1.
     """
     scores = exact_scores(matrix, query, metric)

@@ -1,0 +1,59 @@
+"""The documentation site: no warning is hidden, and the HTTP reference is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from corral.providers.config import RunConfig
+from corral.server.app import create_app
+
+ROOT = Path(__file__).parents[1]
+
+
+def _site(name: str) -> ModuleType:
+    """Import a module of docs/site, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs/site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the OpenAPI document of the app."""
+    return create_app(RunConfig(), tmp_path_factory.mktemp("home")).openapi()
+
+
+def test_the_http_reference_has_every_parameter(schema: Any) -> None:
+    """Each route's path and query parameters are in the reference, with what they mean."""
+    page = _site("http_reference").http_reference(schema)
+    for path, methods in schema["paths"].items():
+        for method, route in methods.items():
+            section = page.partition(f"### {method.upper()} `{path}`\n")[2].partition("\n### ")[0]
+            rows = re.findall(r"^\| `(\w+)` \| (?:path|query) \|", section, re.MULTILINE)
+            assert rows == [each["name"] for each in route.get("parameters", ())], path
+
+
+def test_the_http_reference_describes_each_type_it_names(schema: Any) -> None:
+    """A link to a type leads to its fields on the same page, nested ones included."""
+    page = _site("http_reference").http_reference(schema)
+    linked = set(re.findall(r"\]\(#(type-[\w-]+)\)", page))
+    assert linked == set(re.findall(r"\{#(type-[\w-]+)\}", page))
+    assert "type-ragqueryconfig" in linked
+    assert "| `max_tokens_in_context` | integer (>= 1, <= 1000000) | `4096` |" in page
+
+
+def test_the_site_hides_no_warning() -> None:
+    """`make docs` fails on a warning: mkdocs counts none of them under `--quiet`."""
+    recipe = re.search(r"^docs:.*\n\t(.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert recipe is not None
+    assert "--strict" in recipe[1]
+    assert "--quiet" not in recipe[1]
