@@ -6,7 +6,9 @@ import codecs
 import io
 import re
 import zipfile
-from pathlib import PurePosixPath
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
 
 from corral.api.errors import InvalidRequest
 
@@ -58,8 +60,12 @@ _SIGNATURES = {
     b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program", b"{\\rtf": "an RTF file",
     b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file",
 }  # fmt: skip
+_ARCHIVE = (b"PK\3\4", b"PK\5\6")
+_OPEN = ("", TEXT, MARKDOWN)
+"""Types that may turn out to be web pages."""
 _PAGE = re.compile(
-    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
@@ -82,7 +88,7 @@ def detected(data: bytes, named: str) -> str:
         InvalidRequest: It is of a kind that cannot be read (`field` is then "mime_type"), or of
             another one than its sender says.
     """
-    found = _signed(data, named)
+    found = stated(data, named)
     if found:
         return found
     if named in BINARY:
@@ -95,6 +101,33 @@ def detected(data: bytes, named: str) -> str:
     if b"\0" in data[:_HEAD] and not is_wide and "utf-16" not in named:
         raise unsupported("The file is not text: it holds zero bytes")
     return named or _kind_of_text(data[:_HEAD])
+
+
+def stated(data: bytes, named: str) -> str:
+    """Return the MIME type that the bytes of a file state, "" where they leave it open.
+
+    A web page is one under the name of a text or of Markdown, too.
+
+    Raises:
+        InvalidRequest: It is of a kind that cannot be read, or a broken archive.
+    """
+    found = _signed(data, named)
+    is_page = not found and named in _OPEN and _PAGE.match(data[:_HEAD])
+    return HTML if is_page else found
+
+
+def stated_in(path: Path) -> str | None:
+    """Return the MIME type of a file whose name says nothing; None for text and what is not read.
+
+    Reads the beginning of the file, and of an archive the names in it.
+    """
+    with suppress(InvalidRequest, OSError), path.open("rb") as file:
+        head = file.read(_HEAD)
+        if head.startswith(_ARCHIVE):
+            return _packed(file, "")
+        kind = TEXT if head.startswith(COMPOUND_FILE) else detected(head, "")
+        return None if kind == TEXT else kind
+    return None
 
 
 def unsupported(what: str) -> InvalidRequest:
@@ -111,8 +144,8 @@ def _signed(data: bytes, named: str) -> str:
         named == PDF and b"%PDF-" in data[:1024]
     ):
         return PDF
-    if data.startswith((b"PK\3\4", b"PK\5\6")):
-        return _packed(data, named)
+    if data.startswith(_ARCHIVE):
+        return _packed(io.BytesIO(data), named)
     if data.startswith(COMPOUND_FILE):
         return named if named in {DOCX, PPTX, XLSX, XLS} else _compound(data)
     for signature, what in _SIGNATURES.items():
@@ -121,10 +154,10 @@ def _signed(data: bytes, named: str) -> str:
     return ""
 
 
-def _packed(data: bytes, named: str) -> str:
+def _packed(file: IO[bytes], named: str) -> str:
     """Return what a ZIP archive is by the names in it."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = set(archive.namelist())
             says = archive.read("mimetype")[:100] if "mimetype" in names else b""
     except Exception as error:  # a broken archive raises anything

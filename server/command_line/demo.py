@@ -17,6 +17,7 @@ from rich.text import Text
 
 from corral.api.confidence import EVEN_ODDS
 from corral.providers.config import RunConfig, load_config
+from corral.providers.ingestion.detecting import MARKDOWN
 from corral.server import DISTRIBUTION
 from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
@@ -141,7 +142,7 @@ def _project_files(into: Path) -> list[SourceFile]:
         copy = into / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(text, encoding="utf-8")
-        files.append(SourceFile(copy, name, name, copy.stat().st_size))
+        files.append(SourceFile(copy, name, name, copy.stat().st_size, MARKDOWN))
     return files
 
 

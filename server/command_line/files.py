@@ -7,21 +7,31 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
-from corral.providers.ingestion.detecting import BINARY, SUFFIXES
+from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.detecting import (
+    BINARY,
+    EPUB,
+    HTML,
+    MAIL,
+    MARKDOWN,
+    SUFFIXES,
+    TEXT,
+    stated,
+    stated_in,
+    type_of,
+)
 from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
 from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
-BINARY_TYPES = {suffix: kind for suffix, kind in SUFFIXES.items() if kind in BINARY}
-TEXT_TYPES = {
-    suffix: kind for suffix, kind in SUFFIXES.items() if kind not in BINARY and suffix != ".log"
-}
-"""MIME type by suffix; logs only if asked for. Binary formats travel as `data:` URIs."""
+_LOG = ".log"
+"""What is taken only if asked for."""
 
-_TITLED = {".md", ".markdown", ".html", ".htm", ".xhtml", ".epub", ".eml"}
+_TITLED = {MARKDOWN, HTML, EPUB, MAIL}
 """Formats with a title: the server takes it from there. Others get their file's name."""
 
 MIB = 1024 * 1024
@@ -39,12 +49,14 @@ class SourceFile:
             tomorrow and on another machine, so that a second run replaces instead of adding.
         source: Its path as it was named.
         size: Bytes.
+        mime_type: By its name, or its content where that says nothing.
     """
 
     path: Path
     document_id: str
     source: str
     size: int
+    mime_type: str
 
     @property
     def origin(self) -> str:
@@ -72,12 +84,17 @@ class ReadOptions:
     selection: Selection = DEFAULT_SELECTION
     acl: tuple[str, ...] = ()
 
+    def is_text(self, path: Path) -> bool:
+        """Return True if a file is plain text because somebody says so."""
+        return any(fnmatch(path.name, pattern) for pattern in self.as_text)
+
     def mime_type(self, path: Path) -> str | None:
-        """Return the type of a file by its name; None where it is not taken."""
-        if any(fnmatch(path.name, pattern) for pattern in self.as_text):
-            return "text/plain"
-        suffix = path.suffix.lower()
-        return TEXT_TYPES.get(suffix) or BINARY_TYPES.get(suffix)
+        """Return the type of a file; None where it is not taken."""
+        if self.is_text(path):
+            return TEXT
+        if path.suffix.lower() == _LOG:
+            return None
+        return type_of(path.name) or (stated_in(path) if path.is_file() else None)
 
 
 DEFAULT_OPTIONS = ReadOptions()
@@ -167,7 +184,6 @@ def read_document(
         SkippedFileError: It is empty, or binary in spite of its name.
         BadFileError: It cannot be read or decoded, or is larger than the server takes.
     """
-    mime_type = options.mime_type(file.path) or "text/plain"
     if file.size > _most_bytes(options, file):
         raise BadFileError(
             f"its {file.size / MIB:,.1f} MiB are more than a request may have "
@@ -179,16 +195,15 @@ def read_document(
         raise BadFileError(f"cannot be read: {error.strerror}") from None
     if not data.strip():
         raise SkippedFileError("empty")
+    mime_type = _kind(file, data, options)
     metadata = {"source": file.source}
-    if file.path.suffix.lower() not in _TITLED:
+    if mime_type not in _TITLED:
         metadata["title"] = file.path.stem
-    if data.lstrip()[:5] == b"%PDF-":
-        mime_type = BINARY_TYPES[".pdf"]
     content: str | JSON
-    if mime_type in BINARY_TYPES.values():
+    if mime_type in BINARY:  # it travels as a `data:` URI
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
     else:
-        content = _text(file, data, options, report)
+        content = _text(file, data, mime_type, options, report)
     return {
         "document_id": file.document_id,
         "content": content,
@@ -197,6 +212,15 @@ def read_document(
         "origin": file.origin,
         **({"acl": [*options.acl]} if options.acl else {}),
     }
+
+
+def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
+    """Return the MIME type of a file: what its bytes state, else what its name says."""
+    found = ""
+    with suppress(InvalidRequest):  # the server says so of what is named as such
+        found = stated(data, file.mime_type)
+    insisted = found == HTML and options.is_text(file.path)
+    return file.mime_type if insisted else found or file.mime_type
 
 
 def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[SourceFile]:
@@ -220,13 +244,13 @@ def _wanted(
     path: Path, document_id: str, report: Report, options: ReadOptions, *, named: bool
 ) -> Iterator[SourceFile]:
     """Yield the file if it should be ingested; otherwise note why not in the report."""
-    known = options.mime_type(path) is not None
-    if known and not path.is_file():  # a broken link, a pipe
+    kind = options.mime_type(path)
+    if kind and not path.is_file():  # a broken link, a pipe
         report.failed.append((path.as_posix(), "not a regular file"))
-    elif known:
-        yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size)
+    elif kind:
+        yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size, kind)
     elif named:
-        types = " ".join([*TEXT_TYPES, *BINARY_TYPES])
+        types = " ".join(suffix for suffix in SUFFIXES if suffix != _LOG)
         reason = f"unknown type; known: {types}. If it is text: --as-text {path.name!r}"
         report.failed.append((path.as_posix(), reason))
     else:
@@ -237,12 +261,14 @@ def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
     """Return how large a file can be and still fit into a request."""
     if options.max_body_mib is None:
         return float("inf")
-    binary = options.mime_type(file.path) in BINARY_TYPES.values()
-    return options.max_body_mib * MIB * (0.75 if binary else 1)  # base64 makes four bytes of three
+    share = 0.75 if file.mime_type in BINARY else 1  # base64 makes four bytes of three
+    return options.max_body_mib * MIB * share
 
 
-def _text(file: SourceFile, data: bytes, options: ReadOptions, report: Report | None) -> str:
-    encoding, certain = (options.encoding, True) if options.encoding else _encoding(data, file)
+def _text(
+    file: SourceFile, data: bytes, kind: str, options: ReadOptions, report: Report | None
+) -> str:
+    encoding, certain = (options.encoding, True) if options.encoding else _encoding(data, kind)
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
@@ -258,7 +284,7 @@ def _text(file: SourceFile, data: bytes, options: ReadOptions, report: Report | 
     return text
 
 
-def _encoding(data: bytes, file: SourceFile) -> tuple[str, bool]:
+def _encoding(data: bytes, kind: str) -> tuple[str, bool]:
     """Return the encoding of a text, and whether that is certain.
 
     By its mark, as UTF-8, as UTF-16 of which half the bytes are zero, as its HTML declares, and
@@ -273,7 +299,7 @@ def _encoding(data: bytes, file: SourceFile) -> tuple[str, bool]:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        declared = _DECLARED.search(data[:2048]) if file.path.suffix.lower() in _TITLED else None
+        declared = _DECLARED.search(data[:2048]) if kind in _TITLED else None
         return (declared[1].decode("ascii"), True) if declared else ("windows-1252", False)
     return "utf-8", True
 

@@ -73,6 +73,19 @@ async def test_a_document_reads_alike_in_a_process(content: str | bytes, mime_ty
     assert await reader().read(content, mime_type) == parse(content, mime_type)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a"])
+async def test_a_web_page_is_read_as_one_whatever_its_name(name: str, tmp_path: Path) -> None:
+    """Its tags are not in the text; a string that is said to be plain text stays as it is.
+
+    If this fails: a page that was saved as .txt is found by its scripts.
+    """
+    page = "<!DOCTYPE html>\n<html><body><h1>Hay</h1><p>It is dry.</p></body></html>"
+    (tmp_path / "blob").write_text(page)
+    read = await reader().read_file(tmp_path / "blob", name)
+    assert read.text == "# Hay\nIt is dry."
+    assert (await reader().read(page, "text/plain")).text == page
+
+
 @pytest.mark.parametrize(("content", "mime_type"), [(b"x", PDF), (b"x", "image/png"), (b" ", None)])
 async def test_a_refusal_reads_alike_in_a_process(content: bytes, mime_type: str | None) -> None:
     """Message, hint and field of an error cross the border between processes."""

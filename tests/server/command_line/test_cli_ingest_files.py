@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import docx
 import pytest
 from click.testing import Result
 
+from corral.providers.ingestion.detecting import BINARY, DOCX, MAIL, PDF, SUFFIXES
 from corral.server.command_line.client import Client
-from corral.server.command_line.files import BINARY_TYPES, Report, collect, read_document
+from corral.server.command_line.files import ReadOptions, Report, collect, read_document
 from corral.server.command_line.ingest import _reason
 from corral.server.command_line.transport import CommandError
 
@@ -217,14 +219,14 @@ def test_nothing_to_ingest_is_an_error(corral: Corral, tmp_path: Path) -> None:
     assert "nowhere" in missing.stderr
 
 
-@pytest.mark.parametrize("suffix", sorted(BINARY_TYPES))
+@pytest.mark.parametrize("suffix", [s for s, kind in SUFFIXES.items() if kind in BINARY])
 def test_binary_formats_travel_as_data_uris(tmp_path: Path, suffix: str) -> None:
     """A PDF or Word file is sent as base64 with its MIME type, for the server to parse."""
     file = tmp_path / f"paper{suffix.upper()}"
     file.write_bytes(b"%PDF \0\1")
     document = read_document(collect([file], Report())[0])
-    assert document["content"] == {"uri": f"data:{BINARY_TYPES[suffix]};base64,JVBERiAAAQ=="}
-    assert document["mime_type"] == BINARY_TYPES[suffix]
+    assert document["content"] == {"uri": f"data:{SUFFIXES[suffix]};base64,JVBERiAAAQ=="}
+    assert document["mime_type"] == SUFFIXES[suffix]
 
 
 def test_a_word_document_is_found_by_what_it_says(corral: Corral, tmp_path: Path) -> None:
@@ -251,6 +253,56 @@ def test_a_pdf_is_one_whatever_its_name(tmp_path: Path) -> None:
     document = read_document(file)
     assert document["mime_type"] == "application/pdf"
     assert document["content"]["uri"].startswith("data:application/pdf;base64,")
+
+
+PAGE = "<!DOCTYPE html><html><head><title>Wool</title></head><body><p>Warm.</p></body></html>"
+
+
+def office(path: Path) -> None:
+    """Write a Word document."""
+    document = docx.Document()
+    document.add_paragraph("Counted twice.")
+    document.save(str(path))
+
+
+def test_a_web_page_is_one_whatever_its_name(tmp_path: Path) -> None:
+    """What begins as HTML is sent as such, under the name of a text or without a suffix too.
+
+    The page has its own title then. Who insists on text gets text.
+
+    If this fails: tags and scripts are in the chunks of a page that was saved as .txt.
+    """
+    for name in ("a.txt", "b.md", "c", "d.2024"):
+        (tmp_path / name).write_text(PAGE, "utf-8-sig" if name == "b.md" else "utf-8")
+    files = collect([tmp_path], Report())
+    documents = [read_document(file) for file in files]
+    assert [each["mime_type"] for each in documents] == ["text/html"] * 4
+    assert not any("title" in each["metadata"] for each in documents)
+    assert all(each["content"].startswith("<!DOCTYPE") for each in documents)
+    insisted = ReadOptions(as_text=("*",))
+    [*files] = collect([tmp_path], Report(), insisted)
+    assert {read_document(file, insisted)["mime_type"] for file in files} == {"text/plain"}
+
+
+def test_files_without_a_known_suffix_are_known_by_their_content(tmp_path: Path) -> None:
+    """PDF, Office files and mail go in under any name; text, archives and pictures do not.
+
+    If this fails: `corral ingest` passes over papers that are named 1706.03762.
+    """
+    (tmp_path / "1706.03762").write_bytes(b"%PDF-1.4\n1 0 obj\nendobj\n")
+    office(tmp_path / "minutes")
+    (tmp_path / "mail").write_text("From: a@b.c\nTo: d@e.f\nSubject: wool\n\nWarm.\n")
+    (tmp_path / "LICENSE").write_text("Take what you like.")
+    (tmp_path / "picture").write_bytes(b"\x89PNG\r\n\0")
+    (tmp_path / "old.msi").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99))
+    with zipfile.ZipFile(tmp_path / "packed", "w") as archive:
+        archive.writestr("a.txt", "a")
+    (tmp_path / "torn").write_bytes((tmp_path / "minutes").read_bytes()[:500])
+    report = Report()
+    kinds = {file.document_id: file.mime_type for file in collect([tmp_path], report)}
+    assert kinds == {"1706.03762": PDF, "minutes": DOCX, "mail": MAIL}
+    passed_over = {Path(path).name for path, _ in report.skipped}
+    assert passed_over == {"LICENSE", "picture", "old.msi", "packed", "torn"}
 
 
 def test_only_a_document_from_another_folder_is_told_how_to_replace_it() -> None:
