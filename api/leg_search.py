@@ -19,7 +19,7 @@ from corral.api.fusion import FusedHit, fuse, single_leg
 from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
 from corral.api.rankers import LegName
 from corral.api.scoped_hooks import ScopedHooks
-from corral.api.scoring import Metric, keyword_score, vector_score
+from corral.api.scoring import Metric, keyword_score, vector_score, whole_cosine
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
@@ -117,7 +117,7 @@ class LegSearch(ScopedHooks):
 
     async def _cosine(self, vector: NDArray[np.float32], leg: Sequence[Candidate]) -> float:
         """Return the cosine of the best chunk, whatever the metric; 0 where there is none."""
-        if not leg or self.vector_db.normalize or self.vector_db.metric is Metric.COSINE:
+        if not leg or _is_cosine(self.vector_db):
             return leg[0].raw_score if leg else 0.0
         for chunk in await self._get([leg[0].chunk_id], True):
             row, query = np.array(chunk.embedding, np.float64), vector.astype(np.float64)
@@ -179,14 +179,19 @@ def score_leg(
     if name == "keyword":
         return [(c.chunk_id, keyword_score(c.raw_score), c.raw_score) for c in leg]
     metric, normalized = vector_db.metric, vector_db.normalize
+    whole = whole_cosine if _is_cosine(vector_db) else float
     return [
-        (c.chunk_id, vector_score(c.raw_score, metric, normalized=normalized), c.raw_score)
+        (c.chunk_id, vector_score(whole(c.raw_score), metric, normalized=normalized), c.raw_score)
         for c in leg
     ]
 
 
+def _is_cosine(vector_db: VectorDB) -> bool:
+    return vector_db.normalize or vector_db.metric is Metric.COSINE
+
+
 def _possible(vector_db: VectorDB, best: float, worst: float) -> bool:
     """Return True if the metric can give raw scores from `worst` to `best`, rounding allowed."""
-    if vector_db.normalize or vector_db.metric is Metric.COSINE:
+    if _is_cosine(vector_db):
         return worst >= -1.001 and best <= 1.001
     return best <= 0 or vector_db.metric is not Metric.L2

@@ -45,6 +45,15 @@ def differences(index: Handle, oracle: Oracle) -> list[str]:
     return wrong
 
 
+def itself(index: Handle) -> list[float]:
+    """Ask for each of 24 chunks by its own embedding, at threshold 1; return its scores."""
+    rows = np.random.default_rng(21).normal(size=(24, index.vector_db.embedding_dimension))
+    names = [f"c{number:02}" for number in range(24)]
+    index.add([chunk(name) for name in names], rows)
+    found = [scores(index.vector(row, k=3, score_threshold=1.0)) for row in rows]
+    return [kept.get(name, 0.0) for kept, name in zip(found, names, strict=True)]
+
+
 @needs(lambda can: can.vector != "no")
 class VectorTests(Suite):
     """Vector mode."""
@@ -73,6 +82,20 @@ class VectorTests(Suite):
             response = index.vector(query)
             assert ids(response) == ["a", "b", "c", "d"], query
             assert scores(response) == pytest.approx(expected, abs=1e-6), query
+
+    @pytest.mark.parametrize("metric", ["cosine", "l2", "dot"])
+    def test_an_embedding_finds_itself_with_score_1(self, indexes: Indexes, metric: str) -> None:
+        """A chunk's own embedding as the query: score 1.0, which passes score_threshold 1.0.
+
+        Float32 gives most of these embeddings a length a little off 1. If this fails: the raw score
+        of equal embeddings is further from 1 than rounding explains.
+        """
+        assert itself(indexes.open(dimension=64, metric=metric)) == [1.0] * 24
+
+    @needs(lambda can: "cosine" in can.metrics)
+    def test_a_raw_embedding_finds_itself_with_score_1(self, indexes: Indexes) -> None:
+        """The same with `normalize: false`, by cosine."""
+        assert itself(indexes.open(dimension=64, metric="cosine", normalize=False)) == [1.0] * 24
 
     @needs(lambda can: "l2" in can.metrics)
     def test_l2_of_raw_embeddings(self, indexes: Indexes) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.hits import Candidate
-from corral.api.scoring import Metric
-from corral.providers.ranking.exact import SINGLE_PRECISION_SLACK, exact_scores
+from corral.api.scoring import SINGLE_PRECISION_SLACK, Metric
+from corral.providers.ranking.exact import exact_scores
 
 GROWTH = 4
 """Each request asks for this many times the number of the one before."""

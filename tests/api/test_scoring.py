@@ -19,6 +19,7 @@ from corral.api.scoring import (
     competition_ranks,
     keyword_score,
     vector_score,
+    whole_cosine,
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -60,6 +61,12 @@ def test_l2_of_raw_embeddings(distance: float, score: float) -> None:
 def test_dot_of_raw_embeddings(product: float, score: float) -> None:
     """The logistic function of the inner product: 0.5 at 0."""
     assert vector_score(product, Metric.DOT, normalized=False) == pytest.approx(score, abs=1e-12)
+
+
+def test_a_cosine_that_rounding_keeps_from_1_is_1() -> None:
+    """Within the error of a single-precision product of 1 it is 1; what is further off stays."""
+    assert {whole_cosine(cosine) for cosine in (1.0, 1.0000002, 0.999999995, 0.99999)} == {1.0}
+    assert whole_cosine(0.9999) == 0.9999
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,12 @@ class SquaredDistance(ToyIndex):
         return raw if self.vector_db.normalize else -raw * raw
 
 
+@caught_by("test_an_embedding_finds_itself_with_score_1[cosine]")
+class ScoresOfCodes(ToyIndex):
+    def _compare(self, rows: Row, query: Row) -> Scores:
+        return super()._compare(np.round(rows * 16).astype(np.float32), query)
+
+
 @caught_by("test_k_is_the_number_of_hits_and_a_prefix_of_more", "test_words_are_joined_by_or")
 class OneHitTooFew(ToyIndex):
     def _best(self, raw: Mapping[str, float], k: int, *rest: Any) -> list[Candidate]:
