@@ -36,7 +36,7 @@ from corral.api.rankers import (
     RRFRanker,
     WeightedRanker,
 )
-from corral.api.scoring import competition_ranks
+from corral.api.scoring import SINGLE_PRECISION_SLACK, competition_ranks
 
 
 @dataclass(slots=True)  # not frozen: hundreds are made for a query, each in a third of the time
@@ -272,7 +272,7 @@ def _stretched(name: LegName, leg: Leg, normalization: str) -> list[float]:
     """Return the share of the way from the leg's floor to its best of each chunk, in [0, 1]."""
     raws = _raws(leg)
     low, high = _floor(name, leg, normalization), max(raws, default=0.0)
-    if high == low:  # one candidate, or all equal: each is the best of its leg
+    if _is_flat(low, high):  # one candidate, or all equal: each is the best of its leg
         return [1.0] * len(raws)
     return [(raw - low) / (high - low) for raw in raws]
 
@@ -295,10 +295,16 @@ def _spread(name: LegName, leg: Leg, size: int) -> float:
     low = _floor(name, leg, "z_score")
     scores = [raw - low for raw in _raws(leg)]
     best = max(scores)
-    if best <= 0:
+    if _is_flat(low, low + best):
         return 1.0
     scaled = [score / best for score in scores] + [0.0] * (size - len(scores))
     return 1.0 / float(np.std(scaled))
+
+
+def _is_flat(low: float, high: float) -> bool:
+    """Return True if rounding alone explains that two raw scores differ: stretched, it would count
+    as much as the best and the worst."""
+    return high - low <= SINGLE_PRECISION_SLACK * max(abs(low), abs(high))
 
 
 def _floor(name: LegName, leg: Leg, normalization: str) -> float:

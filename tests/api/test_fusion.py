@@ -215,6 +215,18 @@ def test_min_max_gives_full_marks_to_equal_candidates() -> None:
     assert scores_of(fuse(ranker, legs)) == {"a": 1.0, "b": 0.5}
 
 
+@pytest.mark.parametrize("normalization", ["min_max", "z_score"])
+def test_what_rounding_explains_is_not_stretched(normalization: Any) -> None:
+    """Cosines that differ by rounding only are equal: the last of them is not worth nothing."""
+    legs: dict[LegName, Leg] = {
+        "vector": leg(("a", 0.3), ("b", 0.29999999)),
+        "keyword": leg(("b", 0.9), ("c", 0.2)),
+    }
+    exact = {**legs, "vector": leg(("a", 0.3), ("b", 0.3))}
+    ranker = WeightedRanker(alpha=0.5, normalization=normalization)
+    assert scores_of(fuse(ranker, legs)) == scores_of(fuse(ranker, exact))
+
+
 def test_min_max_stretches_the_engines_scores() -> None:
     """The bounded form of BM25 squeezes what is good together; what is stretched is BM25 itself."""
     legs: dict[LegName, Leg] = {
