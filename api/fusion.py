@@ -74,6 +74,8 @@ class Explanation:
         query_ranks: Its rank for each of several queries, None where one did not find it; empty
             where there was one query.
         rerank: What the score of a re-ranked chunk is made of, by name; empty without re-ranking.
+        matched_words: Distinct words of the content, as written there, that have a matched term,
+            from its first 100,000 characters; empty where no explanation was asked for.
     """
 
     legs: Mapping[LegName, LegHit]
@@ -85,6 +87,7 @@ class Explanation:
     spreads: Mapping[LegName, float] = field(default_factory=dict)
     query_ranks: tuple[int | None, ...] = ()
     rerank: Mapping[str, float | str] = field(default_factory=dict)
+    matched_words: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)  # not frozen, as `LegHit`

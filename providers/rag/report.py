@@ -174,6 +174,7 @@ _ALWAYS = ("legs", "contributions", "matched_terms")
 def _explain(each: ContextHit) -> dict[str, Any]:
     """Return why a chunk was found, as JSON values."""
     said = asdict(each.hit.explanation)
+    said["matched_words"] = list(said["matched_words"])
     return {
         **{name: value for name, value in said.items() if value or name in _ALWAYS},
         "matched_terms": list(each.hit.explanation.matched_terms),

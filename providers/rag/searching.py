@@ -32,12 +32,16 @@ from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import SearchPlan
 from corral.providers.rag.query_syntax import Checker, parse
+from corral.providers.ranking.text import analyzer
 from corral.providers.ranking.unseen import clean_text
 
 T = TypeVar("T")
 
 DEEPER = 4
 """How many times more candidates are looked at where the query syntax has refused too many."""
+
+MOST_LOOKED_AT = 100_000
+"""Characters of a chunk whose words an explanation lists, those from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ async def search(
     found = _confident(_fused(answers, how), how)
     if reranker is not None and found.hits:
         found = await _reranked(found, how, queries[0], reranker)
-    return _cut(found, how)
+    found = _cut(found, how)
+    return await asyncio.to_thread(_with_words, found, how) if how.explain else found
 
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -291,6 +296,18 @@ def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
     if not how.include_embeddings and isinstance(how.rerank, MMRRerank):
         hits = [replace(h, chunk=h.chunk.model_copy(update={"embedding": None})) for h in hits]
     return replace(found, hits=hits, steps=steps)
+
+
+def _with_words(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
+    """Return what was found with the words as written that its matched terms come from."""
+    words = analyzer(how.vector_db.language).words
+    hits = []
+    for hit in found.hits:
+        written = words(hit.chunk.content[:MOST_LOOKED_AT], hit.explanation.matched_terms)
+        hits.append(
+            replace(hit, explanation=replace(hit.explanation, matched_words=tuple(written)))
+        )
+    return replace(found, hits=hits)
 
 
 def before_gap(hits: Sequence[Hit]) -> list[Hit]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain
 
@@ -43,6 +43,7 @@ from corral.providers.ranking.words import (
     spelled,
     without_accents,
     words_of,
+    written,
 )
 
 __all__ = ["ANALYZER_VERSION", "MAX_TERM_LENGTH", "Analyzer", "analyzer", "clean_text"]
@@ -194,6 +195,33 @@ class Analyzer:
         0.9 million characters a second in Chinese.
         """
         return list(chain.from_iterable(map(self._terms.__getitem__, self._words(text))))
+
+    def words(self, text: str, terms: Iterable[str]) -> list[str]:
+        """Return the distinct words of a text that have one of these terms, as written there.
+
+        In the order in which they first appear. Of what hyphens and apostrophes join it is the
+        part that has the term, or the whole where no part has one; of a script without spaces, the
+        characters and pairs that are terms. A word longer than `MAX_TERM_LENGTH` is left out.
+
+        Cost: linear in the text.
+        """
+        wanted = frozenset(terms)
+        found: dict[str, None] = {}
+        for word, parts in written(text).items() if wanted else ():
+            meeting = [each for part in parts for each in self._meeting(part, wanted)]
+            if not meeting and len(parts) > 1 and is_spaced(word):
+                meeting = self._meeting(word.strip("-_'"), wanted)
+            found |= dict.fromkeys(meeting)
+        return list(found)
+
+    def _meeting(self, word: str, wanted: frozenset[str]) -> list[str]:
+        """Return a word if it has a wanted term; of a run without spaces, what is one."""
+        if not is_spaced(word):
+            return [
+                one for one in dict.fromkeys(segment(word)) if wanted.issuperset(self.terms(one))
+            ]
+        met = len(word) <= MAX_TERM_LENGTH and not wanted.isdisjoint(self.terms(word))
+        return [word] if met else []
 
     def sequence(self, text: str) -> tuple[str, str]:
         """Return a text's positions, a space around each, for phrases: a part of the text is a

@@ -17,7 +17,8 @@ from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
 
 # --- Words and characters -------------------------------------------------------------------------
 
-_IGNORED = re.compile(f"[{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\u180b-\u180f]+")
+_UNWRITTEN = f"{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\u180b-\u180f"
+_IGNORED = re.compile(f"[{_UNWRITTEN}]+")
 _WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # the same words, three times faster
 _APOSTROPHE = re.compile("[\u2018\u2019\u201b\u02bc]")
 
@@ -44,6 +45,24 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
     text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
     tables = _tables()
     return (tables.word if tables.mark.search(text) else _WORD_WITHOUT_MARKS).findall(text)
+
+
+_HYPHENS_AND_APOSTROPHES = "\\-_\u2010\u2011'\u2018\u2019\u201b\u02bc"
+_JOINT = re.compile(f"[{_HYPHENS_AND_APOSTROPHES}]+")
+
+
+def written(text: str) -> dict[str, list[str]]:
+    """Return the distinct words of a text as they are written there, each with its distinct
+    parts: what hyphens, apostrophes and the borders of scripts separate.
+    """
+    pattern = _WORD_WITHOUT_MARKS if text.isascii() else _tables().written
+    border = _tables().border
+    return {
+        word: [
+            part for joined in dict.fromkeys(_JOINT.split(word)) for part in border.findall(joined)
+        ]
+        for word in dict.fromkeys(pattern.findall(text))
+    }
 
 
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
@@ -112,6 +131,8 @@ class _Tables(NamedTuple):
 
     mark: re.Pattern[str]
     word: re.Pattern[str]
+    written: re.Pattern[str]
+    border: re.Pattern[str]
     piece: re.Pattern[str]
     character: re.Pattern[str]
     spellings: Mapping[int, str | None]
@@ -128,6 +149,8 @@ def _tables() -> _Tables:
     return _Tables(
         mark=re.compile(f"[{marks}]"),
         word=re.compile(f"[\\w'\\-{marks}]+"),
+        written=re.compile(f"[\\w{_HYPHENS_AND_APOSTROPHES}{marks}{_UNWRITTEN}]+"),
+        border=re.compile(f"[{UNSPACED}][{UNSPACED}{marks}{_UNWRITTEN}]*|[^{UNSPACED}]+"),
         piece=re.compile(f"([{UNSPACED}][{UNSPACED}{marks}]*)|([^\\W{UNSPACED}][^{UNSPACED}]*)"),
         character=re.compile(
             "[\u0e40-\u0e44\u0ec0-\u0ec4]?\\w"  # Thai, Lao: with the vowel written before it

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from corral.api.options import RetrievalOptions
+from corral.providers.config import ProviderEntry
 
 from .harness import InProcess, Json, message_of, run_config
 
@@ -156,3 +157,25 @@ def test_an_explanation_holds_the_whole_arithmetic(filled: InProcess) -> None:
     told = rag(filled, filters=even, explain=True)["metadata"]
     assert told["steps"]["db"] == reply["steps"]
     assert told["explanations"][0]["weights"] == reply["explanations"][0]["weights"]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [f"inline::{name}" for name in ("memory", "sqlite", "faiss", "chroma", "qdrant", "milvus")],
+)
+def test_an_explanation_names_the_matched_words(tmp_path: Path, engine: str) -> None:
+    """As the chunk writes them, on every engine, on both routes; by vector nothing was matched.
+
+    If this fails: nobody sees in a chunk which of its words the question found.
+    """
+    config = run_config()
+    config.providers.vector_io = [ProviderEntry(provider_id="here", provider_type=engine)]
+    with InProcess(tmp_path, config) as app:
+        app.register(provider_id="here")
+        app.insert("Cities have barns; a citizen has none. THE CITY!")
+        [why] = query(app, "which city has barns?", mode="keyword", explain=True)["explanations"]
+        assert why["matched_words"] == ["Cities", "barns", "CITY"]
+        told = rag(app, "which city has barns?", explain=True)["metadata"]["explanations"]
+        assert told[0]["matched_words"] == why["matched_words"]
+        [why] = query(app, "which city?", mode="vector", explain=True)["explanations"]
+        assert why["matched_words"] == []

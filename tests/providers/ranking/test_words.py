@@ -1,0 +1,57 @@
+"""The words of a text as they are written, for the terms of a query."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corral.providers.ranking.text import MAX_TERM_LENGTH, analyzer
+
+
+@pytest.mark.parametrize(
+    ("language", "query", "text", "words"),
+    [
+        ("english", "city", "Cities, CITY, the city and citizens. City!", "Cities CITY city City"),
+        ("english", "city", "A city's city-hall, ci\u00adties", "city ci\u00adties"),
+        ("english", "running", "She ran; she runs.", "runs"),
+        ("english", "4711", "E-4711 and 4712", "4711"),
+        ("english", "e4711", "E-4711 and E4711", "E-4711 E4711"),
+        ("english", "café", "cafe cafe\u0301 CAFÉ", "cafe cafe\u0301 CAFÉ"),
+        ("german", "Buch", "Die Bücher der Buchung", "Bücher"),
+        ("french", "eau", "l'eau, l’EAU", "eau EAU"),
+        ("russian", "книга", "Книги кни\u0301га", "Книги кни\u0301га"),
+        ("turkish", "istanbul", "İstanbul'da, Istanbul", "İstanbul Istanbul"),
+        ("hindi", "किताब", "किताबें", "किताबें"),
+        ("arabic", "كتاب", "الكتاب", "الكتاب"),
+        ("chinese", "数据", "大数据,数学", "数 数据 据"),
+        ("chinese", "数据 iphone", "iPhone数据", "iPhone 数 数据 据"),
+        ("japanese", "猫の話", "猫のはなし", "猫 猫の"),
+        ("korean", "서울", "서울은", "서 서울 울"),
+        ("thai", "ไทย", "ประเทศไทย", "ไท ไทย"),
+    ],
+)
+def test_words_as_written(language: str, query: str, text: str, words: str) -> None:
+    """Each word that the terms of a query come from, in its own spelling, once, in order.
+
+    If this fails: an explanation's `matched_words` are not in the text, or miss what was found.
+    """
+    analyze = analyzer(language)
+    assert analyze.words(text, analyze.terms(query)) == words.split()
+
+
+@given(st.text(max_size=60), st.sampled_from(["english", "french", "chinese", "turkish", "thai"]))
+def test_every_word_is_in_the_text(text: str, language: str) -> None:
+    """Whatever the text, a word of it is a part of it, and has a term that was wanted."""
+    analyze = analyzer(language)
+    wanted = set(analyze.terms(text))
+    for word in analyze.words(text, wanted):
+        assert word in text
+        assert wanted & set(analyze.terms(word))
+
+
+def test_no_terms_and_blobs() -> None:
+    """Without a term nothing is looked for, and a blob of data is no word."""
+    assert analyzer("english").words("city", []) == []
+    blob = "a" * (MAX_TERM_LENGTH + 1)
+    assert analyzer("english").words(blob, analyzer("english").terms(blob)) == []
