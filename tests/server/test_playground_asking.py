@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..bench.report.headless import Browser
 from .harness import live_server, run_config
 from .playground import ask, fill, select, store, texts, wait
@@ -112,3 +114,47 @@ def test_the_last_selection_wins(tmp_path: Path, browser: Browser) -> None:
         wait(browser, "window.watched === 2")
         assert browser.evaluate(CURRENT) == "bears"
         assert ask(browser, "who sleeps?") == ["The bears sleep."]
+
+
+def marks(browser: Browser) -> list[str]:
+    """Return what is marked in the hits of keyword search."""
+    script = "[...document.querySelectorAll('#keyword mark')].map((one) => one.textContent)"
+    found: list[str] = browser.evaluate(script)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "question", "words"),
+    [
+        ("english", "Cities grow. No citizen leaves the city.", "city", ["Cities", "city"]),
+        ("german", "Die Bücher im Buchenwald.", "Buch", ["Bücher"]),
+        ("chinese", "这是一个数据库系统", "数据库", ["数据库"]),
+        ("simple", "Ask E-4711, not xE-4711.", "e4711", ["E-4711"]),
+    ],
+)
+def test_matched_words_are_marked(
+    tmp_path: Path, browser: Browser, language: str, text: str, question: str, words: list[str]
+) -> None:
+    """What is marked is the words that were matched, however they are inflected, and no others.
+
+    If this fails: a hit does not show why it is one.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "db", text, language=language)
+        open_page(browser, url)
+        assert ask(browser, question)
+        assert marks(browser) == words
+
+
+def test_a_long_chunk_breaks_nothing(tmp_path: Path, browser: Browser) -> None:
+    """Of 200,000 matched words the first thousand are marked, and the whole text is there.
+
+    If this fails: one chunk keeps everybody from seeing what any question finds.
+    """
+    text = "owl " * 200_000
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "db", text)
+        open_page(browser, url)
+        assert ask(browser, "owl") == [text]
+        assert marks(browser) == ["owl"] * 1000
+        assert browser.errors == []

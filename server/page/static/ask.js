@@ -91,7 +91,7 @@ function hit(chunk, score, why, rank, mode, about) {
     const adds = mode === "hybrid" && share !== undefined ? `, adds ${share.toFixed(3)}` : "";
     return `${leg}: rank ${part.rank}, score ${part.score.toFixed(3)}${adds}`;
   });
-  const text = element("div", { class: "text", tabindex: "0", dir: "auto", role: "group", "aria-label": `Text of hit ${rank}, ${mode}` }, ...marked(chunk.content, why.matched_terms ?? []));
+  const text = element("div", { class: "text", tabindex: "0", dir: "auto", role: "group", "aria-label": `Text of hit ${rank}, ${mode}` }, marked(chunk.content, why.matched_words));
   return element("li", {},
     element("strong", {}, `${rank}. ${score.toFixed(3)}`), " ",
     element("span", { class: "place" }, place(chunk)),

@@ -8,12 +8,14 @@ export function element(name, attributes = {}, ...children) {
     if (key === "onclick") made.addEventListener("click", value);
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  fill(made, children.filter((child) => child !== null && child !== undefined));
   return made;
 }
 
+// Children are added one by one: a call takes some ten thousand arguments and no more.
 export function fill(parent, children) {
-  parent.replaceChildren(...children);
+  parent.replaceChildren();
+  for (const child of children) parent.append(child);
 }
 
 export function say(text, failed = false) {
@@ -21,30 +23,41 @@ export function say(text, failed = false) {
   find("message").classList.toggle("error", failed);
 }
 
-const WORD = /[\p{L}\p{M}\p{N}]+/gu;
-const JOINED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
+const UNSPACED = "[\\p{Script=Han}\\p{Script=Hiragana}\\p{Script=Katakana}\\p{Script=Bopomofo}\\p{Script=Hangul}\\p{Script=Thai}\\p{Script=Lao}\\p{Script=Khmer}\\p{Script=Myanmar}]";
+const LETTER = `(?!${UNSPACED})[\\p{L}\\p{M}\\p{N}]`;
+const MOST_MARKS = 1000;
 
-// A text with its matched words in <mark>. Terms are stems: a word matches if it begins with one.
-// Terms of scripts without spaces are pieces of a text, found wherever they are.
-export function marked(text, terms) {
-  const stems = terms.filter((term) => !JOINED.test(term));
-  const pieces = terms.filter((term) => JOINED.test(term));
-  const spans = [];
-  for (const match of text.matchAll(WORD)) {
-    const word = match[0].normalize("NFKC").toLowerCase();
-    if (stems.some((stem) => word.startsWith(stem))) spans.push([match.index, match.index + match[0].length]);
-  }
-  for (const piece of pieces) {
-    for (let at = text.indexOf(piece); at >= 0; at = text.indexOf(piece, at + 1)) spans.push([at, at + piece.length]);
-  }
-  spans.sort((one, other) => one[0] - other[0]);
-  const made = [];
+// A text with these words in <mark>, the first thousand: each stands between other characters than
+// letters, but for scripts without spaces, whose words are found wherever they are.
+export function marked(text, words) {
+  const made = new DocumentFragment();
   let end = 0;
-  for (const [start, stop] of spans) {
-    if (stop <= end) continue;
-    const from = Math.max(start, end);
-    made.push(text.slice(end, from), element("mark", {}, text.slice(from, stop)));
+  for (const [start, stop] of places(text, words)) {
+    made.append(text.slice(end, start), element("mark", {}, text.slice(start, stop)));
     end = stop;
   }
-  return [...made, text.slice(end)];
+  made.append(text.slice(end));
+  return made;
+}
+
+function places(text, words) {
+  const found = [];
+  if (words.length === 0) return found;
+  for (const { index, 1: word } of text.matchAll(pattern(words))) {
+    const last = found.at(-1);
+    if (last && index <= last[1]) last[1] = Math.max(last[1], index + word.length);
+    else if (found.length < MOST_MARKS) found.push([index, index + word.length]);
+    else break;
+  }
+  return found;
+}
+
+// The words, the longest first. It looks ahead only, so pieces that overlap are all found.
+function pattern(words) {
+  const joined = new RegExp(UNSPACED, "u");
+  const sorted = [...words].sort((one, other) => other.length - one.length).map((word) => {
+    const escaped = word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
+    return joined.test(word) ? escaped : `(?<!${LETTER})${escaped}(?!${LETTER})`;
+  });
+  return new RegExp(`(?=(${sorted.join("|")}))`, "gu");
 }
