@@ -1,4 +1,4 @@
-"""Re-ranking as a service: the configured models, BM25 and MMR, in Cohere's, Jina's and TEI's form.
+"""Re-ranking as a service: the configured models, BM25 and MMR, in the forms of four services.
 
 BM25 reads the documents of one request alone, as it does among the candidates of a query.
 """
@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from fastapi import APIRouter
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, model_validator
 
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder
@@ -22,140 +20,42 @@ from corral.api.fusion import Explanation
 from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, MMRRerank, Reranker
 from corral.api.vector_dbs import LANGUAGES, VectorDB, language_name
-from corral.api.wire import InterleavedText, Strict
 from corral.providers.config import Limits
 from corral.providers.rag.tokens import tokenizer
 from corral.providers.rerank import reranker_for
 from corral.providers.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.applications.forms import CohereError, refusals
+from corral.server.applications.rerank_forms import (
+    ApiVersion,
+    CohereReply,
+    CohereRequest,
+    InputTokens,
+    JinaReply,
+    JinaRequest,
+    Meta,
+    TEIRequest,
+    TEIResult,
+    Usage,
+    placed,
+)
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
-
-MAX_DOCUMENT_TOKENS = 1_000_000
 
 router = APIRouter(
     tags=["Models"], route_class=ContractRoute, responses=ERRORS, dependencies=[READER]
 )
 
 
-class _Request(Strict):
-    model: str = Field(
-        min_length=1,
-        max_length=255,
-        description="A configured re-ranking model; bm25, also bm25:LANGUAGE; or mmr.",
-    )
-    query: str = Field(min_length=1)
-    documents: list[InterleavedText] = Field(
-        min_length=1, description="At most `server.limits.max_k`."
-    )
-    top_n: int | None = Field(default=None, ge=1, description="Most results; null: all.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _objects_are_texts(cls, data: Any) -> Any:
-        """Read `{"text": ...}`, which both services accept, as its text."""
-        documents = data.get("documents") if isinstance(data, dict) else None
-        if not isinstance(documents, list):
-            return data
-        texts = [
-            each["text"] if isinstance(each, dict) and set(each) == {"text"} else each
-            for each in documents
-        ]
-        return {**data, "documents": texts}
-
-
-class JinaRequest(_Request):
-    """Texts to order by a query, as Jina's clients ask."""
-
-    return_documents: bool = Field(default=True, description="Whether results repeat the texts.")
-    truncation: bool = Field(default=True, description="Long texts are cut by the model anyway.")
-
-
-class CohereRequest(_Request):
-    """Texts to order by a query, as Cohere's clients ask."""
-
-    max_tokens_per_doc: int | None = Field(
-        default=None, ge=1, le=MAX_DOCUMENT_TOKENS, description="Longer texts are cut; null: not."
-    )
-    priority: int = Field(default=0, ge=0, le=999, description="Accepted; all are served alike.")
-
-
-class TEIRequest(Strict):
-    """Texts to order by a query, as clients of Text Embeddings Inference ask."""
-
-    query: str = Field(min_length=1)
-    texts: list[InterleavedText] = Field(min_length=1)
-    truncate: bool = Field(default=False, description="Long texts are cut by the model anyway.")
-    return_text: bool = Field(default=False, description="Whether results repeat the texts.")
-
-
-class Result(BaseModel):
-    """A document's place."""
-
-    index: int = Field(description="Which of the request's documents, from 0.")
-    relevance_score: float = Field(description="In [0, 1]; higher is better.")
-
-
-class JinaDocument(BaseModel):
-    """A document's text."""
-
-    text: str
-
-
-class JinaResult(Result):
-    """A document's place, with its text if asked for."""
-
-    document: JinaDocument | None = Field(default=None, exclude_if=lambda each: each is None)
-
-
-class JinaUsage(BaseModel):
-    """What was read."""
-
-    total_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
-
-
-class JinaReply(BaseModel):
-    """The documents, best first."""
-
-    model: str
-    usage: JinaUsage
-    results: list[JinaResult]
-
-
-class CohereReply(BaseModel):
-    """The documents, best first."""
-
-    id: str
-    results: list[Result]
-    meta: dict[str, Any] = {"api_version": {"version": "2"}}
-
-
-class TEIResult(BaseModel):
-    """A text's place."""
-
-    index: int
-    score: float = Field(description="In [0, 1]; higher is better.")
-    text: str | None = Field(default=None, exclude_if=lambda each: each is None)
-
-
-@router.post("/v1/rerank", summary="Order texts by a query (Jina)")
+@router.post("/v1/rerank", summary="Order texts by a query (Jina, vLLM)")
 async def rerank(request: JinaRequest, stack: StackOf, limits: LimitsOf) -> JinaReply:
     """Return the texts by how well they answer a query. Open WebUI's external re-ranker asks so."""
-    texts = request.documents
-    results = await ordered(stack, limits, request.model, request.query, texts, request.top_n)
-    read = await asyncio.to_thread(_tokens, [request.query, *texts])
-    shown = request.return_documents
+    reply, read = await _answered(request, "1", stack, limits)
     return JinaReply(
-        model=request.model,
-        usage=JinaUsage(total_tokens=read),
-        results=[
-            JinaResult(**each.model_dump(), document=JinaDocument(text=texts[each.index]))
-            if shown
-            else JinaResult(**each.model_dump())
-            for each in results
-        ],
+        **dict(reply),
+        model=request.model or _usual(stack),
+        usage=Usage(prompt_tokens=read, total_tokens=read),
     )
 
 
@@ -164,28 +64,45 @@ async def rerank(request: JinaRequest, stack: StackOf, limits: LimitsOf) -> Jina
 )
 async def rerank_v2(request: CohereRequest, stack: StackOf, limits: LimitsOf) -> CohereReply:
     """Return the texts by how well they answer a query."""
-    texts = request.documents
-    most = request.max_tokens_per_doc
-    if most is not None:
-        texts = await asyncio.to_thread(lambda: [tokenizer().cut(each, most) for each in texts])
-    results = await ordered(stack, limits, request.model, request.query, texts, request.top_n)
-    return CohereReply(id=str(uuid.uuid4()), results=results)
+    return (await _answered(request, "2", stack, limits))[0]
 
 
 @router.post("/rerank", summary="Order texts by a query (TEI)")
 async def rerank_tei(request: TEIRequest, stack: StackOf, limits: LimitsOf) -> list[TEIResult]:
     """Return the texts by how well they answer a query, by the first configured model, or BM25."""
-    model = next((name for _, name in stack.rerank_models()), "bm25")
     check_count(request.texts, limits.max_k, field="texts", setting="max_k")
-    results = await ordered(stack, limits, model, request.query, request.texts, None)
+    found = await ordered(stack, limits, _usual(stack), request.query, request.texts)
     return [
         TEIResult(
-            index=each.index,
-            score=each.relevance_score,
-            text=request.texts[each.index] if request.return_text else None,
+            index=index, score=score, text=request.texts[index] if request.return_text else None
         )
-        for each in results
+        for index, score in found
     ]
+
+
+async def _answered(
+    request: JinaRequest | CohereRequest, version: str, stack: Stack, limits: Limits
+) -> tuple[CohereReply, int]:
+    """Return the reply in Cohere's form, and the number of tokens that were read."""
+    check_count(request.documents, limits.max_k, field="documents", setting="max_k")
+    texts = request.texts()
+    shown, most = texts, request.max_tokens_per_doc
+    if most is not None:
+        texts = await asyncio.to_thread(lambda: [tokenizer().cut(each, most) for each in texts])
+    model = request.model or _usual(stack)
+    found = await ordered(stack, limits, model, request.query, texts, request.top_n)
+    read = await asyncio.to_thread(_tokens, [request.query, *texts])
+    reply = CohereReply(
+        id=str(uuid.uuid4()),
+        results=placed(request, shown, found),
+        meta=Meta(api_version=ApiVersion(version=version), tokens=InputTokens(input_tokens=read)),
+    )
+    return reply, read
+
+
+def _usual(stack: Stack) -> str:
+    """Return the model of a request that names none: the first configured one, or BM25."""
+    return next((name for _, name in stack.rerank_models()), "bm25")
 
 
 async def ordered(
@@ -194,9 +111,9 @@ async def ordered(
     model: str,
     query: str,
     documents: Sequence[str],
-    top_n: int | None,
-) -> list[Result]:
-    """Return the documents best first, the first `top_n` of them.
+    top_n: int = 0,
+) -> list[tuple[int, float]]:
+    """Return number and score of the documents, best first: the first `top_n`, or all for 0.
 
     Raises:
         InvalidRequest: The model is unknown, or there are too many documents.
@@ -215,7 +132,7 @@ async def ordered(
         for number, (text, row) in enumerate(zip(documents, rows, strict=True))
     ]
     found = await reranker.rerank(query, hits, top_n or len(hits), embedding=embedding)
-    return [Result(index=int(hit.chunk.chunk_id), relevance_score=hit.score) for hit in found]
+    return [(int(hit.chunk.chunk_id), hit.score) for hit in found]
 
 
 async def _reranker(stack: Stack, model: str) -> tuple[Reranker, Embedder | None]:

@@ -1,0 +1,234 @@
+"""What re-ranking's clients send and read: Cohere's, Jina's, vLLM's and TEI's forms.
+
+Every field that these services document is taken. What Corral cannot do, such as a score outside
+[0, 1], is refused by its value and not by its name: a client that spells out a default is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+
+from corral.api.errors import InvalidRequest
+from corral.api.wire import (
+    InterleavedText,
+    Metadata,
+    NullsAreDefaults,
+    TextItem,
+    content_text,
+    strip_nul,
+)
+
+MAX_DOCUMENT_TOKENS = 1_000_000
+
+
+def _only(value: object, reason: str) -> AfterValidator:
+    """Return a check that a field has its one possible value."""
+
+    def checked(given: Any) -> Any:
+        if given != value:
+            raise ValueError(reason)
+        return given
+
+    return AfterValidator(checked)
+
+
+def _text_or_object(document: Any) -> Any:
+    """Return the text of an interleaved content; an object as it is."""
+    return document if isinstance(document, dict) else content_text(document)
+
+
+_CUT = "must be -1, the model's limit; max_tokens_per_doc cuts documents"
+_END = "must be right: long texts lose their end"
+_RANGE = "must be true: scores are always in [0, 1]"
+
+Document = Annotated[
+    str | Metadata,
+    BeforeValidator(
+        _text_or_object, json_schema_input_type=str | list[str | TextItem] | dict[str, Any]
+    ),
+    AfterValidator(strip_nul),
+]
+"""A text, or an object with texts in it."""
+
+
+class RerankRequest(NullsAreDefaults):
+    """What Cohere's, Jina's and vLLM's clients have in common."""
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="A configured re-ranking model; bm25, also bm25:LANGUAGE; or mmr. null: the "
+        "first configured model, else bm25.",
+    )
+    query: str = Field(min_length=1)
+    documents: list[Document] = Field(
+        min_length=1,
+        description="Texts, or objects with texts, of which `rank_fields` are read; at most "
+        "`server.limits.max_k`.",
+    )
+    top_n: int = Field(default=0, ge=0, description="Most results; null or 0: all.")
+    rank_fields: list[str] = Field(
+        default=["text"],
+        min_length=1,
+        max_length=100,
+        description="Fields of documents that are objects, in the order in which they are read.",
+    )
+    max_tokens_per_doc: int | None = Field(
+        default=None, ge=1, le=MAX_DOCUMENT_TOKENS, description="Longer texts are cut; null: not."
+    )
+    max_chunks_per_doc: int | None = Field(
+        default=None, ge=1, description="Accepted; a document is one chunk here, never more."
+    )
+    priority: int = Field(default=0, ge=0, le=999, description="Accepted; all are served alike.")
+
+    def texts(self) -> list[str]:
+        """Return what is read of each document.
+
+        Raises:
+            InvalidRequest: A document lacks one of `rank_fields`.
+        """
+        return [
+            document if isinstance(document, str) else self._text(number, document)
+            for number, document in enumerate(self.documents)
+        ]
+
+    def _text(self, number: int, document: dict[str, Any]) -> str:
+        parts = [document.get(name) for name in self.rank_fields]
+        for name, part in zip(self.rank_fields, parts, strict=True):
+            if not isinstance(part, str):
+                raise InvalidRequest(
+                    f"documents[{number}] has no text {name[:100]!r}.",
+                    hint="rank_fields names the fields to read; images cannot be ordered.",
+                    field=f"documents[{number}]",
+                )
+        return "\n".join(str(part) for part in parts)
+
+
+class JinaRequest(RerankRequest):
+    """Texts to order by a query, as clients of Jina, vLLM and Cohere's first API ask."""
+
+    return_documents: bool = Field(default=True, description="Whether results repeat the texts.")
+    truncation: bool = Field(default=True, description="Long texts are cut by the model anyway.")
+    truncate_prompt_tokens: Annotated[int, _only(-1, _CUT)] = Field(
+        default=-1, description="-1: long texts are cut by the model. Nothing else is possible."
+    )
+    truncation_side: Annotated[str, _only("right", _END)] = Field(
+        default="right", description="right: long texts lose their end. No other is possible."
+    )
+    use_activation: Annotated[bool, _only(True, _RANGE)] = Field(
+        default=True, description="true: scores are in [0, 1]. Nothing else is possible."
+    )
+    user: str | None = Field(default=None, description="Accepted; the API key says who asks.")
+
+
+class CohereRequest(RerankRequest):
+    """Texts to order by a query, as Cohere's clients ask."""
+
+    return_documents: bool = Field(default=False, description="Whether results repeat the texts.")
+
+
+class TEIRequest(NullsAreDefaults):
+    """Texts to order by a query, as clients of Text Embeddings Inference ask."""
+
+    query: str = Field(min_length=1)
+    texts: list[InterleavedText] = Field(min_length=1, description="At most `server.limits.max_k`.")
+    truncate: bool = Field(default=False, description="Long texts are cut by the model anyway.")
+    truncation_direction: Annotated[str, AfterValidator(str.lower), _only("right", _END)] = Field(
+        default="right", description="right: long texts lose their end."
+    )
+    raw_scores: Annotated[bool, _only(False, "must be false: scores are always in [0, 1]")] = Field(
+        default=False, description="false: scores are in [0, 1]. Nothing else is possible."
+    )
+    return_text: bool = Field(default=False, description="Whether results repeat the texts.")
+
+
+class Result(BaseModel):
+    """A document's place, with the document if asked for."""
+
+    index: int = Field(description="Which of the request's documents, from 0.")
+    relevance_score: float = Field(description="In [0, 1]; higher is better.")
+    document: dict[str, Any] | None = Field(
+        default=None,
+        exclude_if=lambda each: each is None,
+        description="The request's object, or `text`.",
+    )
+
+
+class Usage(BaseModel):
+    """What was read."""
+
+    prompt_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
+    total_tokens: int = Field(description="The same.")
+
+
+class ApiVersion(BaseModel):
+    """Which of Cohere's APIs this is."""
+
+    version: str
+
+
+class BilledUnits(BaseModel):
+    """What is billed."""
+
+    search_units: int = Field(default=0, description="Nothing.")
+
+
+class InputTokens(BaseModel):
+    """What was read."""
+
+    input_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
+
+
+class Meta(BaseModel):
+    """What Cohere's clients read of a request's cost."""
+
+    api_version: ApiVersion
+    billed_units: BilledUnits = BilledUnits()
+    tokens: InputTokens
+
+
+class CohereReply(BaseModel):
+    """The documents, best first."""
+
+    id: str = Field(description="A new name for each reply.")
+    results: list[Result]
+    meta: Meta
+
+
+class JinaReply(CohereReply):
+    """The documents, best first: what Jina's and vLLM's clients read, and Cohere's first."""
+
+    model: str = Field(description="The model that ordered them.")
+    usage: Usage
+
+
+class TEIResult(BaseModel):
+    """A text's place."""
+
+    index: int
+    score: float = Field(description="In [0, 1]; higher is better.")
+    text: str | None = Field(default=None, exclude_if=lambda each: each is None)
+
+
+def placed(
+    request: JinaRequest | CohereRequest, texts: Sequence[str], scores: Sequence[tuple[int, float]]
+) -> list[Result]:
+    """Return the results of a request, with its documents if it asks for them."""
+    return [
+        Result(
+            index=index,
+            relevance_score=score,
+            document=_shown(request.documents[index], texts[index])
+            if request.return_documents
+            else None,
+        )
+        for index, score in scores
+    ]
+
+
+def _shown(document: str | dict[str, Any], text: str) -> dict[str, Any]:
+    return {"text": text} if isinstance(document, str) else {"text": text, **document}
