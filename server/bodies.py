@@ -32,7 +32,9 @@ MOST_REST_BYTES = 256 * 1024
 MOST_OBJECTS = 100_000
 """A list of more is read whole: it is beyond every limit, and is refused."""
 
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+# A string that does not end is one token to the end of the body: to look for its end again from
+# each quotation mark in it would take minutes for some 100 KB.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _OPENING = (b"[", b"{")
 

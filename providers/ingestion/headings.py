@@ -8,14 +8,15 @@ from typing import NamedTuple
 
 MAX_HEADING_LENGTH = 200
 
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
+# None of these goes back over what it has read: a line may be as long as its document.
+_ATX = re.compile(r" {0,3}(#{1,6})([ \t].*)?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#]|[-*+][ \t]|\d{1,9}[.)][ \t])")
 _FRONT_MATTER = re.compile(r"---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _TAG = re.compile(r"<[^<>]*>|\{#[^{}]*\}")
-_MARK = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)")
+_MARK = re.compile(r"[*`]+|(?<!\w)_+|(?<!_)_++(?!\w)")
 
 
 class Heading(NamedTuple):
@@ -50,7 +51,7 @@ def markdown_headings(text: str) -> list[Heading]:
             continue
         atx, under = _ATX.fullmatch(line), _UNDERLINE.fullmatch(line)
         if atx:
-            found += _heading(start, start + len(line), len(atx[1]), atx[2] or "")
+            found += _heading(start, start + len(line), len(atx[1]), _unclosed(atx[2] or ""))
         elif under and before[1].strip() and not _NO_PARAGRAPH.match(before[1]):
             level = 1 if under[1][0] == "=" else 2
             found += _heading(before[0], start + len(line), level, before[1])
@@ -70,6 +71,13 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _heading(start: int, end: int, level: int, marked: str) -> list[Heading]:
     text = plain(marked)
     return [Heading(start, end, level, text)] if text else []
+
+
+def _unclosed(marked: str) -> str:
+    """Return the text of an ATX heading without the number signs that close it."""
+    text = marked.rstrip(" \t")
+    unclosed = text.rstrip("#")
+    return unclosed if unclosed.endswith((" ", "\t")) else text
 
 
 def plain(marked: str) -> str:

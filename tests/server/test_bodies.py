@@ -77,6 +77,16 @@ def test_a_list_of_too_many_objects_is_not_cut(monkeypatch: pytest.MonkeyPatch) 
     assert cut(b'{"list": [{}, {}, {}]}') is None
 
 
+def test_a_string_without_end_is_read_once() -> None:
+    """The time to cut a broken body grows with its length, not with the square of it.
+
+    If this fails: one request of 256 KB holds the interpreter, and so the server, for minutes.
+    """
+    began = time.process_time()
+    assert cut(b'{"list": [{"a": "' + b'\\"' * 60_000) is None
+    assert time.process_time() - began < 5
+
+
 BODIES: list[tuple[str, Any]] = [
     ("good", [{"content": "a", "chunk_id": "1"}, {"content": "b", "chunk_id": "2"}]),
     ("empty", [{"content": "a"}, {"content": ""}]),

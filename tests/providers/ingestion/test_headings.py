@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata, embedded_text
@@ -51,6 +53,32 @@ def test_headings_are_found_as_markdown_has_them() -> None:
         "| a |\n---\n\n- item\n---\n\n\n---\n#tag\n#\n    # code\n~~~\n# in\n```\n# in\n~~~\n# out"
     )
     assert [heading.text for heading in markdown_headings(tricky)] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("## a ##", "a"), ("# a#", "a#"), ("# a # #", "a #"), ("# a \t##\t ", "a"),
+        ("#\ta", "a"), ("# #", None), ("# ##", None), ("# __a__ a_b", "a a_b"), ("# _", None),
+    ],
+)  # fmt: skip
+def test_number_signs_close_a_heading_behind_a_space(line: str, text: str | None) -> None:
+    """They are no part of its text, and others are; underscores within a word stay.
+
+    If this fails: `# C#` is a heading "C".
+    """
+    assert [heading.text for heading in markdown_headings(line)] == ([text] if text else [])
+
+
+@pytest.mark.parametrize("line", ["# a" + " " * 60_000 + "b", "# a" + "_" * 60_000 + "b"])
+def test_a_long_line_is_read_once(line: str) -> None:
+    """The time to read a heading grows with its length, not with the square of it.
+
+    If this fails: a document of 100 KB holds the interpreter, and so the server, for minutes.
+    """
+    began = time.process_time()
+    assert len(markdown_headings(line)) == 1
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize(
