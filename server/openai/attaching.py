@@ -23,7 +23,7 @@ from corral.server.openai.objects import (
 from corral.server.openai.requests import AttachFile, chunking_config
 
 ATTACHED_PURPOSES = ("assistants", "user_data")
-"""Purposes of the files that vector stores take."""
+"""Purposes of the files that vector DBs take."""
 
 _STATUSES: dict[JobStatus, FileStatus] = {
     JobStatus.QUEUED: "in_progress",
@@ -34,29 +34,33 @@ _STATUSES: dict[JobStatus, FileStatus] = {
 }
 
 
-async def check_files(stack: Stack, files: Sequence[AttachFile]) -> None:
-    """Refuse files that a vector store cannot take.
+async def check_files(stack: Stack, file_ids: Sequence[str], places: str = "file_ids[{}]") -> None:
+    """Refuse files that a vector DB cannot take.
+
+    Args:
+        stack: Where the files are.
+        file_ids: Which.
+        places: The request's field for a file, with its number in the braces.
 
     Raises:
         NotFound: A file does not exist, or has expired.
         InvalidRequest: A file is for another purpose, or there twice.
     """
     seen: set[str] = set()
-    for each in files:
-        if each.file_id in seen:
+    for number, file_id in enumerate(file_ids):
+        place = places.format(number)
+        if file_id in seen:
             raise InvalidRequest(
-                f"File {each.file_id!r} is in the request twice.",
-                hint="Send it once.",
-                field="file_ids",
+                f"File {file_id!r} is in the request twice.", hint="Send it once.", field=place
             )
-        seen.add(each.file_id)
-        file = await own_file(stack, each.file_id)
+        seen.add(file_id)
+        file = await own_file(stack, file_id, field=place)
         if file.purpose not in ATTACHED_PURPOSES:
             raise InvalidRequest(
-                f"A vector store takes files of the purpose {' or '.join(ATTACHED_PURPOSES)}; "
-                f"{file.file_id!r} has {file.purpose}.",
+                f"{place} must be a file of the purpose {' or '.join(ATTACHED_PURPOSES)} "
+                f"({file_id!r} has {file.purpose}).",
                 hint="Upload it again with another purpose.",
-                field="file_id",
+                field=place,
             )
 
 

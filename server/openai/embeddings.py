@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from corral.api.embedder import Embedder
-from corral.api.errors import InvalidRequest
+from corral.api.errors import InvalidRequest, NotFound
 from corral.providers.rag.tokens import Tokenizer, decoded, own_tokenizer, tokenizer
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
@@ -95,7 +95,11 @@ class EmbeddingList(BaseModel):
 @router.post("/embeddings", summary="Embed texts", dependencies=[READER])
 async def create(request: EmbeddingRequest, stack: StackOf) -> EmbeddingList:
     """Return an embedding of each text by a configured model."""
-    embedder = await stack.embedder(request.model)
+    try:
+        embedder = await stack.embedder(request.model)
+    except NotFound as error:
+        error.field = "model"
+        raise
     _check_dimensions(request, embedder)
     texts = await asyncio.to_thread(_texts, request.input)
     made = await _embedded(embedder, texts, request.input_type)

@@ -39,7 +39,8 @@ async def create(
 ) -> FileBatchObject:
     """Read up to 2000 files into the store, in the background; all are taken, or none is."""
     await stores.usable(vector_store_id)
-    await check_files(stack, request.each)
+    places = "file_ids[{}]" if request.files is None else "files[{}].file_id"
+    await check_files(stack, [file.file_id for file in request.each], places)
     jobs = await attach(stack, vector_store_id, request.each, batch=True)
     return await batch_of(stack, vector_store_id, jobs[0].batch_id or "")
 

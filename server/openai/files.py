@@ -114,11 +114,11 @@ async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
     )
 
 
-async def own_file(stack: Stack, file_id: str) -> StoredFile:
+async def own_file(stack: Stack, file_id: str, field: str = "file_id") -> StoredFile:
     """Return a file of the principal's tenant; another's does not exist.
 
     Raises:
-        NotFound: There is none.
+        NotFound: There is none; `field` of the request named it.
     """
     try:
         file = await stack.files.get(file_id)
@@ -126,7 +126,7 @@ async def own_file(stack: Stack, file_id: str) -> StoredFile:
         file = None
     if file is None or file.tenant != stack.principal.tenant:
         raise NotFound(
-            f"There is no file {file_id!r}.", hint="GET /v1/files lists them.", field="file_id"
+            f"There is no file {file_id!r}.", hint="GET /v1/files lists them.", field=field
         )
     return file
 

@@ -51,7 +51,7 @@ async def create(
 ) -> VectorStoreFileObject:
     """Read a file into the store, in the background; what it had become before is replaced."""
     store = await stores.usable(vector_store_id)
-    await check_files(stack, [request])
+    await check_files(stack, [request.file_id], "file_id")
     [job] = await attach(stack, vector_store_id, [request])
     return shown(job, store.registered)
 

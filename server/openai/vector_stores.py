@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from corral.api.errors import NotFound
+from corral.api.errors import CorralError, NotFound
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
@@ -21,6 +21,7 @@ from corral.server.openai.objects import DeletedStore, FileCounts, VectorStoreOb
 from corral.server.openai.paging import CursorOf, Page, ends
 from corral.server.openai.requests import (
     AUTO,
+    EXTENSIONS,
     AttachFile,
     CreateVectorStore,
     ExpiresAfter,
@@ -43,7 +44,7 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
     Nothing is left of a request that is refused. Files are read in the background.
     """
     files = attached(request)
-    await check_files(stack, files)
+    await check_files(stack, request.file_ids)
     store, _ = await created(request, files, stack, stores)
     return await shown(store, stack)
 
@@ -92,7 +93,12 @@ async def created(
     must_exist: bool = True,
 ) -> tuple[VectorStore, list[Job]]:
     """Create a store and queue its files; return both. Nothing is left where that fails."""
-    store = await stores.create(registration(request, stack), details(request))
+    try:
+        store = await stores.create(registration(request, stack), details(request))
+    except CorralError as error:
+        if error.field in EXTENSIONS and error.field in (request.metadata or {}):
+            error.field = f"metadata.{error.field}"
+        raise
     if not files:
         return store, []
     try:

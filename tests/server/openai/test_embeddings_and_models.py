@@ -68,7 +68,9 @@ def test_bad_inputs_are_refused(app: ClockedApp) -> None:
 
 def test_an_unknown_model_is_a_404(app: ClockedApp) -> None:
     """Its name is in the message, with those that there are."""
-    assert "nope" in app.refused(404, "POST", PATH, {"model": "nope", "input": "x"})["message"]
+    unknown = app.refused(404, "POST", PATH, {"model": "nope", "input": "x"})
+    assert "nope" in unknown["message"]
+    assert unknown["param"] == "model"
     assert app.refused(404, "GET", "/v1/models/nope")["code"] == "not_found"
 
 

@@ -202,7 +202,10 @@ def test_a_store_is_made_with_its_files(app: ClockedApp) -> None:
         assert app.read(path, file)["chunking_strategy"] == STATIC
     assert sorted(app.texts(created["id"], "fox")) == ["fox 0", "fox 1", "fox 2"]
     error = app.refused(404, "POST", STORES, {"file_ids": [*ids, "file-unknown"]})
-    assert error["param"] == "file_id"
+    assert error["param"] == "file_ids[3]"
+    wrong = app.upload(b"x", purpose="batch")["id"]
+    error = app.refused(400, "POST", STORES, {"file_ids": [wrong]})
+    assert error["param"] == "file_ids[0]"
     assert [each["id"] for each in app.ok("GET", STORES)["data"]] == [created["id"]]
 
 
@@ -282,7 +285,11 @@ def test_wrong_purposes_and_unknown_files_are_refused(app: ClockedApp, store: st
     assert "purpose" in app.refused(400, "POST", f"{store}/files", {"file_id": wrong})["message"]
     assert app.refused(404, "POST", f"{store}/files", {"file_id": "file-0"})["param"] == "file_id"
     for ids, status in (([good, wrong], 400), ([good, "file-0"], 404), ([good, good], 400)):
-        app.refused(status, "POST", f"{store}/file_batches", {"file_ids": ids})
+        error = app.refused(status, "POST", f"{store}/file_batches", {"file_ids": ids})
+        assert error["param"] == "file_ids[1]"
+        files = {"files": [{"file_id": each} for each in ids]}
+        error = app.refused(status, "POST", f"{store}/file_batches", files)
+        assert error["param"] == "files[1].file_id"
     assert app.ok("GET", f"{store}/files")["data"] == []
     for path in ("/files/file-0", "/files/file-0/content", "/file_batches/vsfb_0"):
         app.refused(404, "GET", store + path)

@@ -131,6 +131,10 @@ def test_settings_may_stand_in_the_metadata(app: ClockedApp) -> None:
     assert "differ" in app.refused(400, "POST", STORES, both)["message"]
     wrong = app.refused(400, "POST", STORES, {"metadata": {"search_mode": "bogus"}})
     assert wrong["param"] == "metadata.search_mode"
+    wrong = app.refused(404, "POST", STORES, {"metadata": {"embedding_model": "bogus"}})
+    assert wrong["param"] == "metadata.embedding_model"
+    wrong = app.refused(404, "POST", STORES, {"embedding_model": "bogus"})
+    assert wrong["param"] == "embedding_model"
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
