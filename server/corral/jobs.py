@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from corral.api.errors import InvalidRequest
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
 from corral.api.wire import Identifier, Strict
@@ -19,6 +19,7 @@ from corral.providers.ingestion.service import Ingestion
 from corral.server.access.roles import WRITER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count
+from corral.server.openai.attaching import check_files
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
 
 router = APIRouter(prefix="/v1/jobs", tags=["Jobs"], route_class=ContractRoute, responses=ERRORS)
@@ -101,7 +102,9 @@ class SubmitRequest(Strict):
         default_factory=list, description="At most `server.limits.max_documents_per_insert`."
     )
     file_ids: list[str] = Field(
-        default_factory=list, max_length=2000, description="Uploaded files; each is a document."
+        default_factory=list,
+        max_length=2000,
+        description="Uploaded files of the purpose assistants or user_data; each is a document.",
     )
     batch_id: str | None = Field(default=None, description="Of a batch to add to; null: a new one.")
     chunk_size_in_tokens: int | None = Field(
@@ -157,6 +160,7 @@ async def submit(request: SubmitRequest, stack: StackOf, limits: LimitsOf) -> Su
         skip_unchanged=request.skip_unchanged,
         same_origin_only=request.same_origin_only,
     )
+    await check_files(stack, request.file_ids)
     db, chunking = request.vector_db_id, prepared.chunking
     asked = [JobRequest(db, document=each, chunking=chunking) for each in prepared.changed]
     asked += [JobRequest(db, file_id=each, chunking=chunking) for each in request.file_ids]
@@ -211,6 +215,10 @@ async def events(
     """Return server-sent events: `job` with each change of a job, `done` when all are final."""
     if (batch_id is None) == (job_id is None):
         raise InvalidRequest("Name a batch_id or a job_id.", field="batch_id")
+    if job_id is not None:
+        await stack.ingestion.job(job_id)
+    elif not (await stack.ingestion.counts(batch_id=batch_id)).total():
+        raise NotFound(f"There is no batch {batch_id!r}.", field="batch_id")
     stream = _events(stack.ingestion, job_id, batch_id)
     return StreamingResponse(stream, media_type="text/event-stream")
 

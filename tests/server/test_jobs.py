@@ -97,8 +97,35 @@ def test_bad_submissions_are_refused(app: InProcess) -> None:
     assert app.ok("GET", "/v1/jobs")["data"] == []
     for path in ("/v1/jobs/job_0", "/v1/jobs/events", "/v1/jobs?after=job_0"):
         assert app.send("GET", path).status_code == 400
+    for name in ("job_id", "batch_id"):
+        refused = app.send("GET", f"/v1/jobs/events?{name}=nope")
+        assert refused.status_code == 400, name
+        assert "'nope'" in message_of(refused)
+        assert refused.json()["error"]["code"] == "not_found"
     assert app.send("POST", "/v1/jobs/job_0/cancel").status_code == 400
     assert app.send("POST", "/v1/jobs/retry", {}).status_code == 400
+
+
+def test_only_files_for_it_are_ingested(app: InProcess) -> None:
+    """A file of another purpose, an unknown one and one twice are refused, and nothing is queued.
+
+    If this fails: what was uploaded for fine-tuning is found by a search.
+    """
+    app.register()
+    ids = {}
+    for purpose in ("assistants", "user_data", "batch", "fine-tune", "vision", "evals"):
+        sent: Json = {"files": {"file": ("a.txt", b"hay")}, "data": {"purpose": purpose}}
+        ids[purpose] = app.send("POST", "/v1/files", **sent).json()["id"]
+    good = ids.pop("assistants"), ids.pop("user_data")
+    for wrong in (*ids.values(), "file-0", good[0]):
+        body = {"vector_db_id": "db", "file_ids": [good[0], wrong]}
+        refused = app.send("POST", "/v1/jobs", body)
+        assert refused.status_code == 400
+        assert message_of(refused)
+        assert refused.json()["error"]["param"] == "file_ids[1]"
+    assert app.ok("GET", "/v1/jobs")["data"] == []
+    reply = app.ok("POST", "/v1/jobs", {"vector_db_id": "db", "file_ids": [*good]})
+    assert {job["status"] for job in finished(app, reply["batch_id"])} == {"completed"}
 
 
 def test_a_failed_job_says_why_and_can_be_retried(app: InProcess) -> None:
