@@ -16,7 +16,6 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.plan import make_fidelity_plan
-from corral.bench.fidelity.results import EXACT
 from corral.bench.fidelity.run import run_fidelity
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
@@ -26,6 +25,7 @@ from corral.bench.report.environment import begin_report
 from corral.bench.report.fidelity_sections import fidelity_blocks
 from corral.bench.report.quality_sections import quality_table, tune_table
 from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.rows import EXACT
 from corral.bench.report.run_sections import failures_table
 from corral.bench.report.speed_sections import build_tables, speed_tables
 from corral.bench.report.views import quality_by_set

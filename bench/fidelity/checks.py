@@ -47,6 +47,7 @@ class Findings:
         misplaced: Scores, or an order, that do not fit the chunks that carry them.
         not_own: A stored embedding was asked for, and its own chunk came, but not first.
         short: Fewer hits than pass the filter, though without a filter there are enough.
+        wrong: More than half of the hits are not among the right ones, and nothing above says why.
         missing: Hits that are missing, what is there being right.
     """
 
@@ -60,6 +61,7 @@ class Findings:
     misplaced: int = 0
     not_own: int = 0
     short: int = 0
+    wrong: int = 0
     missing: int = 0
 
     def __add__(self, other: Findings) -> Findings:
@@ -91,6 +93,7 @@ class Findings:
             "not_own": "another chunk before the one whose embedding was asked for",
             "repeated": "a chunk twice",
             "rising": "scores that rise from hit to hit",
+            "wrong": "other hits than the best ones: another metric, or the wrong end of an order",
         }
         counts = {name: getattr(self, name) for name in said}
         order = sorted(said, key=lambda name: (name not in ("unknown", "deleted"), -counts[name]))

@@ -25,11 +25,10 @@ from corral.bench.fidelity.checks import (
 )
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.quality.statistics import bootstrap
-from corral.bench.report.rows import FidelityRow
+from corral.bench.report.rows import EXACT, FidelityRow
 from corral.bench.system import Ranked
-from corral.bench.truth import Truth, among_best, cosines, findable, recall
+from corral.bench.truth import TIE, Truth, among_best, cosines, findable, recall
 
-EXACT = "exact"
 OTHER_FORMULA = "another formula for words, or for fusing"
 ALIKE = 0.99
 """Mean overlap from which two backends agree."""
@@ -101,8 +100,33 @@ def _examine_all(system: Answers, asked: Round, known: Known, deleted: Sequence[
         )
         if asked.selectivity is not None and _is_short(system, asked, number, known):
             found.short, found.missing = 1, 0
+        if not found.defects():
+            found.wrong = int(_is_wrong(system, asked, number, known))
         total += found
+    if 2 * total.wrong <= total.asked:  # an approximate search is lost in few questions only
+        total.wrong = 0
     return total
+
+
+def _is_wrong(system: Answers, asked: Round, number: int, known: Known) -> bool:
+    """Return whether more than half of an answer's hits are not among the right ones.
+
+    Which ones are right is unknown under another formula. There an answer is wrong whose hits fit
+    worse than what passes the filter does in the mean, by all that the mode searches by.
+    """
+    mode, passing = SearchMode(asked.mode), known.corpus.passing(asked.selectivity)
+    ranked = asked.found[number]
+    if system.contract and mode is SearchMode.HYBRID:
+        right = {one for one, _ in _exact(known, mode, number, asked)}
+        return 2 * sum(one in right for one, _ in ranked) < len(ranked)
+    rows = [known.corpus.rows[one] for one, _ in ranked if one in known.corpus.rows]
+    truth = _comparable(system, mode, known, number)
+    if truth is not None:
+        best = among_best(findable(truth, mode, passing), asked.k)
+        return 2 * int(best[rows].sum()) < len(rows)
+    modes = (SearchMode.VECTOR, SearchMode.KEYWORD) if mode is SearchMode.HYBRID else (mode,)
+    truths = [known.truth.of(one, number) for one in modes]
+    return bool(rows) and all(fit[rows].mean() < fit[passing].mean() - TIE for fit in truths)
 
 
 def _comparable(

@@ -21,8 +21,9 @@ from corral.bench.data.corpus import Corpus, share_limit, without
 from corral.bench.data.sources import corpus_of
 from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.plan import FidelityPlan
-from corral.bench.fidelity.results import EXACT, fidelity_rows
+from corral.bench.fidelity.results import fidelity_rows
 from corral.bench.report.report import Report
+from corral.bench.report.rows import EXACT
 from corral.bench.run import Advance, Finished, Run, Step, fill
 from corral.bench.system import CorralSystem, Search, System
 

@@ -17,7 +17,7 @@ def fidelity(report: Report) -> Section | None:
     """Return how far the backends agree on the same vectors and texts."""
     lead = Text(
         "Approximate: neighbors are missed, but the scores of those found are right. "
-        "Mapping: scores or ids are wrong, which is a defect."
+        "Mapping: scores, ids or hits are wrong, which is a defect."
     )
     blocks = fidelity_blocks(report)
     return Section("fidelity", "Fidelity", "Fidelity", [lead, *blocks]) if blocks else None

@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+EXACT = "exact"
+"""The reference of fidelity: brute force, all distances in float64."""
+
 
 class Row(BaseModel):
     """Base of all records: frozen, unknown keys refused, numbers finite."""
@@ -101,14 +104,14 @@ class FidelityRow(Row):
     """How far a backend's answers agree with a reference on the same vectors and texts.
 
     Attributes:
-        reference: `exact` (all distances in float64) or another backend's name.
+        reference: `EXACT` or another backend's name.
         recall_vs_exact: Share of the true k nearest that were returned; a chunk that ties with the
             k-th counts as one of them.
         overlap: Share of ids that both have among their first k.
         rank_biased_overlap: Agreement of the orders, the first ranks counting most, 0 to 1.
         score_difference_max: Largest |score - reference score| of a common id.
         verdict: `agrees`, `approximate` (ANN loss: scores right, some neighbors missed) or
-            `mapping` (scores or ids are wrong: a defect).
+            `mapping` (scores, ids or hits are wrong: a defect).
         note: Why, in words.
     """
 

@@ -13,6 +13,7 @@ from corral.bench.quality.metrics import NAMES, NDCG
 from corral.bench.report import wording
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
+    EXACT,
     BuildRow,
     Failure,
     FidelityRow,
@@ -82,19 +83,22 @@ def fidelity_by_set(report: Report) -> dict[str, list[FidelityRow]]:
 
 
 def agreement(report: Report) -> dict[str, str]:
-    """Return, by data set, whether the backends agree, in a sentence."""
+    """Return, by data set, whether the backends agree, in a sentence.
+
+    Whom it names is judged against brute force: of two that differ, one may be right.
+    """
     said = {}
     for name, rows in fidelity_by_set(report).items():
+        judged = [row for row in rows if row.reference == EXACT]
         parts = []
         for verdict, what in (
-            ("mapping", "return wrong scores or ids"),
-            ("approximate", "miss neighbors or use another formula"),
+            ("mapping", "returned wrong scores, ids or hits"),
+            ("approximate", "missed neighbors or used another formula"),
         ):
-            names = [row.backend for row in rows if row.verdict == verdict]
-            names = list(dict.fromkeys(names))
+            names = list(dict.fromkeys(row.backend for row in judged if row.verdict == verdict))
             parts += [f"{wording.listed(names)} {what}"] if names else []
-        count = wording.count(len(rows), "comparison")
-        said[name] = "; ".join(parts) if parts else f"all backends agree, in {count}"
+        count = wording.count(len(judged), "comparison")
+        said[name] = "; ".join(parts) or f"all backends agree with brute force, in {count}"
     return {name: f"{text}." for name, text in said.items()}
 
 

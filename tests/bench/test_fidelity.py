@@ -12,14 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.corpus import SHARES, Corpus, synthetic_corpus
+from corral.bench.data.corpus import SHARES, synthetic_corpus
 from corral.bench.fidelity.answers import Answers
 from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
 from corral.bench.fidelity.run import gather, run_fidelity
 from corral.bench.peers.exact import Exact
+from corral.bench.report.environment import begin_report
 from corral.bench.report.report import read_report
 from corral.bench.report.rows import FidelityRow
+from corral.bench.report.views import agreement
 from corral.bench.system import Ranked, Search
 
 SIZE = 300
@@ -91,6 +93,43 @@ class Approximate(Exact):
         return super()._nearest(embedding, k, seen if passing is None else passing & seen)
 
 
+class WorstHits(Exact):
+    """The k worst hits of each leg, in the right order with the right scores."""
+
+    def _best(
+        self, scores: NDArray[np.floating], k: int, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.int64]:
+        found = np.flatnonzero(scores > 0) if rows is None else np.arange(len(scores))
+        order: NDArray[np.int64] = found[np.argsort(-scores[found], kind="stable")][-k:]
+        return order
+
+
+class Wordless(Exact):
+    """Keyword search returns what shares no word with the question, as a foreign system might."""
+
+    def _worded(
+        self, text: str, k: int, passing: NDArray[np.bool_] | None
+    ) -> list[tuple[str, float, float]]:
+        apart = self._words.scores(text) == 0
+        found = np.flatnonzero(apart if passing is None else apart & passing)
+        return [(self._ids[n], 1 / place, 1 / place) for place, n in enumerate(found[:k], start=1)]
+
+
+class FarAndWordless(Wordless, WorstHits):
+    """Wrong by both."""
+
+
+class OtherMetric(Exact):
+    """Neighbors of another vector than was asked for, with the scores that they should have."""
+
+    def _nearest(
+        self, embedding: NDArray[np.float32], k: int, passing: NDArray[np.bool_] | None
+    ) -> list[tuple[str, float, float]]:
+        wanted = {one for one, _, _ in super()._nearest(np.abs(embedding), k, passing)}
+        everything = super()._nearest(embedding, SIZE, passing)
+        return [hit for hit in everything if hit[0] in wanted]
+
+
 class OwnScores(Exact):
     """1 / (1 + distance) where the contract says (1 + cosine) / 2."""
 
@@ -115,15 +154,21 @@ def plan_of(folder: Path, modes: tuple[SearchMode, ...] = (SearchMode.VECTOR,)) 
     )
 
 
-def answers_of(kind: type[Exact], folder: Path, corpus: Corpus = CORPUS) -> Answers:
+def answers_of(
+    kind: type[Exact],
+    folder: Path,
+    modes: tuple[SearchMode, ...] = (SearchMode.VECTOR,),
+    *,
+    contract: bool = True,
+) -> Answers:
     """Return what a toy answers; its scores are held against the contract's."""
 
     async def ask() -> Answers:
         system = kind(kind.__name__, folder)
-        await system.prepare(corpus.collection)
-        return await gather(system, corpus, plan_of(folder))
+        await system.prepare(CORPUS.collection)
+        return await gather(system, CORPUS, plan_of(folder, modes))
 
-    return asyncio.run(ask()).model_copy(update={"contract": True})
+    return asyncio.run(ask()).model_copy(update={"contract": contract})
 
 
 def rows_of(kind: type[Exact], folder: Path) -> dict[tuple[str, int], FidelityRow]:
@@ -170,6 +215,53 @@ def test_a_defect_is_a_mapping_defect_and_its_cause_is_named(
     row = rows_of(kind, tmp_path)["synthetic-300", 10]
     assert row.verdict == "mapping"
     assert cause in row.note.split(";")[0], row.note
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "contract"),
+    [
+        *((WorstHits, mode, True) for mode in SearchMode),
+        (WorstHits, SearchMode.VECTOR, False),
+        (FarAndWordless, SearchMode.HYBRID, False),
+        (Wordless, SearchMode.KEYWORD, False),
+        (OtherMetric, SearchMode.VECTOR, True),
+    ],
+)
+def test_other_hits_than_the_best_are_a_defect(
+    kind: type[Exact], mode: SearchMode, contract: bool, tmp_path: Path
+) -> None:
+    """Right scores and a falling order do not make an answer right: its hits have to be the best.
+
+    If this fails: a backend that returns the k worst hits passes for an approximate one.
+    """
+    found = answers_of(kind, tmp_path, (mode,), contract=contract)
+    for row in fidelity_rows(CORPUS, [found]):
+        assert row.verdict == "mapping", row
+        assert "other hits than the best ones" in row.note
+
+
+@pytest.mark.parametrize("mode", SearchMode)
+@pytest.mark.parametrize("contract", [True, False])
+def test_what_misses_neighbors_or_counts_otherwise_is_no_defect(
+    mode: SearchMode, contract: bool, tmp_path: Path
+) -> None:
+    """An index that misses a fifth is approximate in all modes, whatever its formula is."""
+    found = answers_of(Approximate, tmp_path, (mode,), contract=contract)
+    assert {row.verdict for row in fidelity_rows(CORPUS, [found])} <= {"agrees", "approximate"}
+
+
+def test_the_report_names_only_the_wrong_one(tmp_path: Path) -> None:
+    """Of two backends that differ, the findings name the one that is wrong by itself.
+
+    If this fails: a healthy backend is said to return wrong scores, or to miss neighbors.
+    """
+    for kind, said in (
+        (WorstHits, "WorstHits returned wrong scores, ids or hits."),
+        (Approximate, "Approximate missed neighbors or used another formula."),
+    ):
+        systems = [answers_of(one, tmp_path) for one in (Exact, kind, Deleting)]
+        report = begin_report("x", 0).with_rows(*fidelity_rows(CORPUS, systems))
+        assert agreement(report) == {"synthetic-300": said}
 
 
 def test_a_missed_neighbor_is_no_defect(tmp_path: Path) -> None:
