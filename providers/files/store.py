@@ -31,7 +31,10 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS files_by_content ON files (sha256)",
     "CREATE INDEX IF NOT EXISTS files_by_expiry ON files (expires_at) WHERE expires_at NOT NULL",
 )
-UPGRADES = ("ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT ''",)
+UPGRADES = (
+    "ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE files ADD COLUMN charset TEXT NOT NULL DEFAULT ''",
+)
 REMEDY = (
     "Restore it from a backup, or move it and the folder blobs away and upload the files again."
 )
@@ -51,6 +54,7 @@ class StoredFile:
         expires_at: Unix seconds, from which on it is gone; None: never.
         tenant: Whose it is; "" is the default tenant.
         owner: The user who uploaded it.
+        charset: Of its text, as its sender named it; "" if not.
     """
 
     file_id: str
@@ -62,6 +66,7 @@ class StoredFile:
     expires_at: int | None
     tenant: str
     owner: str = ""
+    charset: str = ""
 
 
 _COLUMNS = ", ".join(field.name for field in fields(StoredFile))
@@ -106,6 +111,7 @@ class FileStore:
         purpose: str,
         expires_after_seconds: int | None = None,
         tenant: str = "",
+        charset: str = "",
     ) -> StoredFile:
         """Store a file and return what was stored; it is on the disk then.
 
@@ -115,6 +121,7 @@ class FileStore:
             purpose: What it is for.
             expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
             tenant: Whose it is; in the files of a principal, always its own.
+            charset: Of its text; "" for what its bytes say.
 
         Raises:
             TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
@@ -127,7 +134,7 @@ class FileStore:
         expires = None if expires_after_seconds is None else now + expires_after_seconds
         file_id = f"file-{uuid4().hex[:24]}"
         who = self._principal or Principal(tenant)
-        whose = (who.tenant, who.user)
+        whose = (who.tenant, who.user, charset)
         file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, *whose)
         try:
             await self._table.write(lambda table: self._insert(table, file, upload))

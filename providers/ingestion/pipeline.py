@@ -173,9 +173,9 @@ class Pipeline:
         found = served_type(fetched.url, fetched.content_type)
         return await self.reader.read(fetched.data, chosen_type(document.mime_type, found))
 
-    async def read_file(self, path: Path, filename: str) -> ParsedDocument:
+    async def read_file(self, path: Path, filename: str, charset: str) -> ParsedDocument:
         """Return the text of an uploaded file; errors as `read`."""
-        return await self.reader.read_file(path, filename)
+        return await self.reader.read_file(path, filename, charset)
 
     async def split(
         self,

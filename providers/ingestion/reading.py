@@ -29,7 +29,7 @@ from corral.providers.config import RagSettings
 from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import detected, type_of
 from corral.providers.ingestion.headings import Heading
-from corral.providers.ingestion.mime_types import is_plain_text
+from corral.providers.ingestion.mime_types import is_plain_text, split_mime_type
 from corral.providers.ingestion.parsing import ParsedDocument, parse
 from corral.providers.ingestion.reading_process import receive, send
 from corral.providers.vector_io._shared.threads import Threads
@@ -80,19 +80,23 @@ class Reader:
         """Return the text of the document in a `data:` URI, as `read` does."""
         return await self.run(self._in_child, uri, mime_type, "data_uri")
 
-    async def read_file(self, path: Path, filename: str) -> ParsedDocument:
+    async def read_file(self, path: Path, filename: str, charset: str = "") -> ParsedDocument:
         """Return the text of a file on disk, as `read` does; this process never holds a large one.
 
         Args:
             path: Where it is.
             filename: Its name: a hint for what its bytes leave open.
+            charset: Of its text; "" for what its bytes say.
         """
-        return await self.run(self._read_file, path, type_of(filename))
+        named = type_of(filename) or ""
+        return await self.run(
+            self._read_file, path, f"{named};charset={charset}" if charset else named
+        )
 
-    def _read_file(self, path: Path, named: str | None) -> ParsedDocument:
+    def _read_file(self, path: Path, named: str) -> ParsedDocument:
         if is_plain_text(named) and path.stat().st_size <= SHORT_TEXT:
             content = path.read_bytes()
-            if is_plain_text(detected(content, named or "")):
+            if is_plain_text(detected(content, split_mime_type(named)[0])):
                 return parse(content, named, self._limits)
         return self._in_child(str(path), named, "file")
 

@@ -170,8 +170,8 @@ class Work:
             document = document.model_copy(update={"metadata": job.attributes})
             return document, await self._pipeline.read(document)
         file = await library.files.get(job.file_id)
-        path = library.files.path(file)
-        return file_document(job, file.sha256), await self._pipeline.read_file(path, job.filename)
+        read = self._pipeline.read_file(library.files.path(file), job.filename, file.charset)
+        return file_document(job, file.sha256), await read
 
     async def _report(self, state: _Embedding) -> None:
         now = time.time()

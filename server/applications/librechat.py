@@ -21,6 +21,7 @@ from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
 from corral.providers.documents import Page, delete_document, list_documents, read_document
+from corral.providers.ingestion.mime_types import chosen_type
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import PUBLIC, READER, WRITER
@@ -164,7 +165,8 @@ async def embed(
 ) -> Embedded:
     """Parse, split, embed and store a file; the caller's own of this id is replaced."""
     filename = file.filename or file_id
-    kind = mimetypes.guess_type(filename)[0] or file.content_type or "application/octet-stream"
+    guessed = mimetypes.guess_type(filename)[0]
+    kind = chosen_type(guessed, file.content_type) or "application/octet-stream"
     data = base64.b64encode(await file.read()).decode()
     owner = {"entity_id": entity_id} if entity_id else {"user_id": PUBLIC_USER}
     if user := _user(request):

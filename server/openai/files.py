@@ -11,6 +11,7 @@ from fastapi.responses import FileResponse
 
 from corral.api.errors import InvalidRequest, NotFound
 from corral.providers.files.store import StoredFile
+from corral.providers.ingestion.mime_types import split_mime_type
 from corral.providers.stack import Stack
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import DeletedFile, FileObject
@@ -63,6 +64,7 @@ async def create(
         purpose=purpose,
         expires_after_seconds=seconds,
         tenant=stack.principal.tenant,
+        charset=split_mime_type(file.content_type)[1] or "",
     )
     return _shown(stored)
 

@@ -45,9 +45,16 @@ def send(
     return app.send(method, f"/librechat{path}", headers=headers, **more)
 
 
-def embed(app: InProcess, file_id: str, name: str, data: bytes, user: str = "") -> httpx.Response:
+def embed(
+    app: InProcess,
+    file_id: str,
+    name: str,
+    data: bytes,
+    user: str = "",
+    kind: str = "text/markdown",
+) -> httpx.Response:
     """Upload a file as LibreChat does."""
-    form = {"data": {"file_id": file_id}, "files": {"file": (name, data, "text/markdown")}}
+    form = {"data": {"file_id": file_id}, "files": {"file": (name, data, kind)}}
     return send(app, "POST", "/embed", user=user, **form)
 
 
@@ -72,6 +79,14 @@ def test_the_life_of_a_file(app: InProcess) -> None:
     assert len(shown) == 2
     assert send(app, "DELETE", "/documents", ["file-1"]).status_code == 200
     assert send(app, "GET", "/ids").json() == ["file-2"]
+
+
+def test_the_charset_that_a_sender_names_decodes(app: InProcess) -> None:
+    """Also where the name of the file says its type."""
+    data = "Schäfer hüten.".encode("latin-1")
+    assert embed(app, "file-1", "a.txt", data, kind="text/plain; charset=latin-1").is_success
+    [[document, _]] = send(app, "POST", "/query", {"query": "x", "file_id": "file-1"}).json()
+    assert "Schäfer hüten." in document["page_content"]
 
 
 def test_unknown_files_and_types(app: InProcess) -> None:

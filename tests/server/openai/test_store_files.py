@@ -122,6 +122,29 @@ def test_a_detached_file_is_gone_from_its_store_alone(app: ClockedApp, store: st
     assert app.ok("GET", f"/v1/files/{file}")["id"] == file
 
 
+@pytest.mark.parametrize("name", ["sheep.txt", "sheep.md", "sheep"])
+def test_the_charset_of_an_upload_is_the_one_of_its_text(
+    app: ClockedApp, store: str, name: str
+) -> None:
+    """The part's Content-Type names it; where it is another one, the file fails and says so.
+
+    If this fails: the error advises to name the charset, and naming it changes nothing.
+    """
+
+    def uploaded(charset: str) -> str:
+        part = name, "Schäfer hüten.".encode("latin-1"), f"text/plain; charset={charset}"
+        form = {"purpose": "assistants"}
+        sent = app.send("POST", "/v1/files", files={"file": part}, data=form)
+        return str(sent.json()["id"])
+
+    assert attach(app, store, uploaded("latin-1"))["status"] == "completed"
+    assert app.texts(store.rpartition("/")[2], "Schäfer") == ["Schäfer hüten."]
+    for wrong in ("utf-8", "rot13"):
+        failed = attach(app, store, uploaded(wrong))
+        assert failed["last_error"]["code"] == "invalid_file"
+        assert f"not in {wrong}" in failed["last_error"]["message"]
+
+
 def test_what_cannot_be_read_fails_and_harms_nothing(app: ClockedApp, store: str) -> None:
     """A file that is no text ends as failed, with why; it can be listed by that, and detached."""
     good, bad = app.upload(b"the fox")["id"], app.upload(b"\0\1\2" * 999, "a.bin")["id"]
