@@ -39,7 +39,7 @@ def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= most:
         raise InvalidRequest(
-            f"{field} is {k!r}.", hint=f"Use an integer from 1 to {most}.", field=field
+            f"{field} must be an integer from 1 to {most} (got {k!r}).", field=field
         )
     return int(k)
 

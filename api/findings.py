@@ -1,12 +1,24 @@
-"""What pydantic finds wrong, in the words of a message."""
+"""What pydantic finds wrong, in the words of a message, over HTTP and in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+import difflib
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+Location = tuple[str | int, ...]
+Json = dict[str, Any]
+
+OURS = ("value_error", "assertion_error")
+"""Kinds of findings of our own validators, which say themselves what was found."""
+
+MAX_QUOTED = 64
+"""Most characters of a name that a message quotes."""
+
+_CHOICES = ("enum", "literal_error", "union_tag_invalid")
 _WORDS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
@@ -91,3 +103,94 @@ def holds(data: Any, part: str | int) -> bool:
     if isinstance(part, int):
         return isinstance(data, list | tuple) and part < len(data)
     return isinstance(data, Mapping) and part in data
+
+
+def sentence(path: str, finding: Mapping[str, Any], value: Any) -> str:
+    """Return one of `ValidationError.errors()` as a sentence that says what was found.
+
+    Args:
+        path: The field; empty where the finding is about several of them.
+        finding: What pydantic says.
+        value: What was found there.
+    """
+    kind, words = finding["type"], said(finding)
+    if not path:
+        return f"{words}."
+    if kind == "missing":
+        return f"{path} is missing."
+    if kind == "union_tag_not_found":
+        return f"{path} needs a key 'type' that says which kind it is."
+    if kind == "union_tag_invalid" and isinstance(value, dict):
+        path, words, value = f"{path}.type", words.removeprefix("'type' "), value.get("type")
+    counted = kind in OURS or "_too_" in f"_{kind}"
+    got = "" if counted else f" (got {_described(value, kind)})"
+    colon = "" if words.startswith("must ") else ":"
+    return f"{path}{colon} {words.replace('a mapping', 'an object')}{got}."
+
+
+def _described(value: Any, kind: str) -> str:
+    """Describe what was found; quote text only if a name from a list was expected."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return "a number beyond 1e15" if abs(value) >= 1e15 else str(value)
+    if isinstance(value, str):
+        quoted = kind in _CHOICES and len(value) <= MAX_QUOTED
+        return repr(value) if quoted else "a string"
+    return {"list": "a list", "dict": "an object"}.get(type(value).__name__, "something else")
+
+
+def unknown_key(location: Location, known: Sequence[str]) -> str:
+    """Return the sentence about a key that is not known, with the nearest one that is."""
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    listed = f" Known here: {', '.join(known)}." if known else ""
+    return f"{path_of(location)} is not a known key.{hint}{listed}"
+
+
+def path_of(location: Location) -> str:
+    """Return a location as people write it: `documents[0].content`."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:255]}"
+    return text.removeprefix(".")
+
+
+def known_keys(model: type[BaseModel], location: Location, data: Any) -> list[str]:
+    """Return the keys that the model's schema allows in the object at a location."""
+    schema = _schema(model)
+    nodes = list(_alternatives(schema, data, schema))
+    for part in location:
+        data = data[part]
+        children = [_child(node, part) for node in nodes]
+        nodes = [a for child in children if child for a in _alternatives(child, data, schema)]
+    return list(dict.fromkeys(key for node in nodes for key in node.get("properties", ())))
+
+
+@cache
+def _schema(model: type[BaseModel]) -> Json:
+    return model.model_json_schema()
+
+
+def _child(node: Json, part: str | int) -> Json | None:
+    child: Any = (
+        node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
+    )
+    return child if isinstance(child, dict) else None
+
+
+def _alternatives(node: Json, data: Any, schema: Json) -> Iterator[Json]:
+    """Yield the object and list schemas that a node stands for and that fit the body's `type`."""
+    if "$ref" in node:
+        yield from _alternatives(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], data, schema)
+        return
+    parts = node.get("anyOf") or node.get("oneOf")
+    if parts:
+        for part in parts:
+            yield from _alternatives(part, data, schema)
+        return
+    tag = node.get("properties", {}).get("type", {}).get("const")
+    if tag is None or not isinstance(data, dict) or data.get("type", tag) == tag:
+        yield node

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError, model
 from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
-from corral.api.findings import said, sent_location
+from corral.api.findings import known_keys, path_of, sent_location, sentence, unknown_key
 from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
@@ -166,8 +166,11 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, sent_location(first, fields)))
-        refused = refused_filter(first, path)
-        where = f"{path}: " if path else ""
-        raise refused or InvalidRequest(f"{where}{said(first)}.", field=path or None) from None
+        first = error.errors(include_url=False)[0]
+        location = tuple(sent_location(first, fields))
+        path = path_of(location)
+        if first["type"] == "extra_forbidden":
+            message = unknown_key(location, known_keys(model, location[:-1], fields))
+        else:
+            message = sentence(path, first, first["input"])
+        raise refused_filter(first, path) or InvalidRequest(message, field=path or None) from None

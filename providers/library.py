@@ -135,7 +135,8 @@ class Corral:
             k: Most hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
         """
-        return await self._tool.retrieval.search(_name(vector_db_id), question, k=k, **options)
+        name, text = _name(vector_db_id), _text(question)
+        return await self._tool.retrieval.search(name, text, k=k, **options)
 
     async def ask(
         self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
@@ -148,15 +149,36 @@ class Corral:
             max_tokens: Budget of the whole text, frame included.
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
         """
-        config = checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
-        return await self._tool.query(question, [_name(each) for each in vector_db_ids], config)
+        names = [_name(each) for each in vector_db_ids]
+        return await self._tool.query(_text(question), names, _config(max_tokens, options))
+
+
+def _text(question: object) -> str:
+    if not isinstance(question, str):
+        raise InvalidRequest(
+            f"question must be a string (got {type(question).__name__}).", field="question"
+        )
+    return question
+
+
+def _config(max_tokens: int, options: Mapping[str, Any]) -> RAGQueryConfig:
+    """Return the options of a question; what is wrong with its budget is said of `max_tokens`."""
+    try:
+        return checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
+    except InvalidRequest as error:
+        if error.field != "max_tokens_in_context" or error.field in options:
+            raise
+        message = error.message.replace(error.field, "max_tokens", 1)
+        raise InvalidRequest(message, hint=error.hint, field="max_tokens") from None
 
 
 def _name(vector_db_id: object) -> str:
     if not isinstance(vector_db_id, str):
         raise InvalidRequest(
             f"A vector DB's id must be a string (got {type(vector_db_id).__name__}).",
-            hint='`ask` takes several one after the other: ask("...", "notes", "mail").',
+            hint='`ask` takes several one after the other: ask("...", "notes", "mail").'
+            if isinstance(vector_db_id, Iterable)
+            else "",
             field="vector_db_id",
         )
     return vector_db_id

@@ -6,10 +6,8 @@ there and, for an unknown key, which keys there are.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import pydantic_core
@@ -17,19 +15,23 @@ from pydantic import BaseModel, ValidationError
 
 from corral.api.errors import InvalidRequest
 from corral.api.filters import refused_filter
-from corral.api.findings import holds, said, sent_location
-
-Location = tuple[str | int, ...]
-Json = dict[str, Any]
+from corral.api.findings import (
+    MAX_QUOTED,
+    OURS,
+    Json,
+    Location,
+    holds,
+    known_keys,
+    path_of,
+    sent_location,
+    sentence,
+    unknown_key,
+)
 
 MAX_DETAILS = 20
 """Most single findings in a reply: a thousand equal ones help nobody."""
 MAX_FINDINGS = 10_000
 """Above it the findings are counted and not read: each costs half a kilobyte and more."""
-
-_OURS = ("value_error", "assertion_error")
-_CHOICES = ("enum", "literal_error", "union_tag_invalid")
-_MAX_QUOTED = 64
 
 
 class InvalidBody(InvalidRequest):
@@ -61,7 +63,7 @@ def from_pydantic(
             reason = f"{reason.partition(' at line')[0]}, behind item {first} of its list"
         return _invalid([_Finding((), f"The body is not valid JSON: {reason}.", "json_invalid")])
     data = pydantic_core.from_json(raw)
-    if refused := refused_filter(findings[0], _path(tuple(_sent_location(findings[0], data)))):
+    if refused := refused_filter(findings[0], path_of(tuple(_sent_location(findings[0], data)))):
         return refused
     meant = _meant(findings, data)
     told = [_finding(found, data, model, first) for found in meant[:MAX_DETAILS]]
@@ -75,16 +77,16 @@ def from_framework(findings: Sequence[Any]) -> InvalidBody:
         location = tuple(found["loc"][1:])  # without "query"
         sent = _as_number(found.get("input"))
         if _is_no_file(found):
-            message = f"{_path(location)}: send it as a file that has a filename."
+            message = f"{path_of(location)}: send it as a file that has a filename."
         else:
-            message = _sentence(location, found, sent)
+            message = sentence(path_of(location) or "The body", found, sent)
         told.append(_Finding(location, message, found["type"]))
     return _invalid(told, more=len(told) - 1)
 
 
 def _as_number(sent: Any) -> Any:
     """Return the number that a text of a query or a form is; anything else as it is."""
-    if isinstance(sent, str) and len(sent) <= _MAX_QUOTED:
+    if isinstance(sent, str) and len(sent) <= MAX_QUOTED:
         with suppress(ValueError):
             return int(sent)
     return sent
@@ -108,7 +110,9 @@ def _invalid(findings: Sequence[_Finding], more: int = 0) -> InvalidBody:
     first = findings[0]
     others = f" ({more} more in error.detail.errors.)" if more else ""
     details = [finding.as_json() for finding in findings]
-    return InvalidBody(first.message + others, field=_path(first.location) or None, details=details)
+    return InvalidBody(
+        first.message + others, field=path_of(first.location) or None, details=details
+    )
 
 
 def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Finding:
@@ -116,52 +120,10 @@ def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Find
     location = (*in_piece[:1], *(p + first if isinstance(p, int) else p for p in in_piece[1:2]))
     location += in_piece[2:]
     if found["type"] == "extra_forbidden":
-        known = list(_known_keys(model, in_piece[:-1], data))
-        return _Finding(location, _unknown_key(location, known), "extra_forbidden")
-    message = _sentence(location, found, found["input"])
+        message = unknown_key(location, known_keys(model, in_piece[:-1], data))
+        return _Finding(location, message, "extra_forbidden")
+    message = sentence(path_of(location) or "The body", found, found["input"])
     return _Finding(location, message, found["type"])
-
-
-def _sentence(location: Location, found: Any, value: Any) -> str:
-    path, kind, words = _path(location) or "The body", found["type"], said(found)
-    if kind == "missing":
-        return f"{path} is missing."
-    if kind == "union_tag_not_found":
-        return f"{path} needs a key 'type' that says which kind it is."
-    if kind == "union_tag_invalid" and isinstance(value, dict):
-        path, words, value = f"{path}.type", words.removeprefix("'type' "), value.get("type")
-    got = "" if kind in _OURS or "_too_" in f"_{kind}" else f" (got {_describe(value, kind)})"
-    colon = "" if words.startswith("must ") else ":"
-    return f"{path}{colon} {words.replace('a mapping', 'an object')}{got}."
-
-
-def _describe(value: Any, kind: str) -> str:
-    """Describe what was found; quote text only if a name from a list was expected."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return "a number beyond 1e15" if abs(value) >= 1e15 else str(value)
-    if isinstance(value, str):
-        quoted = kind in _CHOICES and len(value) <= _MAX_QUOTED
-        return repr(value) if quoted else "a string"
-    return {"list": "a list", "dict": "an object"}.get(type(value).__name__, "something else")
-
-
-def _unknown_key(location: Location, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    listed = f" Known here: {', '.join(known)}." if known else ""
-    return f"{_path(location)} is not a known key.{hint}{listed}"
-
-
-def _path(location: Location) -> str:
-    """Return a location as people write it: `documents[0].content`."""
-    text = ""
-    for part in location:
-        text += f"[{part}]" if isinstance(part, int) else f".{part[:255]}"
-    return text.removeprefix(".")
 
 
 def _sent_location(found: Any, data: Any) -> Iterator[str | int]:
@@ -214,45 +176,6 @@ def _kind(found: Any, data: Any) -> Location:
 
 
 def _distance(findings: Sequence[Any], data: Any) -> tuple[bool, int, int]:
-    ours = any(found["type"] in _OURS for found in findings)
+    ours = any(found["type"] in OURS for found in findings)
     depth = max(len(tuple(_sent_location(found, data))) for found in findings)
     return not ours, len(findings), -depth
-
-
-def _known_keys(model: type[BaseModel], location: Location, data: Any) -> Iterator[str]:
-    """Yield the keys that the model's schema allows in the object at a location."""
-    schema = _schema(model)
-    nodes = list(_alternatives(schema, data, schema))
-    for part in location:
-        data = data[part]
-        children = [_child(node, part) for node in nodes]
-        nodes = [a for child in children if child for a in _alternatives(child, data, schema)]
-    seen = [key for node in nodes for key in node.get("properties", ())]
-    yield from dict.fromkeys(seen)
-
-
-@cache
-def _schema(model: type[BaseModel]) -> Json:
-    return model.model_json_schema()
-
-
-def _child(node: Json, part: str | int) -> Json | None:
-    child: Any = (
-        node.get("items") if isinstance(part, int) else node.get("properties", {}).get(part)
-    )
-    return child if isinstance(child, dict) else None
-
-
-def _alternatives(node: Json, data: Any, schema: Json) -> Iterator[Json]:
-    """Yield the object and list schemas that a node stands for and that fit the body's `type`."""
-    if "$ref" in node:
-        yield from _alternatives(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], data, schema)
-        return
-    parts = node.get("anyOf") or node.get("oneOf")
-    if parts:
-        for part in parts:
-            yield from _alternatives(part, data, schema)
-        return
-    tag = node.get("properties", {}).get("type", {}).get("const")
-    if tag is None or not isinstance(data, dict) or data.get("type", tag) == tag:
-        yield node

@@ -110,7 +110,7 @@ def test_a_script_that_fails_ends(tmp_path: Path) -> None:
         (RAGDocument(document_id="a", content="one"), "documents must be .*got RAGDocument"),
         ([{"document_id": "a", "content": "one"}], r"documents\[0\] must be .* \(got dict\)"),
         ({"fence.md": TEXTS["fence.md"], "gate.md": " "}, "Document 'gate.md': content is empty"),
-        ({"gate.md": 5}, "Document 'gate.md': content: must be a string"),
+        ({"gate.md": 5}, r"Document 'gate.md': content must be a string \(got 5\)"),
     ],
 )
 def test_what_holds_no_documents_is_refused(tmp_path: Path, documents: Any, said: str) -> None:
@@ -136,6 +136,55 @@ def test_an_id_that_is_no_string_is_refused(tmp_path: Path) -> None:
         for call in (herd.unregister, lambda name: herd.query("fence", name)):
             with pytest.raises(InvalidRequest, match=r"must be a string \(got list\)"):
                 call(names)
+
+
+@pytest.mark.parametrize(
+    "question", [5, None, b"fence", [], ["fence"], {"type": "text", "text": "fence"}]
+)
+def test_a_question_that_is_no_string_is_refused(tmp_path: Path, question: Any) -> None:
+    """`ask` and `query` take one string, and refuse anything else in the same words."""
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        herd.register("notes")
+        for call in (herd.ask, herd.query):
+            with pytest.raises(
+                InvalidRequest, match=r"^question must be a string \(got "
+            ) as refused:
+                call(question, "notes")
+            assert refused.value.field == "question"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_tokens": 0}, r"^max_tokens must be >= 1 \(got 0\)\.$"),
+        ({"max_tokens": 2.5}, r"^max_tokens must be an integer \(got 2\.5\)\.$"),
+        ({"max_tokens_in_context": 0}, r"^max_tokens_in_context must be >= 1 \(got 0\)\.$"),
+        ({"max_chunks": 0}, r"^max_chunks must be >= 1 \(got 0\)\.$"),
+        ({"max_chunk": 3}, r"^max_chunk is not a known key\. Did you mean max_chunks\?"),
+        ({"mode": "psychic"}, r"^mode must be .* \(got 'psychic'\)\.$"),
+    ],
+)
+def test_a_refused_option_reads_as_over_http(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    """A refusal says which option as the caller wrote it, what holds, and what was found.
+
+    If this fails with a message that lacks what was found: `checked` and the server's validation
+    no longer share `sentence`.
+    """
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        herd.register("notes")
+        with pytest.raises(InvalidRequest, match=said):
+            herd.ask("which fence", "notes", **options)
+
+
+@pytest.mark.parametrize("k", [0, 1001, "5", True, None])
+def test_a_k_out_of_range_is_refused(tmp_path: Path, k: Any) -> None:
+    """The refusal says the range and what was found."""
+    with corral.open_sync(tmp_path, HASHING) as herd:
+        herd.register("notes")
+        with pytest.raises(InvalidRequest, match=r"^k must be an integer from 1 to 1000 \(got "):
+            herd.query("which fence", "notes", k=k)
 
 
 async def test_a_closed_library_says_so(tmp_path: Path) -> None:
