@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from ..bench.report.headless import Browser
@@ -16,6 +17,7 @@ SHOWN = "!document.getElementById('results').hidden"
 LINES = "import('/page/judge.js').then((judge) => judge.lines())"
 RIGHT = "document.querySelector('#hybrid [data-said=right]')"
 CURRENT = "import('/page/registry.js').then((one) => one.current.identifier)"
+CONTEXT = "document.getElementById('context').textContent"
 MESSAGE = "document.getElementById('message').textContent"
 
 
@@ -158,3 +160,78 @@ def test_a_long_chunk_breaks_nothing(tmp_path: Path, browser: Browser) -> None:
         assert ask(browser, "owl") == [text]
         assert marks(browser) == ["owl"] * 1000
         assert browser.errors == []
+
+
+def request(browser: Browser) -> dict[str, Any]:
+    """Return what the page would ask the RAG tool for, as it copies it."""
+    copied: str = browser.evaluate("import('/page/copy.js').then((copy) => copy.written('json'))")
+    found: dict[str, Any] = json.loads(copied)["query_config"]
+    return {name: found[name] for name in ("mode", "ranker", "rerank") if name in found}
+
+
+def state(browser: Browser) -> list[Any]:
+    """Return what the settings show: mode, alpha, MMR and lambda."""
+    read = "((id) => document.getElementById(id))"
+    alpha = "document.querySelector('output[for=alpha]').textContent"
+    shown: list[Any] = browser.evaluate(
+        f"[{read}('mode').value, {alpha}, {read}('mmr').checked, {read}('lambda').value]"
+    )
+    return shown
+
+
+def test_the_settings_start_as_registered(tmp_path: Path, browser: Browser) -> None:
+    """What the registration says is asked for and shown; a request says what was moved, no more.
+
+    If this fails: the page shows other answers than the agents that ask the vector DB get.
+    """
+    weighted = {"type": "weighted", "alpha": 0.9, "normalization": "raw", "candidates": 30}
+    mmr = {"type": "mmr", "lambda": 0.2, "relevance": "both"}
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "ranked", "The owl sleeps.", ranker={"type": "rrf"})
+        store(url, "words", "The owl.", search_mode="keyword", ranker=weighted, rerank=mmr)
+        open_page(browser, url)
+        assert state(browser) == ["hybrid", "rrf", False, "0.5"]
+        assert ask(browser, "bear")
+        assert request(browser) == {}
+        assert "owl" in browser.evaluate(CONTEXT)
+        fill(browser, "#alpha", "0.4")
+        assert state(browser)[1] == "0.4"
+        ranker = {"type": "weighted", "normalization": "z_score", "alpha": 0.4}
+        assert request(browser) == {"ranker": ranker}
+        select(browser, "words")
+        wait(browser, f"{CONTEXT}.startsWith('(empty')")  # by keywords nothing is found
+        assert state(browser) == ["keyword", "0.9", True, "0.2"]
+        assert request(browser) == {}
+        fill(browser, "#alpha", "0.3")
+        assert request(browser) == {}  # keyword search fuses nothing
+        fill(browser, "#mode", "hybrid")
+        wait(browser, f"{CONTEXT}.includes('owl')")
+        assert request(browser) == {"mode": "hybrid", "ranker": {**weighted, "alpha": 0.3}}
+        fill(browser, "#lambda", "0.7")
+        assert request(browser)["rerank"]["lambda"] == 0.7
+        assert request(browser)["rerank"]["relevance"] == "both"
+        browser.evaluate("document.getElementById('mmr').click()")
+        assert request(browser)["rerank"] == {"type": "none"}
+
+
+def test_a_vector_db_is_registered_with_the_settings_shown(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """Where the box is ticked, the mode, fusion and re-ranking on the page become a registration.
+
+    If this fails: what somebody found by trying is lost when they register it.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "db", "The owl sleeps.", ranker={"type": "rrf", "rank_constant": 7})
+        open_page(browser, url)
+        fill(browser, "#mode", "vector")
+        browser.evaluate("document.getElementById('mmr').click()")
+        fill(browser, "[name=vector_db_id]", "tried")
+        browser.evaluate("document.querySelector('[name=found]').click()")
+        browser.evaluate("document.getElementById('register-form').requestSubmit()")
+        wait(browser, f"{CURRENT}.then((name) => name === 'tried')")
+        made = httpx.get(f"{url}/v1/vector-dbs/tried").json()
+        assert made["search_mode"] == "vector"
+        assert made["ranker"]["rank_constant"] == 7
+        assert (made["rerank"]["type"], made["rerank"]["lambda"]) == ("mmr", 0.5)
+        assert state(browser) == ["vector", "rrf", True, "0.5"]

@@ -4,6 +4,7 @@ import { post } from "./api.js";
 import { element, fill, find, marked, say } from "./elements.js";
 import { judge, verdict } from "./judge.js";
 import { current } from "./registry.js";
+import { changes, number } from "./settings.js";
 
 const MODES = ["vector", "keyword", "hybrid"];
 const RAG = "v1/tool-runtime/rag-tool/query";
@@ -11,19 +12,8 @@ const SHOWN = ["results", "confidence", "context-section"];
 let asked = "";
 let latest = 0;
 
-const number = (id) => Number(find(id).value);
-
-// The settings on the page, as a registration and a request take them.
-export function settings() {
-  const ranker = { type: "weighted", normalization: "z_score" };
-  // Where the slider stands at its default, alpha goes by what the model reads of the question.
-  if (find("alpha").value !== find("alpha").defaultValue) ranker.alpha = number("alpha");
-  const rerank = find("mmr").checked ? { type: "mmr", lambda: number("lambda") } : { type: "none" };
-  return { ranker, rerank };
-}
-
 export function ragRequest() {
-  const config = { ...settings(), mode: "hybrid", max_chunks: number("k"), score_threshold: number("threshold"), max_tokens_in_context: number("tokens") };
+  const config = { ...searching(find("mode").value), max_tokens_in_context: number("tokens") };
   return { content: asked, vector_db_ids: [current.identifier], query_config: config };
 }
 
@@ -69,15 +59,19 @@ function answered() {
 function show([answer, ...found], about) {
   MODES.forEach((mode, n) => fill(find(mode), hits(found[n], mode, about)));
   find("results").hidden = false;
-  showConfidence(found[MODES.indexOf("hybrid")]);
+  showConfidence(found[MODES.indexOf(find("mode").value)]);
   showContext(answer);
   say(`${found.map((one, n) => `${MODES[n]} ${one.chunks.length}`).join(", ")} hits.`);
 }
 
 function request(mode) {
-  const params = { mode, max_chunks: number("k"), score_threshold: number("threshold"), explain: true, ...settings() };
-  if (mode !== "hybrid") delete params.ranker;
-  return { vector_db_id: current.identifier, query: asked, params };
+  return { vector_db_id: current.identifier, query: asked, params: { ...searching(mode), mode, explain: true } };
+}
+
+// How to search in a mode, as far as the registration does not say it.
+function searching(mode) {
+  const { ranker, ...others } = changes();
+  return { ...others, ...(ranker && mode === "hybrid" ? { ranker } : {}), max_chunks: number("k"), score_threshold: number("threshold") };
 }
 
 function hits(answer, mode, about) {

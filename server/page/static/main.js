@@ -1,12 +1,13 @@
 // Wires the page: events in, requests out.
 
 import { get, hasKey, useKey } from "./api.js";
-import { again, ask, clear, settings } from "./ask.js";
+import { again, ask, clear } from "./ask.js";
 import { written } from "./copy.js";
 import { upload, watch } from "./documents.js";
 import { element, fill, find, say } from "./elements.js";
 import { showJudged } from "./judge.js";
 import { choose, load, register } from "./registry.js";
+import { asRegistered, found, shown } from "./settings.js";
 
 const SLOW_MS = 120;
 let pending = null;
@@ -24,12 +25,13 @@ async function run(work) {
 
 async function begin() {
   await load();
-  await Promise.all([watch(), reports()]);
+  await Promise.all([changed(), reports()]);
 }
 
 // Another vector DB is current: nothing of the one before stays.
 async function changed() {
   clear();
+  asRegistered();
   showJudged();
   await watch();
   await again();
@@ -55,12 +57,7 @@ function link(report) {
   return { href: "#reports-title", onclick: () => run(fetched) };
 }
 
-function shown(input) {
-  const output = input.parentElement.querySelector("output");
-  if (output) output.textContent = input.value;
-}
-
-for (const input of find("settings").querySelectorAll("input")) {
+for (const input of find("settings").querySelectorAll("input, select")) {
   shown(input);
   input.addEventListener("input", () => {
     shown(input);
@@ -75,7 +72,7 @@ const submits = (id, work) => find(id).addEventListener("submit", (event) => {
 });
 submits("ask-form", () => ask(find("ask").value));
 submits("register-form", async () => {
-  await register(settings());
+  await register(found());
   await changed();
 });
 submits("key-form", async () => {
