@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,10 @@ class Page:
 
     offset: int
     limit: int
+
+
+WHOLE = Page(0, sys.maxsize)
+"""All chunks of a document."""
 
 
 @dataclass(frozen=True, slots=True)

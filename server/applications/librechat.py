@@ -20,7 +20,13 @@ from corral.api.hits import Hit
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
-from corral.providers.documents import Page, delete_document, list_documents, read_document
+from corral.providers.documents import (
+    WHOLE,
+    Page,
+    delete_document,
+    list_documents,
+    read_document,
+)
 from corral.providers.ingestion.mime_types import chosen_type
 from corral.providers.stack import Stack
 from corral.server.access import audit
@@ -41,6 +47,7 @@ from corral.server.tools.places import title_of
 PUBLIC_USER = "public"
 """Whose files are that nobody in particular sent."""
 PAGE = 1000
+"""Ids that are read at once."""
 
 
 class LibreChatRoute(ContractRoute):
@@ -252,7 +259,7 @@ async def _chunks(request: Request, stack: Stack, file_id: str) -> list[Chunk]:
     name = _settings(stack).vector_db_id
     if await stack.registered([name]):
         index = await stack.index(name)
-        found = await read_document(index, file_id, Page(0, PAGE))
+        found = await read_document(index, file_id, WHOLE)
         entry = audit.current()
         entry.names(name)
         if found is not None and _may(request, found.metadata):

@@ -10,7 +10,7 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.config import ToolSettings
-from corral.providers.documents import Page, count_documents, read_document
+from corral.providers.documents import WHOLE, Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
 from corral.server.access import audit
@@ -62,7 +62,8 @@ async def fetch(services: ToolServices, asked: FetchArguments) -> FetchAnswer:
     """Return a document's text, joined from its chunks without what they share."""
     place = Place.parse(asked.id)
     await scope(services, [place.vector_db_id])
-    chunks, metadata, count = await _read(services, place, asked.offset)
+    page = Page(asked.offset, MAX_FETCHED_CHUNKS)
+    chunks, metadata, count = await _read(services, place, page)
     metadata |= {"vector_db_id": place.vector_db_id, "chunk_count": count}
     if asked.offset + len(chunks) < count:
         metadata["next_offset"] = asked.offset + len(chunks)
@@ -73,6 +74,13 @@ async def fetch(services: ToolServices, asked: FetchArguments) -> FetchAnswer:
         url=source_url(chunks[0]) or place.url(services.base_url),
         metadata=metadata,
     )
+
+
+async def whole_text(services: ToolServices, place: Place) -> str:
+    """Return all of a document's text, however long it is; for readers who cannot ask for more."""
+    await scope(services, [place.vector_db_id])
+    chunks, _, _ = await _read(services, place, WHOLE)
+    return document_text(chunks)
 
 
 async def rag_query(services: ToolServices, asked: QuestionArguments) -> QuestionAnswer:
@@ -181,7 +189,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 async def _read(
-    services: ToolServices, place: Place, offset: int
+    services: ToolServices, place: Place, page: Page
 ) -> tuple[Sequence[Chunk], dict[str, Any], int]:
     """Return chunks of a place, its metadata and the number of all its chunks."""
     index = await services.stack.index(place.vector_db_id)
@@ -189,15 +197,15 @@ async def _read(
     entry.names(place.vector_db_id)
     if place.chunk_id:
         chunks = await index.get_chunks([place.chunk_id])
-        if chunks and offset == 0:
+        if chunks and page.offset == 0:
             entry.returns(place.vector_db_id, [chunks[0].chunk_id])
             return chunks, dict(chunks[0].metadata), 1
     else:
-        found = await read_document(index, place.document_id, Page(offset, MAX_FETCHED_CHUNKS))
+        found = await read_document(index, place.document_id, page)
         if found is not None and found.chunks:
             entry.returns(place.vector_db_id, [chunk.chunk_id for chunk in found.chunks])
             return found.chunks, dict(found.metadata), found.chunk_count
-    short = f", or it has <= {offset} chunks" if offset else ""
+    short = f", or it has <= {page.offset} chunks" if page.offset else ""
     raise NotFound(
         f"There is no document {str(place)!r}{short}.",
         hint="Pass an id that search returned.",

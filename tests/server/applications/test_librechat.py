@@ -89,6 +89,19 @@ def test_the_charset_that_a_sender_names_decodes(app: InProcess) -> None:
     assert "Schäfer hüten." in document["page_content"]
 
 
+def test_long_files_are_shown_whole(app: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All chunks of a file are shown, and all files listed, however many are read at once."""
+    monkeypatch.setattr("corral.server.applications.librechat.PAGE", 1)
+    text = " ".join(f"w{number}" for number in range(1500))
+    embed(app, "file-1", "long.md", text.encode())
+    embed(app, "file-2", "fences.md", TEXT)
+    assert send(app, "GET", "/ids").json() == ["file-1", "file-2"]
+    shown = send(app, "GET", "/documents?ids=file-1").json()
+    words = {word for each in shown for word in each["page_content"].split()}
+    assert len(shown) > 2
+    assert words == set(text.split())
+
+
 def test_unknown_files_and_types(app: InProcess) -> None:
     """Unknown ids are 404 and delete nothing; a kind that cannot be read says known_type false."""
     assert send(app, "GET", "/documents?ids=none").json()["detail"].startswith("The specified")

@@ -232,6 +232,34 @@ async def test_resources_are_vector_dbs_and_their_documents(tmp_path: Path, mode
             await client.read_resource("corral://elsewhere")
 
 
+async def test_long_resources_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document comes whole, whatever `fetch` returns at once; a long list says how to read on.
+
+    If this fails: an agent takes a part of a document, or of a vector DB, for all of it.
+    """
+    monkeypatch.setattr("corral.server.tools.reading.MAX_FETCHED_CHUNKS", 1)
+    monkeypatch.setattr("corral.server.mcp.protocol.MAX_LISTED_DOCUMENTS", 1)
+    text = " ".join(f"w{number}" for number in range(1500))
+    async with in_memory(tmp_path, "legacy", **WRITES) as client:
+        long = {"document_id": "zebra ä?.md", "text": text}
+        stored = await answered(client, "insert", vector_db_id="notes", documents=[long])
+        assert stored["chunks"]["zebra ä?.md"] > 2
+        found, uri = [], "corral://vector-dbs/notes"
+        while uri:
+            [content] = (await client.read_resource(uri)).contents
+            told = json.loads(content.text)  # type: ignore[union-attr]
+            found += told["documents"]
+            assert told["has_more"] == ("next" in told)
+            uri = told.get("next", "")
+        assert [address.partition("/documents/")[2][:5] for address in found] == [
+            "barn.", "fence", "zebra"
+        ]  # fmt: skip
+        [content] = (await client.read_resource(found[-1])).contents
+        assert content.text == text  # type: ignore[union-attr]
+        with pytest.raises(MCPError, match="uri must be"):
+            await client.read_resource(f"{found[0]}?after=x")
+
+
 async def test_a_failure_keeps_its_text_to_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
