@@ -25,12 +25,18 @@ def strip_nul(value: Any) -> Any:
 
     NUL is removed (it ends a string inside several engines: text behind it would be lost or match
     wrongly), and a lone surrogate, which is no character, becomes U+FFFD.
+
+    Raises:
+        ValueError: Two keys of a dict would become one, and one of their values would be lost.
     """
     if isinstance(value, str):
         text = value.replace("\0", "")
         return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
     if isinstance(value, dict):
-        return {strip_nul(key): strip_nul(item) for key, item in value.items()}
+        stripped = {strip_nul(key): strip_nul(item) for key, item in value.items()}
+        if len(stripped) < len(value):
+            raise ValueError("two keys are the same without NUL; rename or leave out one of them")
+        return stripped
     if isinstance(value, list | tuple):
         return [strip_nul(item) for item in value]
     return value
@@ -118,10 +124,10 @@ def _keeps_apart(identifier: str) -> str:
 
 
 def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a NUL in `document_id`, which is an id here too; elsewhere in metadata it goes."""
-    document_id = metadata.get("document_id")
-    if isinstance(document_id, str) and "\0" in document_id:
-        raise ValueError("document_id must not hold a NUL character")
+    """Refuse what `_keeps_apart` does in `document_id`, an id here too; elsewhere it goes."""
+    for key, value in metadata.items():
+        if strip_nul(key) == "document_id" and value != strip_nul(value):
+            raise ValueError("document_id must be valid Unicode without NUL")
     return metadata
 
 

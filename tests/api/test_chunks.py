@@ -70,12 +70,29 @@ def test_ids_in_the_chunk_metadata_obey_the_rules_of_ids(name: str) -> None:
         assert name in error_of(content="x", chunk_metadata={name: refused})
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [{"k\0": 1, "k": 2}, {"deep": [{"\0": 1, "": 2}]}, {"document_id": "a", "document_id\0": "b"}],
+)
+def test_no_two_keys_become_one(metadata: dict[str, Any]) -> None:
+    """Metadata where dropping NUL would lose a value is refused.
+
+    If this fails: a chunk is stored without a value, or under the document of another.
+    """
+    assert "two keys are the same without NUL" in error_of(content="x", metadata=metadata)
+
+
 def test_a_document_id_in_the_metadata_holds_no_nul() -> None:
     """metadata.document_id is an id: with a NUL it is refused, where other values lose theirs.
 
     If this fails: the documents "nul" NUL "id" and "nulid" are one, and one replaces the other.
     """
-    assert "document_id" in error_of(content="x", metadata={"document_id": "nul\0id"})
+    for name, value in [
+        ("document_id", "nul\0id"),
+        ("document\0_id", "nul\0id"),
+        ("document_id", "\ud800"),
+    ]:
+        assert "document_id" in error_of(content="x", metadata={name: value})
     with pytest.raises(ValidationError, match="NUL"):
         RAGDocument(document_id="nul\0id", content="x")
 
