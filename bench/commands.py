@@ -147,7 +147,7 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     judged = [t for t in section.trials if t.held_out or t.label == section.chosen]
     terminal.show([tune_table(section, judged[:TRIALS])])
     verb = "Registered" if plan.apply else "Recommended registration"
-    registration = f"{verb}: {json.dumps(section.registration)}"
+    registration = f"{verb}: {json.dumps(section.settings)}"
     terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
 
 

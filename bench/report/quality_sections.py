@@ -274,7 +274,7 @@ def _rank(rank: int | None) -> str:
 
 def _tuned(found: TuneSection) -> list[Block]:
     source = "made from the chunks" if found.generated else "given"
-    registration = json.dumps(found.registration, indent=2, ensure_ascii=False)
+    registration = json.dumps(found.settings, indent=2, ensure_ascii=False)
     table = tune_table(found, found.trials)
     return [
         Heading(f"{found.data_set}, {found.backend}"),

@@ -220,7 +220,8 @@ class TuneSection(Row):
     Attributes:
         generated: Whether the queries were made from the chunks (known-item queries).
         chosen: Label of the recommended trial.
-        registration: The recommended settings, as `POST /v1/vector-dbs` takes them.
+        registration: The recommended search, as `POST /v1/vector-dbs` takes it.
+        min_confidence: The recommended one; None where the questions do not tell.
     """
 
     data_set: str
@@ -232,7 +233,15 @@ class TuneSection(Row):
     chosen: str
     registration: dict[str, Any]
     statement: str
+    min_confidence: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that is recommended, as a registration takes it."""
+        if self.min_confidence is None:
+            return self.registration
+        return {**self.registration, "min_confidence": self.min_confidence}
 
 
 class Failure(Row):

@@ -13,6 +13,10 @@ from corral.bench.tuning.questions import Questions
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
+GENERATED = (
+    "Questions in other words than the chunks' have less confidence, so this number is too high "
+    "for them: judged questions tell a min_confidence to register."
+)
 REFUSED = 0.05
 """Share of the answered questions that a proposed `min_confidence` may refuse."""
 
@@ -61,9 +65,14 @@ async def asked(
     return found.confidence
 
 
+def least(answered: Sequence[float]) -> float:
+    """Return the `min_confidence` that refuses few of the answered questions, to two decimals."""
+    return max(0.0, float(np.floor(np.quantile(answered, REFUSED) * 100) / 100))
+
+
 def proposal(answered: Sequence[float], removed: Sequence[float]) -> str:
     """Return the `min_confidence` that refuses few of the answered questions, and what it does."""
-    bound = max(0.0, float(np.floor(np.quantile(answered, REFUSED) * 100) / 100))
+    bound = least(answered)
     if not bound:
         return "No min_confidence above 0 accepts 95% of these questions."
     refused, caught = (float(np.mean(np.array(some) < bound)) for some in (answered, removed))

@@ -101,6 +101,7 @@ async def search_legs(
                 mode=SearchMode(name),
                 rerank={"type": "none"},
                 cutoff="none",
+                min_confidence=0.0,  # a registered one would leave a leg empty
             )
             said = [(hit.chunk.chunk_id, hit.explanation.legs[name]) for hit in found.hits]
             legs[name] = [(chunk_id, hit.score, hit.raw_score) for chunk_id, hit in said]

@@ -16,7 +16,7 @@ from corral.bench.data.embedded import Embedding, with_hashing
 from corral.bench.data.judged import JudgedSet
 from corral.bench.report.rows import TuneSection
 from corral.bench.scratch import scratch_stack, store
-from corral.bench.tuning.confidence import of_questions, proposal
+from corral.bench.tuning.confidence import GENERATED, least, of_questions, proposal
 from corral.bench.tuning.legs import search_legs
 from corral.bench.tuning.questions import Questions, checked, generate, read_questions
 from corral.bench.tuning.tune import tune
@@ -98,23 +98,28 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
             answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
         _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
         section = await tune(answers, questions, plan.seed)
-        if not questions.generated:
-            section = await _with_confidence(section, stack, questions)
+        section = await _with_confidence(section, stack, questions)
         if plan.apply:
             unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
-            await stack.change_search(vector_db_id, {**unset, **section.registration})
+            await stack.change_search(vector_db_id, {**unset, **section.settings})
         return section
 
 
 async def _with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
-    """Return a report that proposes a least confidence, where the recommended search has one."""
+    """Return a report with a least confidence for the recommended search.
+
+    It is 0 where the search has none. Made questions propose one, and do not recommend it.
+    """
     mode = SearchMode(section.registration["search_mode"])
     keys = list(questions.texts)[:MOST_ASKED]
     try:
         told = await of_questions(stack, section.data_set, questions, keys, mode)
     except InvalidRequest:  # the keyword index does not rank by BM25
-        return section
-    return section.model_copy(update={"notes": (*section.notes, proposal(*told))})
+        return section.model_copy(update={"min_confidence": 0.0})
+    notes = (*section.notes, proposal(*told))
+    if questions.generated:
+        return section.model_copy(update={"notes": (*notes, GENERATED)})
+    return section.model_copy(update={"notes": notes, "min_confidence": least(told[0])})
 
 
 @asynccontextmanager

@@ -204,6 +204,40 @@ async def test_applying_changes_how_it_is_searched_and_nothing_else(tmp_path: Pa
     assert after.model_dump(exclude=keep) == before.model_dump(exclude=keep)
 
 
+async def test_applying_registers_the_least_confidence(tmp_path: Path) -> None:
+    """Judged questions: it is registered with the mode, and tuning again finds the same.
+
+    If this fails: the vector DB answers what tuning said to refuse, or a registered
+    `min_confidence` leaves the legs of the next tuning empty.
+    """
+    await filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(40)]
+    asked = {"queries": lines(tmp_path / "q.jsonl", *rows), "apply": True}
+    section = await run(tmp_path, **asked)
+    least = section.settings["min_confidence"]
+    assert 0 < least < 1
+    assert (await stored(tmp_path)).min_confidence == least
+    stack = Stack(CONFIG, tmp_path)
+    await stack.change_search("db", {"min_confidence": 1.0})
+    await stack.close()
+    again = await run(tmp_path, **asked)
+    assert again == section
+    assert (await stored(tmp_path)).min_confidence == least
+
+
+async def test_made_questions_propose_a_least_confidence_and_register_none(tmp_path: Path) -> None:
+    """A note says the number, and that questions in other words have less confidence.
+
+    If this fails: questions that copy their chunk decide whom a vector DB refuses an answer.
+    """
+    await filled(tmp_path)
+    section = await run(tmp_path, generate=40, apply=True)
+    assert any(note.startswith("min_confidence ") for note in section.notes)
+    assert any("have less confidence" in note for note in section.notes)
+    assert section.min_confidence is None
+    assert (await stored(tmp_path)).min_confidence == 0
+
+
 async def test_document_ids_are_judged_too(tmp_path: Path) -> None:
     """A question may name the document instead of its chunks."""
     await filled(tmp_path)
