@@ -15,7 +15,7 @@ from corral.server.routing import ContractRoute, StackOf
 from corral.server.tools.catalog import find_tool, offered
 from corral.server.tools.routing import ToolServicesOf
 from corral.server.tools.schemas import Schema, arguments_schema, strict_schema
-from corral.server.tools.tool import Tool
+from corral.server.tools.tool import Tool, counted
 
 router = APIRouter(prefix="/v1/tools", tags=["Agents"], route_class=ContractRoute, responses=ERRORS)
 
@@ -83,8 +83,10 @@ async def call(request: ToolCall, services: ToolServicesOf) -> ToolMessage:
     A call that cannot be served is answered, too: the model reads what is wrong and calls again.
     """
     try:
-        tool = find_tool(request.function.name, services.settings)
-        answer = await tool.call(services, _arguments(request.function.arguments))
+        with counted():
+            tool = find_tool(request.function.name, services.settings)
+            arguments = _arguments(request.function.arguments)
+        answer = await tool.call(services, arguments)
     except CorralError as error:
         if status_of(error)[0] >= 500:
             raise

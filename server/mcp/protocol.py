@@ -23,7 +23,7 @@ from corral.server.tools.places import Place
 from corral.server.tools.reading import get_vector_db, list_vector_dbs, whole_text
 from corral.server.tools.schemas import arguments_schema
 from corral.server.tools.shapes import NameArguments, NoArguments
-from corral.server.tools.tool import Tool, ToolServices
+from corral.server.tools.tool import Tool, ToolServices, counted
 
 Context = ServerRequestContext[Any, Any]
 
@@ -118,7 +118,8 @@ async def _called(
 ) -> types.CallToolResult:
     """Return what a tool answers; a failure is an answer, too, for the model to read."""
     try:
-        tool = find_tool(params.name, settings)
+        with counted():
+            tool = find_tool(params.name, settings)
     except CorralError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from None
     try:
@@ -134,7 +135,8 @@ async def _called(
 async def _guarded(work: Any) -> Any:
     """Return what a coroutine returns; its failure becomes the protocol's error."""
     try:
-        return await work
+        with counted():
+            return await work
     except Exception as error:  # noqa: BLE001 - as above
         known = isinstance(error, CorralError) and status_of(error)[0] < 500
         code = types.INVALID_PARAMS if known else types.INTERNAL_ERROR

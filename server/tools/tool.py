@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -81,14 +82,20 @@ class Tool(Generic[A]):
             Forbidden: The tool writes and its caller may not.
             CorralError: An argument is malformed, or the work fails.
         """
-        entry = audit.current()
-        entry.calls(self.name)
-        try:
+        audit.current().calls(self.name)
+        with counted():
             if self.writes and not services.stack.principal.may(Role.WRITER):
                 raise Forbidden(f"{self.name} needs the role writer.", hint="Use another API key.")
             return await self.work(services, checked(self.arguments, arguments))
-        except CorralError as error:
-            status, code = status_of(error)
-            entry.refused = status < 500
-            with span("refusal", code=code):
-                raise
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Have a refusal audited and counted, though the reply that tells of it is a 200."""
+    try:
+        yield
+    except CorralError as error:
+        status, code = status_of(error)
+        audit.current().refused = status < 500
+        with span("refusal", code=code):
+            raise

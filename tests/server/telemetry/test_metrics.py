@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,26 @@ def test_a_refused_tool_is_an_error_too(app: InProcess) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
     accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     assert app.send("POST", "/mcp", body, headers=accept).status_code == 200
+    assert numbers(app)['corral_errors_total{code="not_found"}'] == before + 1
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "serch", "arguments": {}}),
+        ("resources/read", {"uri": "corral://vector-dbs/none"}),
+        (None, {"id": "1", "function": {"name": "serch", "arguments": "{}"}}),
+    ],
+)
+def test_what_is_not_there_for_agents_is_an_error_too(
+    app: InProcess, method: str | None, params: dict[str, Any]
+) -> None:
+    """Unknown tools, resources and functions are counted, though each answer is a 200."""
+    before = numbers(app)['corral_errors_total{code="not_found"}']
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params} if method else params
+    accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+    path = "/mcp" if method else "/v1/tools/openai/call"
+    assert app.send("POST", path, body, headers=accept).status_code == 200
     assert numbers(app)['corral_errors_total{code="not_found"}'] == before + 1
 
 
