@@ -14,7 +14,7 @@ refused. Nothing else is syntax: AND, OR, colons, asterisks and brackets are tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.api.chunks import Chunk
@@ -52,6 +52,9 @@ _QUOTED = "|".join(
 _LETTER = f"[^\\W_{UNSPACED}]"
 _EXCLUDED = f'[^\\W_](?:[^\\s{_MARKS}]|(?<={_LETTER})"(?={_LETTER}))*'  # Hebrew writes צה"ל
 _PART = re.compile(f"(?P<minus>(?<!\\S)[-－−])?(?:{_QUOTED})|(?<!\\S)[-－−](?P<word>{_EXCLUDED})")
+
+MAX_PARTS = 100
+"""Most phrases and exclusions of a query: each is looked for in up to 1,000 chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def parse(text: str) -> WebQuery:
         text: Any text, without invisible characters (`clean_text`), which could hide a minus.
 
     Raises:
-        InvalidRequest: Something is excluded, and there is nothing to look for.
+        InvalidRequest: Something is excluded, and there is nothing to look for, or there are more
+            than `MAX_PARTS` phrases and exclusions.
     """
     words: list[str] = []
     kept: list[str] = []
@@ -101,6 +105,7 @@ def parse(text: str) -> WebQuery:
             words += part.split()
         else:
             found[kind].append(" ".join(part.split()))
+            _check_count(found)
         if kind in {"words", "phrase"}:
             kept.append(part)
     embedded = text if not any(found.values()) else " ".join(" ".join(kept).split())
@@ -112,6 +117,15 @@ def parse(text: str) -> WebQuery:
         )
     phrases, excluded_words, excluded_phrases = map(tuple, found.values())
     return WebQuery(tuple(words), phrases, excluded_words, excluded_phrases, embedded)
+
+
+def _check_count(found: Mapping[str, Sequence[str]]) -> None:
+    if sum(map(len, found.values())) > MAX_PARTS:
+        raise InvalidRequest(
+            f"The query has more than {MAX_PARTS} phrases and exclusions.",
+            hint="Leave out some, or ask without query_syntax.",
+            field="query",
+        )
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:

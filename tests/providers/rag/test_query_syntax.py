@@ -96,6 +96,18 @@ def test_exclusions_only_are_refused(query: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("part", ['"a b"', "-a", '-"a b"', "“a”"])
+def test_there_are_a_hundred_phrases_and_exclusions_at_most(part: str) -> None:
+    """One more is refused before anything is searched; the query's length does not matter.
+
+    If this fails: a query of 200 KB looks for 20,000 phrases in 1,000 chunks, for minutes.
+    """
+    parsed = parse("x " + f"{part} " * 100)
+    assert len(parsed.phrases + parsed.excluded_words + parsed.excluded_phrases) == 100
+    with pytest.raises(InvalidRequest, match="more than 100 phrases and exclusions"):
+        parse("x " + f"{part} " * 101)
+
+
 @given(
     st.text(alphabet=st.one_of(st.characters(), st.sampled_from('"-“”„«»「」 \n a')), max_size=60)
 )
