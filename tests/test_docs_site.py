@@ -1,8 +1,9 @@
-"""The documentation site: no warning is hidden, and the HTTP reference is whole."""
+"""The docs: what they show can be pasted; their site hides no warning and leaves nothing out."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from corral.providers.config import RunConfig
+from corral.providers.config import DEFAULT_MODELS, RunConfig
 from corral.server.app import create_app
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
 def _site(name: str) -> ModuleType:
@@ -57,3 +59,23 @@ def test_the_site_hides_no_warning() -> None:
     assert recipe is not None
     assert "--strict" in recipe[1]
     assert "--quiet" not in recipe[1]
+
+
+def test_the_bodies_in_the_pages_are_json() -> None:
+    """What a page sends with `curl -d`, and its blocks of JSON, parse as they are printed.
+
+    If this fails: a line break within a string, most likely; a reader who pastes it gets a 400.
+    """
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        bodies = re.findall(r"-d '\s*(\{.+?\})'", text, re.DOTALL)
+        for body in bodies + re.findall(r"```json(?: \w+)?\n([{\[].+?)```", text, re.DOTALL):
+            if "..." not in body:  # "..." stands for what is left out
+                json.loads(body)
+
+
+def test_the_pages_register_with_the_model_that_is_there() -> None:
+    """A new installation knows one model; an example that names another one is a 404 there."""
+    for page in PAGES:
+        named = re.findall(r'"?embedding_model"?[:=] ?"([^"]+)"', page.read_text("utf-8"))
+        assert set(named) <= {DEFAULT_MODELS["inline::e5"]}, page
