@@ -16,7 +16,7 @@ FILTER: Schema = {
         {
             "type": "object",
             "properties": {
-                "type": {"enum": ["eq", "ne", "gt", "gte", "lt", "lte"]},
+                "type": {"type": "string", "enum": ["eq", "ne", "gt", "gte", "lt", "lte"]},
                 "key": {"type": "string", "description": "A metadata key."},
                 "value": _SCALAR,
             },
@@ -26,7 +26,7 @@ FILTER: Schema = {
         {
             "type": "object",
             "properties": {
-                "type": {"enum": ["in", "nin"]},
+                "type": {"type": "string", "enum": ["in", "nin"]},
                 "key": {"type": "string", "description": "A metadata key."},
                 "value": {"type": "array", "items": _SCALAR, "maxItems": MAX_VALUES},
             },
@@ -36,7 +36,7 @@ FILTER: Schema = {
         {
             "type": "object",
             "properties": {
-                "type": {"enum": ["and", "or"]},
+                "type": {"type": "string", "enum": ["and", "or"]},
                 "filters": {"type": "array", "items": {"$ref": "#/$defs/Filter"}, "minItems": 1},
             },
             "required": ["type", "filters"],

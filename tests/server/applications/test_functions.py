@@ -19,6 +19,7 @@ KNOWN_KEYWORDS = {
 def check_strict(schema: Json, where: str) -> None:
     """Check the rules of strict calls in a schema and all below it."""
     assert set(schema) <= KNOWN_KEYWORDS, (where, set(schema) - KNOWN_KEYWORDS)
+    assert {"type", "anyOf", "$ref"} & set(schema), (where, "says no type")
     if schema.get("type") == "object":
         assert schema["additionalProperties"] is False, where
         assert sorted(schema["required"]) == sorted(schema["properties"]), where
