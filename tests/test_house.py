@@ -190,6 +190,17 @@ def test_every_setting_is_documented() -> None:
             assert f"`{key}`" in text, f"{spec.provider_type}: {key}"
 
 
+def test_every_example_is_named_in_the_docs() -> None:
+    """A page links to each example, but for the settings that compose.yaml mounts.
+
+    If this fails: nobody finds the example; name it where its subject is explained.
+    """
+    pages = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
+    for path in sorted((ROOT / "examples").iterdir()):
+        if not path.name.startswith((".", "_", "run.compose")):
+            assert f"examples/{path.name}" in pages, path.name
+
+
 def test_every_rfc_is_in_the_index_and_says_what_enforces_it() -> None:
     """An RFC has the template's sections, and the files that it names as its enforcers exist."""
     index = (ROOT / "rfcs" / "README.md").read_text("utf-8")
