@@ -19,6 +19,9 @@ SPARE = 16
 FEW = 0.1
 """Below this share of usable places all of them are compared: a graph walk, or a few lists, would
 meet too few of them, and comparing them is cheap."""
+DEEPER = 2
+"""Where not all places are usable, so many times more are asked for than would hold enough if those
+that are lay anywhere. They lie elsewhere where too few of them come: all are compared then."""
 MIN_PROBES = 16
 """Fewest lists of a query if the operator sets no number."""
 PROBES_PER_ROOT = 3
@@ -77,20 +80,24 @@ class ApproximateIndex(ABC):
         wanted = min(passing, k + SPARE)
         if not wanted:
             return np.empty(0, dtype=np.int64)
-        selector = Selector(usable)
         share = passing / len(self)
         if share >= FEW:
-            found = self._search(query[None], wanted, selector.faiss, share).reshape(-1)
+            depth = wanted if usable is None else min(len(self), int(DEEPER * wanted / share))
+            found = self._search(query[None], depth, share).reshape(-1)
             found = found[found >= 0]  # -1 means nothing found
-            if len(found) == wanted:
-                return found
+            if usable is not None:
+                found = found[usable[found]]
+            if len(found) >= wanted:
+                return found[:wanted]
+        selector = Selector(usable)
         return self._compare_all(query[None], wanted, selector.faiss).reshape(-1)
 
     @abstractmethod
-    def _search(
-        self, queries: NDArray[np.float32], k: int, selector: Any, share: float
-    ) -> NDArray[np.int64]:
-        """Search with the effort that a share of usable places asks for; shape (1, k)."""
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
+        """Return the k nearest of all with the effort that a share of usable places asks for.
+
+        What is not usable is left in: it shows how near the usable places are. Shape (1, k).
+        """
 
     @abstractmethod
     def _compare_all(
@@ -106,12 +113,10 @@ class Hnsw(ApproximateIndex):
     Hierarchical Navigable Small World Graphs", IEEE TPAMI 42(4), 2020.
     """
 
-    def _search(
-        self, queries: NDArray[np.float32], k: int, selector: Any, share: float
-    ) -> NDArray[np.int64]:
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
         # The walk also meets what may not be returned, so it must be longer.
-        effort = int(max(self._config.hnsw_ef_search, k) / share)
-        parameters = faiss.SearchParametersHNSW(efSearch=effort, sel=selector)
+        effort = max(int(self._config.hnsw_ef_search / share), k)
+        parameters = faiss.SearchParametersHNSW(efSearch=effort)
         places: NDArray[np.int64] = self.engine.search(queries, k, params=parameters)[1]
         return places
 
@@ -131,17 +136,22 @@ class Ivf(ApproximateIndex):
     2011, section 4, with a scalar quantizer: 8 bits for each dimension's range.
     """
 
-    def _search(
-        self, queries: NDArray[np.float32], k: int, selector: Any, share: float
-    ) -> NDArray[np.int64]:
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
         most = int(PROBES_PER_ROOT * self.engine.nlist**0.5)
         probes = self._config.ivf_nprobe or max(MIN_PROBES, most)
-        return self._probe(queries, k, selector, int(probes / share))
+        return self._probe(queries, k, None, int(probes / share))
 
     def _compare_all(
         self, queries: NDArray[np.float32], k: int, selector: Any
     ) -> NDArray[np.int64]:
         return self._probe(queries, k, selector, self.engine.nlist)
+
+    def misfits(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return how far each embedding is from its center, shape (n,)."""
+        centers = self.engine.quantizer.search(matrix, 1)[1][:, 0]
+        distances = matrix - self.engine.quantizer.reconstruct_batch(centers)
+        lengths: NDArray[np.float64] = np.linalg.norm(distances.astype(np.float64), axis=1)
+        return lengths
 
     def _probe(
         self, queries: NDArray[np.float32], k: int, selector: Any, probes: int

@@ -28,7 +28,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import Nearest, effective_metric, nearest
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.changes import last_deletion
+from corral.providers.vector_io._sqlite.changes import last_deletion, last_row_ever
 from corral.providers.vector_io._sqlite.connections import state, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     BATCH_ROWS,
@@ -41,6 +41,7 @@ from corral.providers.vector_io._sqlite.matrix import (
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import (
     ApproximateIndex,
+    Ivf,
     empty_hnsw,
     empty_ivf,
     lists_for,
@@ -56,8 +57,15 @@ MOST_DEAD = 1 / 3
 """Share of the base's rows that may be deleted before it is rebuilt."""
 RETRAINED_AT = 4
 """Growth at which an IVF index is trained again, which doubles the number of its centers."""
+STRANGE = 1.2
+"""Mean distance of new rows from their IVF center, as a multiple of the median of old ones, beyond
+which the index is trained again: they are about something else."""
+FIT_ROWS = 1000
+"""Rows, old and new, that are compared for `STRANGE`."""
 SLICE_ROWS = {"hnsw": 1024, "ivf": 16_384}
 """Rows added at once; between slices a build can be stopped (0.4 s for 384 dimensions)."""
+LAST_ROW = 2**63 - 1
+"""The largest row number that SQLite has."""
 SAMPLE_PER_LIST = 64
 """Embeddings that k-means sees for each list."""
 
@@ -215,8 +223,11 @@ class FaissSearch:
 
     def _grown(self, connection: apsw.Connection, old: Base | None) -> Base:
         """Return a base over all rows of the file, leaving the old one as it is."""
+        with transaction(connection, "DEFERRED"):
+            # Lists are made for what is there now; what comes meanwhile may be something else.
+            last = last_row_ever(connection) if self._kind == "ivf" else LAST_ROW
         base = self._start(connection, old)
-        for batch in self._above(connection, base.last_row):
+        for batch in self._above(connection, base.last_row, last):
             if self.stopping.is_set():
                 raise _Abandoned
             base.extend(batch)
@@ -228,27 +239,37 @@ class FaissSearch:
         """Return the base to extend: a copy of the old one, or an empty one."""
         with transaction(connection, "DEFERRED"):
             count, deletion = state(connection, "count"), last_deletion(connection)
-            if old is not None and not _is_worn(old) and not self._has_outgrown(old, count):
+            if old is not None and not self._is_outdated(connection, old, count):
                 return old.copy()
             if not count:
                 raise _Abandoned
+            index: ApproximateIndex
+            if self._kind == "hnsw":
+                index = empty_hnsw(self._dimension, self._metric, self._config)
+                return Base.empty(index, deletion, trained=count)
             lists = lists_for(count, self._config)
             sample = self._sample(connection, lists * SAMPLE_PER_LIST)
-        index: ApproximateIndex
-        if self._kind == "hnsw":
-            index = empty_hnsw(self._dimension, self._metric, self._config)
-        else:
-            index = empty_ivf(sample, lists, self._metric, self._config)
+        index = empty_ivf(sample, lists, self._metric, self._config)
         return Base.empty(index, deletion, trained=count)
 
-    def _has_outgrown(self, base: Base, count: int) -> bool:
-        return self._kind == "ivf" and count >= RETRAINED_AT * base.trained
+    def _is_outdated(self, connection: apsw.Connection, base: Base, count: int) -> bool:
+        """Return True if a base has to be built from scratch to hold all rows well."""
+        if _is_worn(base) or not isinstance(base.index, Ivf):
+            return _is_worn(base)
+        if count >= RETRAINED_AT * base.trained:
+            return True
+        known = base.index.misfits(self._sample(connection, FIT_ROWS, last=base.last_row))
+        new = base.index.misfits(self._sample(connection, FIT_ROWS, first=base.last_row + 1))
+        if not len(known) or not len(new):
+            return False
+        return float(new.mean()) > STRANGE * float(np.median(known))
 
-    def _sample(self, connection: apsw.Connection, size: int) -> NDArray[np.float32]:
-        """Return embeddings for training, shape (n, dimension); the same ones for the same file."""
-        if self._kind != "ivf":
-            return np.empty((0, self._dimension), dtype=np.float32)
-        found = connection.execute("SELECT row FROM embeddings ORDER BY row")
+    def _sample(
+        self, connection: apsw.Connection, size: int, first: int = 0, last: int = LAST_ROW
+    ) -> NDArray[np.float32]:
+        """Return embeddings of rows, shape (n, dimension); the same ones for the same file."""
+        between = "SELECT row FROM embeddings WHERE row BETWEEN ? AND ? ORDER BY row"
+        found = connection.execute(between, (first, last))
         rows = np.fromiter((row for (row,) in found), dtype=np.int64)
         if len(rows) > size:
             rows = np.sort(np.random.default_rng(0).choice(rows, size, replace=False))
@@ -259,14 +280,14 @@ class FaissSearch:
             sample[start : start + len(part)] = unit_rows(part, norms) if self._unit else part
         return sample
 
-    def _above(self, connection: apsw.Connection, row: int) -> Iterator[EmbeddingBatch]:
-        """Yield the rows above one, each batch in a transaction of its own.
+    def _above(self, connection: apsw.Connection, row: int, last: int) -> Iterator[EmbeddingBatch]:
+        """Yield the rows above one, up to about the last, each batch in a transaction of its own.
 
         One long transaction would keep SQLite from clearing its log while the index is built.
         """
-        while True:
+        while row < last:
             with transaction(connection, "DEFERRED"):
-                at_most = SLICE_ROWS[self._kind]
+                at_most = min(SLICE_ROWS[self._kind], last - row)
                 batches = list(read_embeddings(connection, row, at_most=at_most))
             if not batches:
                 return

@@ -16,6 +16,7 @@ from corral.api.vector_dbs import VectorDB
 COUNT = 20_000
 DIMENSION = 48
 TOPICS = 150
+FEW_TOPICS = 40
 QUERIES = 40
 K = 10
 ENOUGH = 0.95
@@ -30,16 +31,23 @@ FILTERS: dict[str, dict[str, Any] | None] = {
 
 
 @cache
-def data() -> tuple[NDArray[np.float32], NDArray[np.int_], NDArray[np.float32]]:
+def data(
+    by_topic: bool = False,
+) -> tuple[NDArray[np.float32], NDArray[np.int_], NDArray[np.float32]]:
     """Return embeddings, the topic of each, and queries about the topics of the left.
 
     Topics of very different sizes around centers of their own, each spread along a few directions,
     and a little noise in all: what sentence embeddings look like, unlike a ball of random points.
+
+    Args:
+        by_topic: Whether chunks come topic by topic, of fewer and larger ones: hard for an index
+            that learns from the first, and for a filter that leaves none of the query's topic.
     """
     rng = np.random.default_rng(5)
-    centers = rng.normal(size=(TOPICS, DIMENSION))
-    spreads = rng.normal(size=(TOPICS, 6, DIMENSION)) * 0.35
-    sizes = 1 / np.arange(1, TOPICS + 1) ** 0.7
+    number = FEW_TOPICS if by_topic else TOPICS
+    centers = rng.normal(size=(number, DIMENSION))
+    spreads = rng.normal(size=(number, 6, DIMENSION)) * 0.35
+    sizes = np.ones(number) if by_topic else 1 / np.arange(1, number + 1) ** 0.7
 
     def about(topics: NDArray[np.int_]) -> NDArray[np.float32]:
         along = np.einsum("nd,ndk->nk", rng.normal(size=(len(topics), 6)), spreads[topics])
@@ -48,20 +56,23 @@ def data() -> tuple[NDArray[np.float32], NDArray[np.int_], NDArray[np.float32]]:
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         return np.asarray(rows / lengths, dtype=np.float32)
 
-    topics = rng.choice(TOPICS, size=COUNT, p=sizes / sizes.sum())
-    asked = rng.choice(np.arange(0, TOPICS, 2), size=QUERIES)
+    topics = rng.choice(number, size=COUNT, p=sizes / sizes.sum())
+    if by_topic:
+        topics.sort()
+    asked = rng.choice(np.arange(0, number, 2), size=QUERIES)
     return about(topics), topics, about(asked)
 
 
-def chunks() -> list[Chunk]:
+def chunks(by_topic: bool = False) -> list[Chunk]:
     """Return the chunks, with what the filters look at."""
     return [
-        Chunk(chunk_id=f"c{n:05}", content="hay", metadata=one) for n, one in enumerate(metadata())
+        Chunk(chunk_id=f"c{n:05}", content="hay", metadata=one)
+        for n, one in enumerate(metadata(by_topic))
     ]
 
 
 @cache
-def metadata() -> list[dict[str, Any]]:
+def metadata(by_topic: bool = False) -> list[dict[str, Any]]:
     """Return the metadata of each chunk."""
     return [
         {
@@ -69,7 +80,7 @@ def metadata() -> list[dict[str, Any]]:
             "odd": bool(n // 100 % 2),
             "side": "right" if topic % 2 else "left",
         }
-        for n, topic in enumerate(data()[1].tolist())
+        for n, topic in enumerate(data(by_topic)[1].tolist())
     ]
 
 
@@ -87,27 +98,33 @@ def registered(provider_id: str) -> VectorDB:
     )
 
 
-async def fill(index: EmbeddingIndex, batch: int = 5_000) -> None:
+async def fill(index: EmbeddingIndex, batch: int = 5_000, by_topic: bool = False) -> None:
     """Add all chunks."""
-    every, embeddings = chunks(), data()[0]
+    every, embeddings = chunks(by_topic), data(by_topic)[0]
     for start in range(0, COUNT, batch):
         await index.add_chunks(every[start : start + batch], embeddings[start : start + batch])
 
 
-async def recalls(index: EmbeddingIndex, count: int = QUERIES) -> dict[str, float]:
+async def recalls(
+    index: EmbeddingIndex, count: int = QUERIES, by_topic: bool = False
+) -> dict[str, float]:
     """Return recall_vs_exact@10 under each filter; raw scores are checked on the way.
 
     Args:
         index: It holds the chunks of `fill`.
         count: How many queries are asked under each filter, 40 at most.
+        by_topic: As `fill` was told.
 
     recall_vs_exact@k is the share of the k nearest by exact search that are among the k found.
     """
-    embeddings, _, queries = data()
+    embeddings, _, queries = data(by_topic)
     found = {}
     for name, filters in FILTERS.items():
         passing = np.array(
-            [filters is None or one[filters["key"]] == filters["value"] for one in metadata()]
+            [
+                filters is None or one[filters["key"]] == filters["value"]
+                for one in metadata(by_topic)
+            ]
         )
         hits = 0
         for query in queries[:count]:
