@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..bench.report.headless import Browser
+from ..bench.report.headless import Browser, find_browser
 from .harness import live_server, run_config
 from .playground import ask, fill, select, store, texts, wait
 
@@ -235,3 +235,32 @@ def test_a_vector_db_is_registered_with_the_settings_shown(
         assert made["ranker"]["rank_constant"] == 7
         assert (made["rerank"]["type"], made["rerank"]["lambda"]) == ("mmr", 0.5)
         assert state(browser) == ["vector", "rrf", True, "0.5"]
+
+
+@pytest.mark.parametrize("form", ["curl", "python", "json"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "corral.test"])
+def test_the_buttons_copy(tmp_path: Path, host: str, form: str) -> None:
+    """What a button says is in the clipboard, under a name without TLS too; the focus stays.
+
+    If this fails: the buttons are dead for whoever opens the page of a server in their network.
+    """
+    binary = find_browser()
+    if binary is None:
+        pytest.skip("no Chromium: run `make test`, which installs one with npm")
+    config = run_config()
+    config.server.allowed_hosts = ["corral.test"]
+    rules = "--host-resolver-rules=MAP corral.test 127.0.0.1"
+    with live_server(config, tmp_path) as url, Browser(binary, rules) as browser:
+        store(url, "db", "The owl sleeps.")
+        open_page(browser, url.replace("127.0.0.1", host))
+        assert browser.evaluate("window.isSecureContext") == (host == "127.0.0.1")
+        assert ask(browser, "who 'sleeps'?")
+        browser.evaluate(f"document.querySelector('[data-copy={form}]').focus()")
+        browser.press("Enter")
+        wait(browser, f"{MESSAGE} === 'Copied as {form}.'")
+        assert browser.evaluate("document.activeElement.dataset.copy") == form
+        browser.evaluate("(document.getElementById('ask').value = '', 0)")
+        browser.evaluate("document.getElementById('ask').focus()")
+        browser.paste()
+        written = browser.evaluate(f"import('/page/copy.js').then((it) => it.written('{form}'))")
+        assert browser.evaluate("document.getElementById('ask').value") == written

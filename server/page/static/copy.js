@@ -2,6 +2,7 @@
 
 import { hasKey } from "./api.js";
 import { ragRequest } from "./ask.js";
+import { element } from "./elements.js";
 
 const url = () => new URL("v1/tool-runtime/rag-tool/query", document.baseURI).href;
 
@@ -9,6 +10,28 @@ export function written(form) {
   const body = ragRequest();
   if (form === "json") return JSON.stringify(body, null, 2);
   return form === "curl" ? curl(body) : python(body);
+}
+
+// Put the query into the clipboard. Browsers hide theirs from pages that come over plain http.
+export async function copy(form) {
+  const text = written(form);
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    copySelected(text);
+  }
+}
+
+function copySelected(text) {
+  const focused = document.activeElement;
+  const area = element("textarea", { readonly: true });
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+  if (!copied) throw new Error("The browser did not let the page copy. Allow it the clipboard, or open the page over https or as localhost.");
 }
 
 function curl(body) {

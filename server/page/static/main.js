@@ -2,7 +2,7 @@
 
 import { get, hasKey, useKey } from "./api.js";
 import { again, ask, clear } from "./ask.js";
-import { written } from "./copy.js";
+import { copy } from "./copy.js";
 import { upload, watch } from "./documents.js";
 import { element, fill, find, say } from "./elements.js";
 import { showJudged } from "./judge.js";
@@ -100,7 +100,7 @@ for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", f
 }
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", () => run(async () => {
-    await navigator.clipboard.writeText(written(button.dataset.copy));
+    await copy(button.dataset.copy);
     say(`Copied as ${button.dataset.copy}.`);
   }));
 }

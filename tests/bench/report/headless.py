@@ -66,13 +66,17 @@ _COUNT_COLORS = """
 class Browser:
     """A browser with one page; everything that it says on the way is kept.
 
+    Args:
+        binary: Its program.
+        switches: Further ones for its command line.
+
     Attributes:
         errors: What was written to the console as an error, thrown, or refused by the page's
             policy.
         requests: Addresses that were asked for, the pages themselves not among them.
     """
 
-    def __init__(self, binary: str) -> None:
+    def __init__(self, binary: str, *switches: str) -> None:
         self.errors: list[str] = []
         self.requests: list[str] = []
         self._numbers = itertools.count(1)
@@ -80,7 +84,7 @@ class Browser:
         self._session: str | None = None
         self._pages: set[str] = set()
         self._profile = tempfile.TemporaryDirectory()
-        self._process, self._in, self._out = self._launch(binary)
+        self._process, self._in, self._out = self._launch(binary, switches)
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         attached = self._call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -136,6 +140,10 @@ class Browser:
         found = self._call("Runtime.evaluate", expression=script)["result"]["objectId"]
         self._call("DOM.setFileInputFiles", objectId=found, files=[str(f) for f in files])
 
+    def paste(self) -> None:
+        """Paste what was copied into the element that has the focus."""
+        self._call("Input.dispatchKeyEvent", type="keyDown", commands=["Paste"])
+
     def press(self, key: str) -> None:
         """Press and release a key, such as Tab or Enter."""
         codes = {"Tab": 9, "Enter": 13}
@@ -170,7 +178,7 @@ class Browser:
         assert isinstance(found, list)
         return found
 
-    def _launch(self, binary: str) -> tuple[subprocess.Popen[bytes], int, int]:
+    def _launch(self, binary: str, more: Sequence[str]) -> tuple[subprocess.Popen[bytes], int, int]:
         to_browser, write = os.pipe()
         read, from_browser = os.pipe()
         switches = [
@@ -186,6 +194,7 @@ class Browser:
             [
                 *(sys.executable, "-c", _START, str(to_browser), str(from_browser), binary),
                 *switches,
+                *more,
                 f"--user-data-dir={self._profile.name}",
             ],
             pass_fds=(to_browser, from_browser),
