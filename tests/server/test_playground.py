@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from corral.bench.report import render_html
 from corral.server.command_line.cli import main
 
+from ..bench.report.example_report import example_report
 from ..bench.report.headless import INSTALLED, Browser
 from .harness import InProcess, live_server, run_config
 from .playground import ask, fill, texts, wait
@@ -175,7 +177,7 @@ def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(
         assert browser.evaluate(kept) == 0
 
 
-def test_reports_are_listed_and_run_nothing(app: InProcess) -> None:
+def test_reports_are_listed_in_a_sandbox(app: InProcess) -> None:
     """Those in the data folder's `reports`, the newest first; no other file is served."""
     for name in ("one", "two <b>"):
         folder = app.home / "reports" / name
@@ -189,6 +191,28 @@ def test_reports_are_listed_and_run_nothing(app: InProcess) -> None:
     assert "sandbox" in shown.headers["content-security-policy"]
     for path in ("/reports/..%2Freports", "/reports/%2e%2e%2freports%2fone", "/reports/none"):
         assert app.send("GET", path).status_code == 404
+
+
+def test_a_report_sorts_its_tables_and_asks_for_nothing(tmp_path: Path, browser: Browser) -> None:
+    """Opened from the page, its buttons work; its script is of no origin and reaches no route.
+
+    If this fails: the buttons are dead, or a text in a report acts as whoever looks at it.
+    """
+    folder = tmp_path / "reports" / "one"
+    folder.mkdir(parents=True)
+    (folder / "report.html").write_text(render_html(example_report()), "utf-8")
+    with live_server(run_config(), tmp_path) as url:
+        browser.open(url, 1280)
+        opened = wait(browser, "document.querySelector('#reports a')?.href")
+        browser.open(opened, 1280)
+        browser.evaluate("document.querySelector('thead button').click()")
+        sort = "document.querySelector('thead th').getAttribute('aria-sort')"
+        assert browser.evaluate(sort) == "ascending"
+        assert browser.errors == []
+        assert browser.evaluate("self.origin") == "null"
+        for path in ("/v1/vector-dbs", "/v1/health"):
+            asked = f"fetch({json.dumps(url + path)}).then(() => 'reached', () => 'refused')"
+            assert browser.evaluate(asked) == "refused"
 
 
 def test_the_playground_has_a_strict_policy(app: InProcess) -> None:
