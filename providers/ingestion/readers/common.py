@@ -14,7 +14,7 @@ INSTALL = "pip install 'corral-rag[documents]'"
 
 T = TypeVar("T")
 
-_STRUCTURE = re.compile(r"( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
+_STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

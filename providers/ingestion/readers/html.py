@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.headings import markdown_headings
 from corral.providers.ingestion.readers.common import (
     Readable,
@@ -27,6 +28,7 @@ _CONTAINERS = {
     "dl", "blockquote", "figure", "center", "form", "fieldset", "details", "p", "li", "dt", "dd",
     "figcaption", "summary", "address", "tbody", "td",
 }  # fmt: skip
+_APART = _CONTAINERS | _LEAVES | {"tr", "th", "caption", "option", "button", "textarea"}
 _MAX_DEPTH = 200
 _HIDDEN = (
     "//nav"
@@ -45,7 +47,7 @@ def read(html: str) -> Readable:
 
     Raises:
         MissingDependency: lxml is not installed, or trafilatura where it is needed.
-        InvalidRequest: The page cannot be read.
+        InvalidRequest: The page cannot be read, or is nested too deep.
     """
     lxml = package("lxml.html", "lxml", "HTML")
     page = reading("HTML", lambda: _page(lxml, html))
@@ -58,7 +60,7 @@ def whole(html: str, kind: str = "HTML") -> str:
 
     Raises:
         MissingDependency: lxml is not installed.
-        InvalidRequest: It cannot be read.
+        InvalidRequest: It cannot be read, or is nested too deep.
     """
     lxml = package("lxml.html", "lxml", kind)
     if not re.search(r"[^\s<>/]", re.sub(r"<[?!][^>]*>", "", html)):
@@ -81,13 +83,22 @@ def _page(lxml: Any, html: str) -> Readable:
     for element in page.xpath("//dl | //dt | //dd"):  # trafilatura drops terms at times
         element.tag = "div" if element.xpath(_BLOCKS) else "p"
     marked = lxml.tostring(page, encoding="unicode")
-    text = _main_text(marked) or _whole(_parsed(lxml, marked))
+    is_deep = page.xpath(f"boolean(//*[ancestor::*[{_MAX_DEPTH}]])")  # trafilatura cuts it off
+    text = ("" if is_deep else _main_text(marked)) or _whole(_parsed(lxml, marked))
     text = re.sub(f"{name}([0-9]+)x", lambda match: blocks[int(match[1])], text)
     return Readable([text], title=title)
 
 
 def _parsed(lxml: Any, html: str) -> Any:
-    return lxml.document_fromstring(html.encode(), parser=lxml.HTMLParser(encoding="utf-8"))
+    parser = lxml.HTMLParser(encoding="utf-8", huge_tree=True)
+    page = lxml.document_fromstring(html.encode(), parser=parser)
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
+        raise InvalidRequest(  # the parser leaves out the rest of the page
+            "The elements of the HTML are nested more than 2,000 deep.",
+            hint="Some may not be closed. Close them, or send the text.",
+            field="content",
+        )
+    return page
 
 
 def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
@@ -100,7 +111,7 @@ def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
     for element in page.xpath(_ASIDE):
         mark = lxml.Element("p")
         mark.text, mark.tail = f"{name}{len(blocks)}x", element.tail
-        blocks.append(_leaf(element, element.tag))
+        blocks.append("".join(_leaf(element, element.tag)))
         element.getparent().replace(element, mark)
     return blocks
 
@@ -147,25 +158,48 @@ def _collect(element: Any, blocks: list[str], prefix: str, depth: int) -> None:
         tag = child.tag if isinstance(child.tag, str) else ""
         if tag in _LEAVES:
             end_paragraph()
-            blocks.append(_leaf(child, tag))
-        elif tag in _CONTAINERS and depth < _MAX_DEPTH:
+            blocks += _leaf(child, tag)
+        elif tag not in _UNSEEN and depth < _MAX_DEPTH and (tag in _CONTAINERS or _holds(child)):
             end_paragraph()
             _collect(child, blocks, "- " if tag == "li" else prefix, depth + 1)
         elif tag and tag not in _UNSEEN:
-            line.append(child.text_content() if not child.xpath(_BLOCKS) else "")
-            if child.xpath(_BLOCKS) and depth < _MAX_DEPTH:
-                _collect(child, blocks, prefix, depth + 1)
+            line.append(_shown(child))
         line.append(child.tail or "")
     end_paragraph()
 
 
-def _leaf(element: Any, tag: str) -> str:
+def _holds(element: Any) -> bool:
+    return isinstance(element.tag, str) and bool(element.xpath(_BLOCKS))
+
+
+def _shown(element: Any) -> str:
+    """Return the text that an element shows, white space between its blocks and lines."""
+    etree = package("lxml.etree", "lxml", "HTML")
+    parts = [element.text or ""]
+    walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
+    for event, each in walk:
+        if each is element:
+            continue
+        parts += [" "] if each.tag in _APART else []
+        if event != "start":
+            parts.append(each.tail or "")
+        elif each.tag in _UNSEEN:
+            walk.skip_subtree()
+        else:
+            parts.append(each.text or "")
+    return "".join(parts)
+
+
+def _leaf(element: Any, tag: str) -> list[str]:
     if tag in _HEADINGS:
-        text = " ".join(element.text_content().split())
-        return f"{'#' * _HEADINGS[tag]} {text}" if text else ""
+        text = " ".join(_shown(element).split())
+        return [f"{'#' * _HEADINGS[tag]} {text}"] if text else []
     if tag == "pre":
-        return _code(element)
+        return [_code(element)]
     if tag == "table":
-        rows = element.xpath(".//tr[not(ancestor::table[2])]")
-        return table([[cell.text_content() for cell in row.xpath("./td | ./th")] for row in rows])
-    return ""
+        captions = [escaped(" ".join(_shown(each).split())) for each in element.xpath("./caption")]
+        outer = 1 + len(element.xpath("ancestor::table"))
+        rows = element.xpath(f".//tr[count(ancestor::table) = {outer}]")
+        cells = [[_shown(cell) for cell in row.xpath("./td | ./th")] for row in rows]
+        return [*captions, table(cells)]
+    return []

@@ -224,6 +224,71 @@ def test_definitions_keep_their_terms(definition: str) -> None:
     assert "Keeps cattle." in text
 
 
+HAY = "<p>Hay is grass that was cut and dried, for the animals to eat in winter. </p>" * 3
+
+
+def shown(html: str) -> list[str]:
+    """Return the words of a mail, and of a page that says what its main content is; both alike."""
+    mail = f"From: a@example.org\nContent-Type: text/html\n\n<body>{HAY}{html}{HAY}</body>"
+    read = [
+        parse(mail.encode(), "message/rfc822").text,
+        parse(f"<main>{HAY}{html}{HAY}</main>", HTML).text,
+    ]
+    hay = read[1][: read[1].index("winter.") + 7]
+    first, second = (text.split(hay)[3].split() for text in read)
+    assert first == second
+    return first
+
+
+@pytest.mark.parametrize(
+    ("html", "words"),
+    [
+        ("<table><tr><td><p>Hello</p><p>World</p>a<br>b</table>", "Hello World a b"),
+        ("<table><tr><td><h1>Hi</h1><ul><li>a<li>b</ul></td></tr></table>", "Hi a b"),
+        ("<table><tr><td><table><tr><td>a<td>b</table></table>", "a b"),
+        ("<table><caption>Cows</caption><tr><td>a</table>", "Cows a"),
+        ("<h2>Big<br>barn</h2>", "## Big barn"),
+        ("<p><b>a<br>b</b> <i>c</i>d<!-- e -->f</p>", "a b cdf"),
+        ("<p>a<span><script>x()</script>b</span></p>", "ab"),
+        ("<table><tr><td><style>p {}</style>a</table>", "a"),
+        ("<div>a <a href='#'><div>b</div></a> c</div>", "a b c"),
+        ("<p>C# and F# are == or ---</p>", "C# and F# are == or ---"),
+    ],
+)  # fmt: skip
+def test_words_of_html_stay_apart_and_in_order(html: str, words: str) -> None:
+    """What a page shows on two lines is two words, in tables and headings too; scripts are none.
+
+    If this fails: the words of a newsletter, laid out in tables, are stored as HelloWorld.
+    """
+    assert " ".join(shown(html)) == words
+
+
+@pytest.mark.parametrize("tag", ["div", "b", "ul><li", "table><tr><td"])
+@pytest.mark.parametrize("depth", [90, 210, 500])
+def test_deep_html_is_read_to_its_end(tag: str, depth: int) -> None:
+    """Elements that nobody closes hide no text: not their own, and not the rest of the page.
+
+    If this fails: a page is cut off behind its 256th open element, and nobody is told.
+    """
+    deep = f"<p>first</p>{f'<{tag}>' * depth}<p>cow</p>hay"
+    assert parse(deep, HTML).text.replace("- ", "").split() == ["first", "cow", "hay"]
+    assert [word for word in shown(deep) if word != "-"][:3] == ["first", "cow", "hay"]
+
+
+def test_html_that_is_nested_too_deep_is_refused() -> None:
+    """The parser stops at 2,048 levels: the whole page is refused, and none of it stored."""
+    with pytest.raises(InvalidRequest, match="nested more than"):
+        parse("<p>first</p>" + "<div>" * 3000 + "cow", HTML)
+
+
+def test_only_a_line_of_plain_text_could_be_taken_for_structure() -> None:
+    """Signs within a line stay as they are; at its begin they are escaped."""
+    text = "C# is == F#\n# no heading\na --- b\n---"
+    mail = f"From: a@example.org\n\n{text}".encode()
+    read = parse(mail, "message/rfc822").text.partition("\n\n")[2]
+    assert read == "C# is == F#\n\\# no heading\na --- b\n\\---"
+
+
 def test_a_page_without_a_heading_has_its_title() -> None:
     """A heading of level 1 comes first."""
     assert parse("<title> The\n ranch </title><p>hay</p>", HTML).title == "The ranch"
