@@ -140,8 +140,12 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     plan = TunePlan(load_config(config, folder), folder, **options)
     refuse_existing(target)
     report = begin_report(_command_line(), plan.seed)
-    section = asyncio.run(run_tune(plan, _watch))
-    report = report.with_rows(section).done()
+    section, vector_db, data = asyncio.run(run_tune(plan, _watch))
+    about = {
+        "embedding_model": vector_db.embedding_model,
+        "embedding_dimension": vector_db.embedding_dimension,
+    }
+    report = report.model_copy(update=about).with_rows(data, section).done()
     write_report(report, target / REPORT_NAME)
     write_reports(report, target)
     judged = [t for t in section.trials if t.held_out or t.label == section.chosen]

@@ -54,7 +54,8 @@ async def tell(
     texts = {judged.name: list(judged.queries.values()) for judged in read_sets(list(data))}
     found: list[QuestionConfidences] = []
     for each in data:
-        async with opened(replace(plan, data=each)) as (stack, name, questions):
+        async with opened(replace(plan, data=each)) as (stack, vector_db, questions, _):
+            name = vector_db.identifier
             chosen = _drawn(list(questions.texts), most, plan.seed)
             others = [text for other, some in texts.items() if _apart(name, other) for text in some]
             for mode in modes:

@@ -41,11 +41,13 @@ class Questions:
         texts: By question id.
         relevant: By question id, relevance (> 0) by chunk id or document id.
         generated: Whether the questions were made from the chunks.
+        note: What a report says about them; "" for nothing.
     """
 
     texts: dict[str, str]
     relevant: dict[str, dict[str, int]]
     generated: bool = False
+    note: str = ""
 
 
 def read_questions(path: Path) -> Questions:
@@ -75,8 +77,8 @@ def _query(row: Mapping[str, Any], where: str) -> str:
 
 def _relevant(row: Mapping[str, Any], where: str) -> dict[str, int]:
     given = row.get("relevant")
-    found = given if isinstance(given, dict) else dict.fromkeys(map(str, given or ()), 1)
-    grades = {str(key): value for key, value in found.items()}
+    found = dict.fromkeys(map(str, given), 1) if isinstance(given, list) else given
+    grades = {str(k): v for k, v in found.items()} if isinstance(found, dict) else {}
     if not grades or not all(type(grade) is int and grade > 0 for grade in grades.values()):
         raise InvalidRequest(
             f"{where}: 'relevant' names no chunk or document, or a grade is not an integer >= 1."
@@ -99,6 +101,40 @@ def checked(questions: Questions, source: str) -> Questions:
     return questions
 
 
+async def known(index: EmbeddingIndex, questions: Questions) -> Questions:
+    """Return the questions without the ids that a vector DB does not hold, and a note on those.
+
+    A question that names no other id is left out.
+
+    Raises:
+        InvalidRequest: None of the ids is known, or fewer than 10 questions are left.
+    """
+    wanted = list(dict.fromkeys(name for found in questions.relevant.values() for name in found))
+    held = {chunk.chunk_id for chunk in await index.get_chunks(wanted)}
+    others = [name for name in wanted if name not in held]
+    held |= {name for name in others if await index.document_chunk_ids(name)}
+    unknown = [name for name in others if name not in held]
+    if not unknown:
+        return questions
+    first = next(key for key, found in questions.relevant.items() if unknown[0] in found)
+    said = (
+        f"{len(unknown)} of {len(wanted)} ids under 'relevant' name no chunk or document of "
+        f"{index.vector_db.identifier}, the first {unknown[0]!r} (question {first!r})."
+    )
+    if not held:
+        hint = "'relevant' names chunk ids or document ids of this vector DB."
+        raise InvalidRequest(said, hint=hint, field="queries")
+    relevant = {
+        key: kept
+        for key, found in questions.relevant.items()
+        if (kept := {name: grade for name, grade in found.items() if name in held})
+    }
+    texts = {key: questions.texts[key] for key in relevant}
+    left_out = len(questions.texts) - len(texts)
+    note = f"{said} Questions that name no other: {left_out}. They do not count."
+    return checked(Questions(texts, relevant, note=note), said.rstrip("."))
+
+
 async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
     """Make known-item questions: some words of a chunk, which is what has to be found.
 
@@ -114,7 +150,7 @@ async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
         InvalidRequest: Too few chunks have enough words.
     """
     rng = random.Random(seed)
-    ids = await _all_ids(index)
+    ids = await all_ids(index)
     rng.shuffle(ids)
     texts: dict[str, str] = {}
     relevant: dict[str, dict[str, int]] = {}
@@ -129,7 +165,8 @@ async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
     return checked(Questions(texts, relevant, generated=True), index.vector_db.identifier)
 
 
-async def _all_ids(index: EmbeddingIndex) -> list[str]:
+async def all_ids(index: EmbeddingIndex) -> list[str]:
+    """Return the ids of all chunks, ascending."""
     ids: list[str] = []
     while page := await index.chunk_ids(ids[-1] if ids else "", 10_000):
         ids += page

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.api.vector_dbs import SearchMode, VectorDBRegistration
+from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 from corral.bench.backends import find_backends
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.embedded import Embedding, with_hashing
 from corral.bench.data.judged import JudgedSet
-from corral.bench.report.rows import TuneSection
+from corral.bench.report.rows import DataSet, TuneSection
 from corral.bench.scratch import scratch_stack, store
 from corral.bench.tuning.confidence import GENERATED, least, of_questions, proposal
 from corral.bench.tuning.legs import search_legs
-from corral.bench.tuning.questions import Questions, checked, generate, read_questions
+from corral.bench.tuning.questions import (
+    Questions,
+    all_ids,
+    checked,
+    generate,
+    known,
+    read_questions,
+)
 from corral.bench.tuning.tune import tune
 from corral.providers.config import Providers, RunConfig
 from corral.providers.rag.retrieval import Retrieval
@@ -79,7 +89,24 @@ class TunePlan:
             raise InvalidRequest("--apply needs --db: what --data stores is gone after the run.")
 
 
-async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
+class Opened(NamedTuple):
+    """What a plan names: a stack, the vector DB in it, the questions, and the data of both."""
+
+    stack: Stack
+    vector_db: VectorDB
+    questions: Questions
+    data: DataSet
+
+
+class Tuned(NamedTuple):
+    """What a tuning found, and on what: the vector DB as it was before."""
+
+    section: TuneSection
+    vector_db: VectorDB
+    data: DataSet
+
+
+async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
     """Tune, and change the registration where the plan says so.
 
     Args:
@@ -92,17 +119,15 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> TuneSection:
             they name.
         CorralError: The embedder or the backend failed.
     """
-    async with opened(plan) as (stack, vector_db_id, questions):
-        vector_db = await stack.vector_db(vector_db_id)
+    async with opened(plan) as (stack, vector_db, questions, data):
         with watch(len(questions.texts)) as advance:
             answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
-        _check_known(questions, {*answers.chunks, *_documents(answers.chunks.values())})
         section = await tune(answers, questions, plan.seed)
         section = await _with_confidence(section, stack, questions)
         if plan.apply:
             unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
-            await stack.change_search(vector_db_id, {**unset, **section.settings})
-        return section
+            await stack.change_search(vector_db.identifier, {**unset, **section.settings})
+        return Tuned(section, vector_db, data)
 
 
 async def _with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
@@ -123,28 +148,47 @@ async def _with_confidence(section: TuneSection, stack: Stack, questions: Questi
 
 
 @asynccontextmanager
-async def opened(plan: TunePlan) -> AsyncIterator[tuple[Stack, str, Questions]]:
-    """Open what a plan names: a stack, the id of the vector DB in it, and the questions."""
+async def opened(plan: TunePlan) -> AsyncIterator[Opened]:
+    """Open what a plan names."""
     if plan.data is not None:
         async with _stored(plan, plan.data) as found:
             yield found
         return
     stack = Stack(plan.config, plan.home)
     try:
-        vector_db_id = str(plan.db)
-        if plan.queries is not None:
-            questions = read_questions(plan.queries)
-            await stack.vector_db(vector_db_id)
-        else:
-            index = await stack.index(vector_db_id)
+        given = None if plan.queries is None else read_questions(plan.queries)
+        index = await stack.index(str(plan.db))
+        if given is None:
             questions = await generate(index, plan.generate or 0, plan.seed)
-        yield stack, vector_db_id, questions
+        else:
+            questions = await known(index, given)
+        data = _data_set(index.vector_db, await all_ids(index), questions, plan.queries)
+        yield Opened(stack, index.vector_db, questions, data)
     finally:
         await stack.close()
 
 
+def _data_set(
+    vector_db: VectorDB, ids: list[str], questions: Questions, path: Path | None
+) -> DataSet:
+    """Return what is tuned as a report names it: with hashes, and none of its texts."""
+    made = json.dumps([questions.texts, questions.relevant]).encode()
+    name, asked = ("questions", made) if path is None else (path.name, path.read_bytes())
+    parts = {"chunk ids": json.dumps(ids).encode(), name: asked}
+    return DataSet(
+        name=vector_db.identifier,
+        kind="vector_db",
+        language=vector_db.language,
+        documents=len(ids),
+        queries=len(questions.texts),
+        judgements=sum(map(len, questions.relevant.values())),
+        sha256={name: hashlib.sha256(part).hexdigest() for name, part in parts.items()},
+        bytes=sum(map(len, parts.values())),
+    )
+
+
 @asynccontextmanager
-async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, Questions]]:
+async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
     """Store a judged set in a scratch stack, with embeddings that are kept between runs."""
     languages = {"": plan.language} if plan.language else {}
     judged = read_sets([data], languages=languages)[0]
@@ -177,7 +221,7 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[tuple[Stack, str, 
             for name, text, article in lines
         ]
         await store(await stack.index(judged.name), chunks, made.documents)
-        yield stack, judged.name, questions
+        yield Opened(stack, await stack.vector_db(judged.name), questions, judged.row())
         await stack.unregister(judged.name)
 
 
@@ -185,18 +229,3 @@ def _articles(judged: JudgedSet, plan: TunePlan) -> list[str]:
     """Return the document id of each text: its own name, or that of its article's first text."""
     names = list(judged.documents)
     return [names[n - n % plan.article] for n in range(len(names))]
-
-
-def _documents(chunks: Iterable[Chunk]) -> set[str]:
-    return {chunk.document_id for chunk in chunks if chunk.document_id is not None}
-
-
-def _check_known(questions: Questions, known: set[str]) -> None:
-    """Refuse questions none of whose answers was ever found: they are about other data."""
-    if not any(known & relevant.keys() for relevant in questions.relevant.values()):
-        first = next(iter(next(iter(questions.relevant.values()))))
-        raise InvalidRequest(
-            f"No question finds any of the ids that answer it, such as {first!r}.",
-            hint="'relevant' names chunk ids or document ids of this vector DB.",
-            field="queries",
-        )

@@ -182,6 +182,8 @@ def _notes(questions: Questions, held_out: int, chunks: int) -> tuple[str, ...]:
     notes = [f"max_chunks {chunks} finds {ENOUGH:.0%} of what 20 find, on the training half."]
     if questions.generated:
         notes.append(GENERATED_NOTE)
+    if questions.note:
+        notes.append(questions.note)
     if held_out < FEW:
         notes.append(f"{held_out} questions judge: small differences cannot be resolved.")
     return tuple(notes)

@@ -221,6 +221,21 @@ def test_bad_input_of_other_commands(tmp_path: Path, words: list[str], said: str
     assert not (tmp_path / "corral-bench").exists()
 
 
+def test_a_tuning_has_a_whole_report(tmp_path: Path) -> None:
+    """Its data with their hashes, and the embedding model, as any other report has."""
+    words = ("bench", "tune", "--data", "miniature", "--embedder", "hashing", "--out", "out")
+    done = corral(*words)
+    assert done.exit_code == 0, done.output
+    report = read_report(tmp_path / "out")
+    [section] = report.tune
+    [data] = report.data_sets
+    assert (data.name, report.embedding_model) == (section.data_set, "hashing")
+    assert (report.embedding_dimension or 0) > 0
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert data.sha256
+    assert all(digest in page for digest in data.sha256.values())
+
+
 def test_no_figure_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     """Names of columns take several lines before a figure loses a digit; a note is said once.
 

@@ -66,7 +66,7 @@ async def test_judged_questions_are_told_from_removed_ones(tmp_path: Path) -> No
 
 async def test_a_tuning_proposes_a_least_confidence(tmp_path: Path) -> None:
     """For judged questions, in a note and among the settings that it recommends."""
-    section = await run_tune(TunePlan(CONFIG, tmp_path, data="miniature"))
+    section = (await run_tune(TunePlan(CONFIG, tmp_path, data="miniature"))).section
     [said] = [note for note in section.notes if note.startswith("min_confidence ")]
     assert "min_confidence" not in section.registration
     least = section.settings["min_confidence"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -53,7 +54,7 @@ async def filled(home: Path, count: int = 60) -> None:
 
 async def run(home: Path, **settings: Any) -> TuneSection:
     """Tune the vector DB."""
-    return await run_tune(TunePlan(CONFIG, home, db="db", **settings))
+    return (await run_tune(TunePlan(CONFIG, home, db="db", **settings))).section
 
 
 async def stored(home: Path) -> Any:
@@ -92,6 +93,8 @@ def test_questions_are_read_with_ids_or_grades(tmp_path: Path) -> None:
         ({"query": "x"}, "relevant"),
         ({"query": "x", "relevant": []}, "relevant"),
         ({"query": "x", "relevant": {"a": 0}}, "relevant"),
+        ({"query": "x", "relevant": "abc"}, "relevant"),
+        ({"query": "x", "relevant": 7}, "relevant"),
         ({"query": "x", "relevant": {"a": True}}, "relevant"),
         ({"query": "x", "relevant": {"a": 1.5}}, "relevant"),
     ],
@@ -252,6 +255,53 @@ async def test_questions_about_other_data_are_refused(tmp_path: Path) -> None:
     rows = [{"query": text_of(n), "relevant": ["elsewhere"]} for n in range(12)]
     with pytest.raises(InvalidRequest, match="'elsewhere'"):
         await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+
+
+async def test_unknown_ids_are_counted(tmp_path: Path) -> None:
+    """Ids that the vector DB does not hold count for nothing, and a note says how many they are.
+
+    If this fails: deleted or misspelled ids lower every figure, and nobody learns why.
+    """
+    await filled(tmp_path)
+    rows: list[dict[str, Any]] = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(20)]
+    whole = await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+    rows[3]["relevant"] = ["c3", "gone"]
+    rows.append({"query": "nothing", "relevant": {"gone": 1, "away": 2}})
+    part = await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+    [note] = [note for note in part.notes if "name no chunk" in note]
+    assert note == (
+        "2 of 22 ids under 'relevant' name no chunk or document of db, the first 'gone' (question "
+        "'4'). Questions that name no other: 1. They do not count."
+    )
+    assert (part.trials, part.registration) == (whole.trials, whole.registration)
+
+
+async def test_too_few_known_questions_are_refused(tmp_path: Path) -> None:
+    """Before anything is asked, and with the number of unknown ids."""
+    await filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": [f"c{n}" if n < 9 else "gone"]} for n in range(30)]
+    with pytest.raises(InvalidRequest, match=r"^1 of 10 ids .* \(got 9\)"):
+        await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
+
+
+async def test_a_tuning_says_on_what_data(tmp_path: Path) -> None:
+    """Its data have the hashes of chunks and questions, which change with them, and no text."""
+    await filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(20)]
+    path = lines(tmp_path / "q.jsonl", *rows)
+    plans = [
+        *[TunePlan(CONFIG, tmp_path, db="db", queries=path)] * 2,
+        TunePlan(CONFIG, tmp_path, db="db", generate=20),
+        TunePlan(CONFIG, tmp_path, data="miniature"),
+    ]
+    given, again, made, judged = [(await run_tune(plan)).data for plan in plans]
+    assert given == again
+    assert (given.name, given.kind, given.documents, given.queries) == ("db", "vector_db", 60, 20)
+    assert given.sha256.keys() == {"chunk ids", "q.jsonl"}
+    assert given.sha256["q.jsonl"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert made.sha256["chunk ids"] == given.sha256["chunk ids"]
+    assert not given.query_texts
+    assert judged.kind == "miniature"
 
 
 async def test_an_unknown_vector_db_is_named(tmp_path: Path) -> None:
