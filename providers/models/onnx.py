@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from corral.api.errors import ConfigError
-from corral.api.wire import Strict
+from corral.api.provider import ProviderConfig
 from corral.providers.models.hub import HUB, HubFiles, check_digest, hub_folder
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class OnnxSource(Strict):
+class OnnxSource(ProviderConfig):
     """Where a model's files are.
 
     Attributes:

@@ -167,11 +167,17 @@ def test_numbers_and_booleans_of_the_environment_are_coerced(
             - provider_id: q
               provider_type: remote::qdrant
               config: {exact: "${env.EXACT:=true}"}
+          embedding:
+            - provider_id: o
+              provider_type: inline::onnx
+              config: {models: [{model: m, path: /m, dimension: 3, max_tokens: "${env.MOST:=64}"}]}
     """
     config = load_config(written(tmp_path, text))
     assert (config.server.port, config.server.limits.max_body_mib) == (9000, 1.5)
     settings = check_config(Api.VECTOR_IO, config.providers.vector_io[0])
     assert settings.model_dump()["exact"] is True
+    settings = check_config(Api.EMBEDDING, config.providers.embedding[0])
+    assert settings.model_dump()["models"][0]["max_tokens"] == 64
     monkeypatch.setenv("PORT", "nine")
     with pytest.raises(ConfigError, match=r"server\.port: .*integer"):
         load_config(tmp_path / "run.yaml")

@@ -9,11 +9,10 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from corral.api.provider import ProviderConfig
-from corral.api.wire import Strict
 from corral.providers.models.onnx import Digest
 
 
-class LibraryFiles(Strict):
+class LibraryFiles(ProviderConfig):
     """Where a model of a library is.
 
     Attributes:
