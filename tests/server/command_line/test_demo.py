@@ -107,6 +107,30 @@ def test_the_default_question_is_answered_by_the_project(invoke: Corral, run_yam
     assert "rfcs/0002-score-semantics.md" in table
 
 
+def test_the_readme_shows_what_the_demo_prints(invoke: Corral, run_yaml: Path) -> None:
+    """Each line of the README's output begins one of the demo's, but for figures and hits.
+
+    The README is one of the documents that the demo asks, so it must not hold the question that
+    they do not answer.
+
+    If this fails: run `make demo` and paste what it prints into the README, shortened.
+    """
+
+    def bare(text: str) -> list[str]:
+        lines = (re.sub(r"[\d.]+", "#", line.partition("[...]")[0]) for line in text.splitlines())
+        return [line.rstrip("─ ") for line in lines]
+
+    readme = (demo.PROJECT / "README.md").read_text("utf-8")
+    assert demo.UNANSWERED not in readme
+    shown = bare(readme.partition("`make demo` prints, shortened:\n\n```\n")[2].partition("```")[0])
+    printed = bare(invoke("--config", run_yaml, "demo").stdout)
+    of_the_model = ("Registered", "Context:", "Content:", "#  ")
+    ours = [line for line in shown if line and not line.startswith(of_the_model)]
+    assert len(ours) > 3
+    for line in ours:
+        assert any(each.startswith(line) for each in printed), line
+
+
 def test_an_installed_package_brings_its_documents(
     invoke: Corral, run_yaml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
