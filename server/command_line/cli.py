@@ -109,7 +109,7 @@ def mcp(target: Target, print_config: str | None) -> None:
     It speaks over standard input and output, and works on the data folder in this process. A
     running server has the same at /mcp.
     """
-    target.local_only("mcp")
+    target.local_only("mcp", of_a_tenant=True)
     from corral.server.command_line.connecting import operator_of  # noqa: PLC0415 - start-up time
 
     operator = operator_of(target.tenant)

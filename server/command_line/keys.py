@@ -58,7 +58,7 @@ def create(
     admin reads every document of its tenant and deletes vector DBs. An admin without a tenant is
     the operator.
     """
-    target.local_only("keys create")
+    target.local_only("keys create", of_a_tenant=True)
     from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
 
     key_commands.create(

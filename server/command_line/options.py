@@ -81,10 +81,12 @@ class Target:
     key: str | None = None
     tenant: str = ""
 
-    def local_only(self, command: str) -> None:
-        """Refuse `--url` for a command that works on this machine."""
+    def local_only(self, command: str, *, of_a_tenant: bool = False) -> None:
+        """Refuse `--url` for a command that works on this machine, and a `--tenant` it ignores."""
         if self.url is not None:
             raise click.UsageError(f"{command} works on this machine; it takes no --url.")
+        if self.tenant and not of_a_tenant:
+            raise click.UsageError(f"{command} works for all tenants; it takes no --tenant.")
 
     def run(self, command: str, *arguments: Any, **options: Any) -> None:
         """Run `MODULE.FUNCTION` of this folder with a client that is connected to the target."""

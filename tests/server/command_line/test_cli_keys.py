@@ -46,6 +46,8 @@ def test_a_key_is_printed_once(corral: Corral) -> None:
         (("keys", "revoke", "nothing"), "There is no key 'nothing'."),
         (("--url", "http://127.0.0.1:1", "keys", "list"), "it takes no --url"),
         (("--url", "http://127.0.0.1:1", "--tenant", "acme", "models"), "the key says whose it is"),
+        (("--tenant", "acme", "config", "show"), "config show works for all tenants; it takes no"),
+        (("--tenant", "acme", "keys", "list"), "keys list works for all tenants; it takes no"),
         (("--url", "http://127.0.0.1:1", "--key", "a b", "models"), "holds characters that no key"),
     ],
 )
