@@ -18,6 +18,7 @@ from corral.bench.data.judged import (
     judged_set,
     read_json_lines,
     read_lines,
+    relevance_of,
     text_field,
 )
 
@@ -78,9 +79,9 @@ def _qrels_file(folder: Path, split: str | None) -> Path:
 def _judgements(path: Path) -> Iterator[Judgement]:
     for number, (where, line) in enumerate(read_lines(path)):
         fields = line.split("\t")
-        relevance = fields[2].strip() if len(fields) == 3 else ""
-        if relevance.lstrip("-").isdecimal():
-            yield Judgement(fields[0].strip(), fields[1].strip(), int(relevance), where)
+        relevance = relevance_of(fields[2].strip()) if len(fields) == 3 else None
+        if relevance is not None:
+            yield Judgement(fields[0].strip(), fields[1].strip(), relevance, where)
         elif number > 0 or len(fields) != 3:  # the first line may be a header
             raise InvalidRequest(
                 f"{where}: query id, document id and a whole number, separated by tabs, expected."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from corral.api.vector_dbs import LANGUAGES, language_name
 from corral.api.wire import MAX_ID_LENGTH
 from corral.bench.report.rows import DataSet
 
+_RELEVANCE = re.compile(r"[-+]?[0-9]{1,9}")
 LEAST_DOCUMENTS = 20
 """Fewest that --max-docs may leave: among ten documents any ranking has everything in its ten."""
 
@@ -99,6 +101,8 @@ def judged_set(
     _check_known(name, "document", documents, [(line.document_id, line.where) for line in lines])
     qrels: dict[str, dict[str, int]] = {}
     for line in lines:
+        if not queries[line.query_id].strip():
+            raise InvalidRequest(f"{line.where}: query {line.query_id!r} is judged but blank.")
         known = qrels.setdefault(line.query_id, {})
         if known.setdefault(line.document_id, line.relevance) != line.relevance:
             raise InvalidRequest(
@@ -128,15 +132,21 @@ def checked_id(identifier: str, where: str) -> str:
     """Return an id that Corral can store and a TREC run file can hold.
 
     Raises:
-        InvalidRequest: It is empty, too long, or holds white space or NUL.
+        InvalidRequest: It is empty, too long, not UTF-8, or holds white space or NUL.
     """
     fits = 1 <= len(identifier) <= MAX_ID_LENGTH
+    fits = fits and identifier.encode(errors="ignore").decode() == identifier
     if not fits or "\0" in identifier or identifier.split() != [identifier]:
         raise InvalidRequest(
             f"{where}: the id {identifier[:40]!r} is empty, longer than {MAX_ID_LENGTH} "
-            "characters, or holds white space, which TREC runs cannot."
+            "characters, no UTF-8, or holds white space, which TREC runs cannot."
         )
     return identifier
+
+
+def relevance_of(text: str) -> int | None:
+    """Return a relevance as qrels have it; None for anything but a whole number of 9 digits."""
+    return int(text) if _RELEVANCE.fullmatch(text) else None
 
 
 class Texts(dict[str, str]):

@@ -26,6 +26,7 @@ from corral.bench.data.judged import (
     judged_set,
     read_json_lines,
     read_lines,
+    relevance_of,
     text_field,
 )
 
@@ -99,13 +100,12 @@ def _documents(path: Path) -> dict[str, str]:
     texts = Texts()
     if path.suffix in {".jsonl", ".json"}:
         for where, row in read_json_lines(path):
-            title = row.get("title") if "text" in row or "contents" in row or "body" in row else ""
-            text = f"{title or ''} {text_field(row, TEXTS, where)}".strip()
+            named = row.get("title") if "text" in row or "contents" in row or "body" in row else ""
+            title = text_field({"title": named or ""}, ("title",), where)
+            text = f"{title} {text_field(row, TEXTS, where)}".strip()
             texts.put(text_field(row, IDS, where), text, where)
         return dict(texts)
-    whole = "\n".join(line for _, line in read_lines(path))
-    for number, found in enumerate(_DOC.finditer(whole), start=1):
-        where = f"{path}, document {number}"
+    for where, found in _elements(list(read_lines(path)), _DOC, "<DOC>", "document"):
         named = _DOCNO.search(found[1])
         if named is None:
             raise InvalidRequest(f"{where}: <DOCNO> is missing.")
@@ -121,9 +121,8 @@ def _topics(path: Path) -> dict[str, str]:
             texts.put(text_field(row, IDS, where), text_field(row, TEXTS, where), where)
         return dict(texts)
     lines = list(read_lines(path))
-    tops = list(_TOP.finditer("\n".join(line for _, line in lines)))
-    for number, top in enumerate(tops, start=1):
-        where = f"{path}, topic {number}"
+    tops = _elements(lines, _TOP, "<top>", "topic")
+    for where, top in tops:
         named, title = _NUM.search(top[1]), _TITLE.search(top[1])
         if named is None or title is None:
             raise InvalidRequest(f"{where}: <num> and <title> are expected.")
@@ -136,11 +135,34 @@ def _topics(path: Path) -> dict[str, str]:
     return dict(texts)
 
 
+def _elements(
+    lines: Sequence[tuple[str, str]], kind: re.Pattern[str], tag: str, what: str
+) -> list[tuple[str, re.Match[str]]]:
+    """Return the elements of a file, each with its place and number.
+
+    Raises:
+        InvalidRequest: A tag opens within another, or is not closed.
+    """
+    whole = "\n".join(line for _, line in lines)
+    found = list(kind.finditer(whole))
+    closed = {one.start() for one in found}
+    for one in re.finditer(tag, whole, re.IGNORECASE):
+        if one.start() not in closed:
+            where = _place(lines, whole, one)
+            raise InvalidRequest(f"{where}: {tag} is not closed, or the one before is not.")
+    return [(f"{_place(lines, whole, one)}, {what} {n}", one) for n, one in enumerate(found, 1)]
+
+
+def _place(lines: Sequence[tuple[str, str]], whole: str, one: re.Match[str]) -> str:
+    return lines[whole.count("\n", 0, one.start())][0]
+
+
 def _judgements(path: Path) -> Iterator[Judgement]:
     for where, line in read_lines(path):
         fields = line.split()
-        if len(fields) != 4 or not fields[3].lstrip("-").isdecimal():
+        relevance = relevance_of(fields[3]) if len(fields) == 4 else None
+        if relevance is None:
             raise InvalidRequest(
                 f"{where}: query id, an unused column, document id and a whole number expected."
             )
-        yield Judgement(fields[0], fields[2], int(fields[3]), where)
+        yield Judgement(fields[0], fields[2], relevance, where)

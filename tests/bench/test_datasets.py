@@ -72,6 +72,14 @@ def test_the_only_split_is_taken_and_another_chosen(tmp_path: Path) -> None:
         ({"qrels": ["q1\td1\t0"]}, "no judgement is above 0"),
         ({"qrels": [*QRELS, "q1\td3"]}, r"test\.tsv:5: query id, document id"),
         ({"qrels": [*QRELS, "q1\td3\tyes"]}, r"test\.tsv:5: query id, document id"),
+        ({"qrels": [*QRELS, "q1\td3\t--1"]}, r"test\.tsv:5: query id, document id"),
+        ({"qrels": [*QRELS, "q1\td3\t" + "9" * 5000]}, r"test\.tsv:5: query id, document id"),
+        ({"qrels": [*QRELS, "q1\td3\t\u0662"]}, r"test\.tsv:5: query id, document id"),
+        ({"corpus": [{"_id": "\ud800", "text": "a"}]}, r"corpus\.jsonl:1: the id .* no UTF-8"),
+        (
+            {"queries": [{"_id": "q1", "text": " "}, *QUERIES[1:]]},
+            r"test\.tsv:2: query 'q1' is judged but blank",
+        ),
         ({"qrels": [*QRELS, "q1\td2\t1"]}, r"test\.tsv:5: .*'d2' were judged 2 before"),
         (
             {"qrels": [*QRELS, "q1\tnone\t1", "q1\tnone2\t1"]},
@@ -156,6 +164,15 @@ def test_trec_files(tmp_path: Path, documents: tuple[str, str], topics: tuple[st
     assert judged.kind == "trec"
 
 
+def test_broken_trec_documents_are_refused(tmp_path: Path) -> None:
+    """A title that is no text stops the reading, as in BEIR's files; it was read as its repr."""
+    text = '{"id": "d1", "text": "a", "title": ["b"]}'
+    documents = ("docs.jsonl", text)
+    write_trec(tmp_path, documents, ("topics.txt", TREC_TOPICS))
+    with pytest.raises(InvalidRequest, match=r"docs\.jsonl:1: title is list, not text"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -163,6 +180,13 @@ def test_trec_files(tmp_path: Path, documents: tuple[str, str], topics: tuple[st
         ("documents.trec", TREC_DOCS + TREC_DOCS, r"document 3: the id 'd1' is there already"),
         ("topics.txt", "<top><num>1</num></top>", "topic 1: <num> and <title> are expected"),
         ("topics.txt", "301 no tab\n", r"topics\.txt:1: an id, a tab and a query"),
+        ("qrels.txt", "301 0 d1 --1\n", r"qrels\.txt:1: query id, an unused column"),
+        ("qrels.txt", "301 0 d1 " + "9" * 5000, r"qrels\.txt:1: query id, an unused column"),
+        ("documents.trec", TREC_DOCS + "\n<doc>", r"documents\.trec:8: <DOC> is not closed"),
+        ("documents.trec", "<DOC>\n" + TREC_DOCS, r"documents\.trec:2: .* or the one before"),
+        ("documents.trec", TREC_DOCS * 2, r"documents\.trec:7, document 3: the id 'd1'"),
+        ("topics.txt", TREC_TOPICS + "<top>", r"topics\.txt:7: <top> is not closed"),
+        ("topics.txt", "301\t \n302\tengines", r"query '301' is judged but blank"),
         ("qrels.txt", "301 0 d1\n", r"qrels\.txt:1: query id, an unused column"),
         ("docs.trec", "", r"one file documents\.\* or docs\.\* is expected; found: doc"),
     ],
