@@ -80,8 +80,9 @@ def whole_cosine(cosine: float) -> float:
     An embedding of length 1 has that length within rounding only, and engines round on. Without
     this a text would be found by itself with a score below 1, and not pass `score_threshold: 1`.
 
-    >>> whole_cosine(0.99999998)
-    1.0
+    Examples:
+        >>> whole_cosine(0.99999998)
+        1.0
     """
     return 1.0 if cosine >= 1.0 - SINGLE_PRECISION_SLACK else cosine
 
