@@ -39,7 +39,7 @@ class LegWeights(Strict):
     @model_validator(mode="after")
     def _some(self) -> LegWeights:
         if self.vector + self.keyword <= 0:
-            raise ValueError("at least one weight must be above 0")
+            raise ValueError("at least one weight, vector or keyword, must be above 0")
         return self
 
     def of(self, leg: LegName) -> float:
@@ -81,8 +81,17 @@ class _Ranker(Strict):
         return [leg for leg in LEGS if self.weight(leg) > 0]
 
 
+def _show_impact_factor(schema: dict[str, Any]) -> None:
+    constant = {**schema["properties"]["rank_constant"], "title": "Impact Factor"}
+    del constant["default"]
+    constant["description"] = "Llama Stack's name of `rank_constant`; send one of them."
+    schema["properties"]["impact_factor"] = constant
+
+
 class RRFRanker(_Ranker):
     """Reciprocal rank fusion. Wire alias of `rank_constant`: Llama Stack's `impact_factor`."""
+
+    model_config = ConfigDict(json_schema_extra=_show_impact_factor)
 
     type: Literal["rrf"] = "rrf"
     rank_constant: float = Field(
@@ -100,12 +109,25 @@ class RRFRanker(_Ranker):
         return self.weights.of(leg)
 
 
+class _Weights(Strict):
+    """What a weighted ranker may be sent in the place of `alpha`."""
+
+    weights: LegWeights
+
+
+def _show_weights(schema: dict[str, Any]) -> None:
+    description = "In the place of `alpha`, which is then the vector leg's share of their sum."
+    schema["properties"]["weights"] = LegWeights.model_json_schema() | {"description": description}
+
+
 class WeightedRanker(_Ranker):
     """Convex combination of the legs' scores; alpha 1 is the vector leg alone, 0 the other.
 
     Instead of `alpha` a request may send `weights`, of which only the ratio matters: alpha is the
     vector leg's share of their sum.
     """
+
+    model_config = ConfigDict(json_schema_extra=_show_weights)
 
     type: Literal["weighted"] = "weighted"
     alpha: float | None = Field(
@@ -131,7 +153,8 @@ class WeightedRanker(_Ranker):
             return data
         if data.get("alpha") is not None:
             raise ValueError("alpha and weights say the same thing; send one of them")
-        weights = LegWeights.model_validate(data["weights"])
+        # Of a model with that field, so that a finding names it.
+        weights = _Weights.model_validate({"weights": data["weights"]}).weights
         rest = {key: value for key, value in data.items() if key not in ("weights", "alpha")}
         return {**rest, "alpha": weights.vector / (weights.vector + weights.keyword)}
 

@@ -91,6 +91,20 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         "params.ranker.alpha",
         ["not a known key", "rank_constant"],
     ),
+    *(
+        (
+            QUERY,
+            params(ranker={"type": "weighted", "weights": weights}),
+            f"params.ranker.{at}",
+            said,
+        )
+        for weights, at, said in (
+            ({"vector": 1, "dense": 2}, "weights.dense", ["not a known key", "vector, keyword"]),
+            ({"vector": -1}, "weights.vector", [">= 0"]),
+            ({"vector": 0, "keyword": 0}, "weights", ["vector or keyword", "above 0"]),
+            ([1, 1], "weights", ["must be an object"]),
+        )
+    ),
     (
         QUERY,
         params(ranker={"type": "rrf", "weights": {"vector": 0, "keyword": 0}}),

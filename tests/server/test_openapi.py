@@ -141,6 +141,20 @@ def test_the_documented_defaults_are_those_of_the_wire(document: Json) -> None:
     assert params["score_threshold"]["default"] == 0
 
 
+def test_rankers_show_what_the_wire_accepts(document: Json) -> None:
+    """Llama Stack's `impact_factor`, and `weights` in the place of `alpha`.
+
+    If this fails: a client that is made of the document cannot send what the documentation shows.
+    """
+    schemas = document["components"]["schemas"]
+    factor = schemas["RRFRanker"]["properties"]["impact_factor"]
+    constant = schemas["RRFRanker"]["properties"]["rank_constant"]
+    assert (factor["minimum"], factor["maximum"]) == (constant["minimum"], constant["maximum"])
+    weights = schemas["WeightedRanker"]["properties"]["weights"]
+    assert weights["properties"].keys() == {"vector", "keyword"}
+    assert weights["additionalProperties"] is False
+
+
 def test_the_document_is_made_beside_other_requests(
     app: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
