@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.providers.config import ProviderEntry
+
 from ..bench.report.headless import Browser, find_browser
 from .harness import live_server, run_config
 from .playground import ask, fill, select, store, texts, wait
@@ -264,3 +266,34 @@ def test_the_buttons_copy(tmp_path: Path, host: str, form: str) -> None:
         browser.paste()
         written = browser.evaluate(f"import('/page/copy.js').then((it) => it.written('{form}'))")
         assert browser.evaluate("document.getElementById('ask').value") == written
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ("inline::sqlite", "corral bench tune --db 'db' --queries questions.jsonl"),
+        (
+            "inline::qdrant",
+            "# inline::qdrant serves one process at a time: stop this server first.\n"
+            "corral bench tune --db 'db' --queries questions.jsonl",
+        ),
+        (
+            "inline::memory",
+            "# inline::memory keeps nothing that a command could tune. Ingest into another "
+            "provider, such as inline::sqlite.",
+        ),
+    ],
+)
+def test_the_tune_command_can_run(tmp_path: Path, browser: Browser, engine: str, said: str) -> None:
+    """Where the command and the server cannot have a vector DB open together, the page says so.
+
+    If this fails: the command that the page gives ends with an error of the engine.
+    """
+    config = run_config()
+    config.providers.vector_io = [ProviderEntry(provider_id="here", provider_type=engine)]
+    with live_server(config, tmp_path) as url:
+        store(url, "db", "The owl sleeps.", provider_id="here")
+        open_page(browser, url)
+        ask(browser, "who sleeps?")
+        browser.evaluate(f"{RIGHT}.click()")
+        assert browser.evaluate("document.getElementById('tune').textContent") == said

@@ -1,7 +1,7 @@
 // Judgments: which chunk answers which question. They become the questions of corral bench tune.
 
 import { element, fill, find } from "./elements.js";
-import { current } from "./registry.js";
+import { current, provider } from "./registry.js";
 
 const marks = new Map(); // vector DB -> question -> chunk id -> "right" | "wrong"
 const LEAST = 10;
@@ -39,5 +39,13 @@ export function showJudged() {
   URL.revokeObjectURL(link.href);
   link.href = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   find("tune").hidden = count === 0;
-  fill(find("tune"), [element("code", {}, `corral bench tune --db '${(current?.identifier ?? "").replaceAll("'", "'\\''")}' --queries questions.jsonl`)]);
+  fill(find("tune"), [element("code", {}, tuning())]);
+}
+
+// How to tune the current vector DB. The command opens its files, beside this server.
+function tuning() {
+  const { provider_type: type, capabilities } = provider() ?? {};
+  if (capabilities?.persistent === false) return `# ${type} keeps nothing that a command could tune. Ingest into another provider, such as inline::sqlite.`;
+  const command = `corral bench tune --db '${(current?.identifier ?? "").replaceAll("'", "'\\''")}' --queries questions.jsonl`;
+  return capabilities?.concurrent_processes === false ? `# ${type} serves one process at a time: stop this server first.\n${command}` : command;
 }

@@ -6,13 +6,17 @@ import { element, fill, find, say } from "./elements.js";
 const SHOWN = ["provider_id", "embedding_model", "embedding_dimension", "search_mode", "ranker", "rerank", "language", "metric", "field_weights", "chunking", "min_confidence", "expand", "cutoff"];
 
 export let current = null;
+let providers = [];
+
+// The provider of the current vector DB; undefined where it is no longer configured.
+export const provider = () => providers.find((one) => one.provider_id === current?.provider_id);
 
 export async function load(chosen) {
-  const [listed, providers, models] = await Promise.all([get("v1/vector-dbs"), get("v1/providers"), get("v1/models")]);
+  const [listed, configured, models] = await Promise.all([get("v1/vector-dbs"), get("v1/providers"), get("v1/models")]);
   const dbs = listed.data;
   fill(find("db"), dbs.map((db) => element("option", { value: db.identifier }, db.identifier)));
-  const vector = providers.data.filter((provider) => provider.kind === "vector_io");
-  fill(choice("provider_id"), vector.map((provider) => element("option", { value: provider.provider_id }, `${provider.provider_id} (${provider.provider_type})`)));
+  providers = configured.data.filter((one) => one.kind === "vector_io");
+  fill(choice("provider_id"), providers.map((one) => element("option", { value: one.provider_id }, `${one.provider_id} (${one.provider_type})`)));
   fill(choice("embedding_model"), models.data.map((model) => option(model)));
   find("db-none").hidden = dbs.length > 0;
   find("register").open = dbs.length === 0;
