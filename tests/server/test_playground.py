@@ -160,7 +160,10 @@ def keep(browser: Browser, name: str) -> None:
 def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(
     tmp_path: Path, browser: Browser
 ) -> None:
-    """Without a key it shows nothing; with one it works, and nothing is stored in the browser."""
+    """Without a key it shows nothing; with one it works, and nothing is stored in the browser.
+
+    A key that no header can carry is refused in words, and the form stays.
+    """
     made = CliRunner().invoke(
         main, ["--home", str(tmp_path), "keys", "create", "page", "--role", "admin"]
     )
@@ -169,6 +172,11 @@ def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(
     with live_server(run_config(), tmp_path) as url:
         browser.open(url, 1280)
         wait(browser, "!document.getElementById('key-form').hidden")
+        fill(browser, "#key", "corral-ключ")
+        browser.evaluate("document.getElementById('key-form').requestSubmit()")
+        message = "document.getElementById('message').textContent"
+        wait(browser, f"{message}.startsWith('Character 8 of the API key')")
+        assert not browser.evaluate("document.getElementById('key-form').hidden")
         fill(browser, "#key", key)
         browser.evaluate("document.getElementById('key-form').requestSubmit()")
         wait(browser, "document.getElementById('key-form').hidden")

@@ -17,8 +17,10 @@ async function run(work) {
   try {
     await work();
   } catch (error) {
-    find("key-form").hidden = error.status !== 401;
-    if (error.status === 401) find("key").focus();
+    if (error.status === 401) {
+      find("key-form").hidden = false;
+      find("key").focus();
+    }
     say(error.message, true);
   }
 }
