@@ -24,6 +24,9 @@ from corral.api.spans import span
 MOST = 1024
 """Questions that are remembered of a model; 1.5 MiB with 384 dimensions."""
 
+LOOKED_UP = "question"
+"""The span that says whether a question was known, or was being embedded already."""
+
 Embedding = NDArray[np.float32]
 
 Place: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
@@ -63,12 +66,15 @@ async def embedded(embedder: Embedder, tenant: str, text: str) -> Embedding:
     """
     known = _known.get(embedder) or _known.setdefault(embedder, _Known())
     key = _digest(tenant, text)
+    place = asyncio.get_running_loop(), key
+    is_known = key in known.embeddings or place in known.asked
+    with span(LOOKED_UP, result="hits" if is_known else "misses"):
+        pass
     if key in known.embeddings:
         known.embeddings.move_to_end(key)
         return known.embeddings[key]
     # A task of its own: who asks first may leave, and others wait for the same.
-    place = asyncio.get_running_loop(), key
-    if place not in known.asked:
+    if not is_known:
         known.asked[place] = place[0].create_task(_embed(embedder, text))
         known.asked[place].add_done_callback(partial(known.done, place))
     return await asyncio.shield(known.asked[place])

@@ -22,6 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from corral.api.spans import span
 from corral.providers.ingestion.jobs import JobStatus
 from corral.providers.ingestion.owners import Owner
+from corral.providers.rag.questions import LOOKED_UP
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""
@@ -91,6 +92,9 @@ class Metrics:
         self._cache = total(
             "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"]
         )
+        self._questions = total(
+            "corral_question_cache", "Questions looked up among those embedded before.", ["result"]
+        )
         self._jobs = gauge(
             "corral_jobs",
             "Ingestion jobs, by status.",
@@ -114,6 +118,9 @@ class Metrics:
             return
         if span.name == "refusal":
             self._errors.labels(known["code"]).inc()
+            return
+        if span.name == LOOKED_UP:
+            self._questions.labels(known["result"]).inc()
             return
         provider, mode = str(known.get("provider", "")), str(known.get("mode", ""))
         self._span_seconds.labels(span.name, provider, mode).observe(span.seconds)

@@ -157,6 +157,23 @@ def test_jobs_are_counted_by_status_and_cached_texts_by_result(app: InProcess) -
     assert after['corral_at_work{span="queue"}'] == 0
 
 
+def test_questions_are_counted_by_whether_they_were_known(app: InProcess) -> None:
+    """A question that is asked again is a hit, in another mode too; a new one is a miss.
+
+    If this fails: nobody can see whether users repeat themselves, or the model answers each time.
+    """
+
+    def counted() -> tuple[float, float]:
+        found = numbers(app)
+        hits, misses = (f'corral_question_cache_total{{result="{n}"}}' for n in ("hits", "misses"))
+        return found.get(hits, 0.0), found.get(misses, 0.0)
+
+    hits, misses = counted()
+    for mode in ("vector", "hybrid", "keyword", "vector"):  # keyword search embeds nothing
+        app.query("a cow that nobody asked for", db=f"{SECRET}-db", mode=mode)
+    assert counted() == (hits + 2, misses + 1)
+
+
 def test_the_dashboard_asks_for_metrics_that_there_are(app: InProcess) -> None:
     """Every name in docs/grafana-dashboard.json is one of /metrics.
 
