@@ -79,3 +79,34 @@ def test_the_pages_register_with_the_model_that_is_there() -> None:
     for page in PAGES:
         named = re.findall(r'"?embedding_model"?[:=] ?"([^"]+)"', page.read_text("utf-8"))
         assert set(named) <= {DEFAULT_MODELS["inline::e5"]}, page
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    """Every file that docs/architecture.md sends a reader to exists, under its room or by its name.
+
+    If this fails: a file moved; say where it is now.
+    """
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    rooms = (ROOT, ROOT / "providers", ROOT / "server")
+    names = {
+        path.name
+        for room in ("api", "bench", "providers", "server")
+        for path in (ROOT / room).rglob("*.py")
+    }
+    for path in re.findall(r"`([\w/]+(?:\.py|/))`", page):
+        assert path in names or any((room / path).exists() for room in rooms), path
+
+
+def test_the_architecture_answers_where_things_happen() -> None:
+    """The table answers with whole paths, so that a reader can open what it names."""
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    answers = page.partition("## Where is ...?")[2]
+    for what, path in (
+        ("BM25 computed for SQLite, FAISS, Chroma", "providers/vector_io/_sqlite/postings.py"),
+        ("token budget enforced", "providers/rag/context.py"),
+        ("score mapped to [0, 1]", "api/scoring.py"),
+        ("HTTP option become a query option", "server/bodies.py"),
+    ):
+        row = next(line for line in answers.splitlines() if what in line)
+        assert f"`{path}`" in row
+        assert (ROOT / path).is_file()
