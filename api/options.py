@@ -71,7 +71,7 @@ class RankingOptions(Strict):
         by_rank = leg_weights is not None or self.impact_factor is not None or self.ranker == "rrf"
         if self.alpha is not None or self.ranker == "weighted":
             if by_rank:
-                raise ValueError("alpha is of a weighted ranker, the other options are of rrf")
+                raise ValueError("alpha is for weighted, the other options for rrf; send one kind")
             return WeightedRanker() if self.alpha is None else WeightedRanker(alpha=self.alpha)
         if not by_rank:
             return None

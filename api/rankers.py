@@ -190,7 +190,7 @@ class MaxRanker(_Ranker):
     @model_validator(mode="after")
     def _bounded(self) -> MaxRanker:
         if max(self.weights.vector, self.weights.keyword) > 1:
-            raise ValueError("weights of a max ranker are at most 1")
+            raise ValueError("weights of a max ranker must be <= 1")
         return self
 
     def weight(self, leg: LegName) -> float:

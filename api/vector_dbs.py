@@ -120,7 +120,7 @@ class ChunkingConfig(Strict):
     @model_validator(mode="after")
     def _overlap(self) -> ChunkingConfig:
         if self.overlap_in_tokens * 2 > self.chunk_size_in_tokens:
-            raise ValueError("overlap_in_tokens is at most half of chunk_size_in_tokens")
+            raise ValueError("overlap_in_tokens must be at most half of chunk_size_in_tokens")
         return self
 
 

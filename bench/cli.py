@@ -57,23 +57,25 @@ def bench() -> None:
     type=int,
     default=100,
     show_default=True,
-    help="Hits of a search (1-1000).",
+    help="Hits per search (1-1000).",
 )
 @click.option(
     "--baseline",
     metavar="BACKEND:MODE[:FUSION]",
-    help="What the others are compared with. [default: the first that is measured]",
+    help="System to compare the others with. [default: the first one measured]",
 )
 @click.option(
     "--language",
     "languages",
     multiple=True,
     metavar="[SET=]LANGUAGE",
-    help="Of all sets or of one. [default: by the ending of a name such as xquad-de, or english]",
+    help="Language of all sets, or of one. [default: from a name such as xquad-de, else english]",
 )
 @click.option("--split", help="Judgements of a BEIR folder. [default: test, or the only ones]")
 @together(SEED, OUT, CONFIG, MAX_SECONDS)
-@click.option("--max-docs", "max_documents", type=POSITIVE, help="Most documents of a set.")
+@click.option(
+    "--max-docs", "max_documents", type=POSITIVE, help="Maximum number of documents per set."
+)
 @RESUME
 @click.pass_obj
 def quality(
@@ -85,10 +87,10 @@ def quality(
     (documents.*, topics.*, qrels.*); ir_datasets:NAME is a public set; `miniature` is a small one
     that Corral makes itself.
 
-    NAME is a provider, `all-inline` for all that need no service, a foreign system, or `all-peers`
+    NAME is a provider, `all-inline` for all that need no service, another system, or `all-peers`
     for those that are installed. Every query is asked on every backend in every mode. The folder
-    --out gets the reports (.html, .md, .json), the TREC runs, and what a later --resume needs. The
-    exit code is 1 where something could not be measured.
+    --out receives the reports (.html, .md, .json), the TREC runs, and what a later --resume needs.
+    Exits with 1 if something could not be measured.
     """
     target.local_only("bench quality")
     commands().quality(target.home, target.config, (*data, *more), **options)
@@ -96,30 +98,34 @@ def quality(
 
 @bench.command()
 @together(*SHARED)
-@names("--sizes", "SIZE", "Chunks, such as 1k,20k,1M. [default: 10k, or all data]")
-@numbers("--concurrency", "Questions under way at once (1-256).", "1,4,16,32")
-@names("--peers", "NAME", "Foreign systems; all-peers; bare-engines.")
+@names("--sizes", "SIZE", "Numbers of chunks, such as 1k,20k,1M. [default: 10k, or all data]")
+@numbers("--concurrency", "Concurrent questions (1-256).", "1,4,16,32")
+@names("--peers", "NAME", "Other systems; all-peers; bare-engines.")
 @click.option("--server", is_flag=True, help="Also measure each backend behind a server.")
 @click.option(
-    "--baseline", default="exact", show_default=True, help="System that ratios are made to."
+    "--baseline", default="exact", show_default=True, help="System to compare the others with."
 )
-@click.option("--rounds", type=int, default=3, show_default=True, help="Of all measurements.")
+@click.option("--rounds", type=int, default=3, show_default=True, help="Rounds of measurements.")
 @click.option(
-    "--queries", type=int, default=300, show_default=True, help="Questions of a cell, at most."
+    "--queries",
+    type=int,
+    default=300,
+    show_default=True,
+    help="Maximum number of questions per cell.",
 )
 @click.pass_obj
 def speed(target: Target, /, **options: Any) -> None:
     """Measure how fast backends are, side by side.
 
-    NAME is a provider, `all-inline` for all that need no service, or a foreign system: exact (brute
+    NAME is a provider, `all-inline` for all that need no service, or another system: exact (brute
     force), faiss-flat, langchain-faiss, lancedb, qdrant-edge, chroma-direct, haystack, txtai,
     pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT, llama-stack=URL#MODEL;
     `all-peers` for those that are installed, `bare-engines` for the engines of --backends without
-    Corral. Ratios are made to a backend's bare engine where it is measured, else to --baseline.
+    Corral. Ratios compare with a backend's bare engine if it is measured, else with --baseline.
 
     Every system runs in a process of its own and gets the same data: seeded and shaped like a
-    model's, or --data. Cells (mode, filter, questions under way at once) are measured in rounds, on
-    each system in turn; at most a second each, and --queries questions.
+    model's, or --data. Each cell (mode, filter, concurrent questions) is measured in rounds, on
+    each system in turn, for at most a second and --queries questions.
     """
     target.local_only("bench speed")
     commands().speed(target.home, target.config, **options)
@@ -132,10 +138,10 @@ def speed(target: Target, /, **options: Any) -> None:
 def fidelity(target: Target, /, **options: Any) -> None:
     """Compare backends with brute force, and with each other.
 
-    Tells what misses neighbors (approximate) from what returns wrong ids, scores or chunks (a
-    defect in its mapping). NAME is as for `corral bench speed`.
+    Tells backends that miss neighbors (approximate search) from those that return wrong ids, scores
+    or chunks (a defect in their mapping). NAME is as for `corral bench speed`.
 
-    The exit code is 1 where something could not be measured, or a defect was found.
+    Exits with 1 if something could not be measured, or a defect was found.
     """
     target.local_only("bench fidelity")
     commands().fidelity(target.home, target.config, **options)
@@ -163,10 +169,9 @@ def fidelity(target: Target, /, **options: Any) -> None:
 )
 @click.pass_obj
 def bounds(target: Target, /, **options: Any) -> None:
-    """Hold speed against the bounds in docs/benchmarks.md.
+    """Check speed against the bounds in docs/benchmarks.md.
 
-    That is of SQLite, the server, options, permissions and ingest. The exit code is 1 where one of
-    them is missed.
+    Covers SQLite, the server, options, permissions and ingest. Exits with 1 if a bound is missed.
     """
     target.local_only("bench bounds")
     if not commands().bounds(**options):
@@ -182,33 +187,33 @@ def bounds(target: Target, /, **options: Any) -> None:
     help="Chunks in the vector DB.",
 )
 @numbers("--clients", "Clients of the closed loop.", "1,4,16,64")
-@numbers("--workers", "Processes.", "1")
-@numbers("--rates", "Questions a second of the open loop. [default: 50 % and 80 % of the best]", "")
+@numbers("--workers", "Server processes.", "1")
+@numbers("--rates", "Questions a second in the open loop. [default: 50 % and 80 % of the best]", "")
 @click.option(
     "--mode", type=click.Choice(["vector", "keyword", "hybrid", "page"]), default="hybrid",
-    show_default=True, help="page: all three at once, and the RAG tool.",
+    show_default=True, help="Search mode; page: all three at once, and the RAG tool.",
 )  # fmt: skip
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.1),
     default=3.0,
     show_default=True,
-    help="Of each measurement.",
+    help="Seconds per measurement.",
 )
 @click.option(
     "--rounds", type=click.IntRange(min=1), default=2, show_default=True,
-    help="Of all measurements.",
+    help="Rounds of measurements.",
 )  # fmt: skip
 @click.pass_obj
 def users(target: Target, /, **options: Any) -> None:
     """Measure what many users of a server get.
 
-    It serves SQLite over HTTP, embedding included. --clients ask again as soon as they have their
-    answer (a closed loop). --rates are questions a second that arrive whether the server keeps up
-    or not (an open loop); latencies count from the moment a question was due. Servers with other
-    numbers of --workers take turns.
+    Serves SQLite over HTTP, embedding included. --clients ask again as soon as they have their
+    answer (a closed loop). --rates are questions a second that arrive whether or not the server
+    keeps up (an open loop); latencies count from the moment a question was due. Servers with
+    different numbers of --workers take turns.
 
-    The exit code is 1 where the page's requests are slower than docs/benchmarks.md says.
+    Exits with 1 if the page's requests are slower than docs/benchmarks.md says.
     """
     target.local_only("bench users")
     if not commands().users(**options):
@@ -217,7 +222,7 @@ def users(target: Target, /, **options: Any) -> None:
 
 @bench.command()
 @click.option("--db", help="A registered vector DB.")
-@click.option("--data", metavar="DIR", help="Or a judged set, stored for the time of the run.")
+@click.option("--data", metavar="DIR", help="Or a judged set, stored for the run only.")
 @click.option("--queries", type=FILE, metavar="FILE", help="Judged questions as JSON lines.")
 @click.option(
     "--generate",
@@ -226,17 +231,16 @@ def users(target: Target, /, **options: Any) -> None:
     help="Or N questions made from the chunks (at least 10).",
 )
 @click.option("--backend", default="sqlite", show_default=True, help="Where --data is stored.")
-@click.option("--language", help="Of --data. [default: by its name, or english]")
+@click.option("--language", help="Language of --data. [default: from its name, else english]")
 @EMBEDDER
-@click.option("--apply", is_flag=True, help="Register what is recommended.")
+@click.option("--apply", is_flag=True, help="Apply the recommendation to the registration.")
 @together(SEED, OUT)
 @click.pass_obj
 def tune(target: Target, /, **options: Any) -> None:
     """Find the search mode, fusion and re-ranker for your data.
 
-    About 60 ways to search are tried on one half of the questions. The simplest one that is as good
-    as the best is recommended, and judged on the other half, against vector and keyword search
-    alone.
+    Tries about 60 ways to search on one half of the questions. Recommends the simplest one that is
+    as good as the best, and judges it on the other half, against vector and keyword search alone.
 
     A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}.
     """
@@ -252,14 +256,18 @@ def tune(target: Target, /, **options: Any) -> None:
 @click.option("--backend", default="sqlite", show_default=True, help="Where the sets are stored.")
 @EMBEDDER
 @click.option(
-    "--most", type=POSITIVE, default=300, show_default=True, help="Most questions of a set."
+    "--most",
+    type=POSITIVE,
+    default=300,
+    show_default=True,
+    help="Maximum number of questions per set.",
 )
 @click.option(
     "--article",
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Texts of a set that follow each other and are one article, hidden as a whole.",
+    help="Consecutive texts of a set that form one article, hidden together.",
 )
 @click.option(
     "--min-confidence",
@@ -267,7 +275,7 @@ def tune(target: Target, /, **options: Any) -> None:
     type=click.FloatRange(0, 1),
     default=0.5,
     show_default=True,
-    help="Threshold of the shares that are refused.",
+    help="Threshold at which to report how many are refused.",
 )
 @SEED
 @click.pass_obj

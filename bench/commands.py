@@ -171,7 +171,7 @@ def users(**options: Any) -> bool:
     for name in ("clients", "workers", "rates"):
         if min(options[name], default=1 if name == "rates" else 0) < 1:
             given = ",".join(map(str, options[name]))
-            raise InvalidRequest(f"--{name} takes numbers >= 1, got {given!r}.", field=name)
+            raise InvalidRequest(f"--{name} takes numbers >= 1 (got {given!r}).", field=name)
     return run_users(UsersPlan(**options))
 
 
@@ -264,7 +264,9 @@ def _languages(given: Sequence[str]) -> dict[str, str]:
     for each in given:
         name, _, language = each.rpartition("=")
         if not language:
-            raise InvalidRequest(f"--language names no language in {each!r}.", field="language")
+            raise InvalidRequest(
+                f"--language does not name a language in {each!r}.", field="language"
+            )
         if name in found:
             raise InvalidRequest(f"--language is given twice for {name or 'all'}.")
         found[name] = language

@@ -55,7 +55,7 @@ EMBEDDER = click.option(
 MAX_SECONDS = click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time after which no measurement begins.",
+    help="Seconds after which no measurement starts.",
 )
 MODES = names("--modes", "MODE", "Search modes to measure.", "vector,keyword,hybrid")
 OUT = click.option(
@@ -67,7 +67,7 @@ SEED = click.option(
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Seed of all that is random.",
+    help="Random seed.",
 )
 
 SHARED = (
@@ -77,7 +77,7 @@ SHARED = (
     names(
         "--filters",
         "SHARE",
-        "Shares of the chunks that pass; asking without a filter comes first.",
+        "Shares of chunks that pass a filter; queries without one come first.",
         "1%,50%",
     ),
     EMBEDDER,
@@ -86,7 +86,10 @@ SHARED = (
     CONFIG,
     MAX_SECONDS,
     click.option(
-        "--max-docs", "max_documents", type=POSITIVE, help="Most documents of a size or a set."
+        "--max-docs",
+        "max_documents",
+        type=POSITIVE,
+        help="Maximum number of documents per size or set.",
     ),
     RESUME,
 )

@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("paths", metavar="REPORT.json...", type=FILE, nargs=-1, required=True)
-@click.option("--html", type=FILE, metavar="FILE", help="Write the page there.")
-@click.option("--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown there.")
-@click.option("--out", type=FOLDER, metavar="DIR", help="Write several as one report there.")
+@click.option("--html", type=FILE, metavar="FILE", help="Write the page to this file.")
+@click.option(
+    "--md", "markdown", type=FILE, metavar="FILE", help="Write the Markdown to this file."
+)
+@click.option(
+    "--out", type=FOLDER, metavar="DIR", help="Join several reports into one in this folder."
+)
 @click.pass_obj
 def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     """Render a report again, for people, or make one of several.
@@ -38,17 +42,17 @@ def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     type=click.FloatRange(min=0),
     default=0.25,
     show_default=True,
-    help="Share by which a figure of speed or size may be worse.",
+    help="Share by which speed or size may get worse.",
 )
-@click.option("--allow-missing", is_flag=True, help="What B lacks is no regression.")
+@click.option("--allow-missing", is_flag=True, help="Do not count what B lacks as a regression.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def compare(target: Target, /, first: Path, second: Path, **options: Any) -> None:
     """Compare two reports: what is worse in B than in A?
 
-    Both are of the same data. nDCG@10 is worse where a paired randomization test over the queries
+    Both must cover the same data. nDCG@10 is worse if a paired randomization test over the queries
     says so, after Holm's correction. p50, throughput, build time and disk are worse beyond the
-    tolerance, and judged only where both ran on like machines. Exit code 0: no regression; 1: a
+    tolerance, and judged only if both ran on like machines. Exit code 0: no regression; 1: a
     regression; 2: the reports cannot be read or compared.
     """
     target.local_only("bench compare")

@@ -160,11 +160,11 @@ class Texts(dict[str, str]):
         """Add a text.
 
         Raises:
-            InvalidRequest: The id is there already, or cannot be one.
+            InvalidRequest: The id appears already, or cannot be one.
         """
         if identifier in self:
             raise InvalidRequest(
-                f"{where}: the id {identifier!r} is there already ({self._seen[identifier]})."
+                f"{where}: the id {identifier!r} appears already ({self._seen[identifier]})."
             )
         self._seen[identifier] = where
         self[checked_id(identifier, where)] = text

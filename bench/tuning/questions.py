@@ -63,7 +63,7 @@ def read_questions(path: Path) -> Questions:
     for where, row in read_json_lines(path):
         key = str(row.get("_id") or where.rpartition(":")[2])
         if key in texts:
-            raise InvalidRequest(f"{where}: question {key!r} is there twice.")
+            raise InvalidRequest(f"{where}: question {key!r} appears twice.")
         texts[key], relevant[key] = _query(row, where), _relevant(row, where)
     return checked(Questions(texts, relevant), str(path))
 

@@ -288,7 +288,7 @@ class Rebuilding:
                     return changed
         raise Unavailable(
             "Writes came faster than they could be carried over.",
-            hint="Nothing was changed. Try again when less is written.",
+            hint="Nothing was changed. Try again when there are fewer writes.",
         )
 
     async def _drop(self, rebuild: Rebuild) -> None:

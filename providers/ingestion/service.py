@@ -261,7 +261,7 @@ class Ingestion(JobViews):
         """Return the newest job of a file; refuse one whose document is closed to the principal."""
         job = await self.newest(vector_db_id, file_id)
         if not (await self._table.counts(self._all(job_id=job.job_id, changing=True))).total():
-            raise Forbidden("The document of this file is closed to you.", hint="Ask an admin.")
+            raise Forbidden("You may not read the document of this file.", hint="Ask an admin.")
         return job
 
     async def _relabel(

@@ -111,7 +111,7 @@ def parse(text: str) -> WebQuery:
     embedded = text if not any(found.values()) else " ".join(" ".join(kept).split())
     if not embedded.strip() and any(found.values()):
         raise InvalidRequest(
-            "The query only says what must not be found.",
+            "The query says only what it must not find.",
             hint="Add a word or a quoted phrase to look for.",
             field="query",
         )
@@ -123,7 +123,7 @@ def _check_count(found: Mapping[str, Sequence[str]]) -> None:
     if sum(map(len, found.values())) > MAX_PARTS:
         raise InvalidRequest(
             f"The query has more than {MAX_PARTS} phrases and exclusions.",
-            hint="Leave out some, or ask without query_syntax.",
+            hint="Leave some out, or ask without query_syntax.",
             field="query",
         )
 

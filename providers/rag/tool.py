@@ -250,7 +250,7 @@ class RagTool:
         if count > most:
             raise InvalidRequest(  # how many there are is not known: splitting ends here
                 f"The request has more than {most} chunks.",
-                hint="Send less at once, or use larger chunks; the operator's setting is "
+                hint="Send fewer documents, or use larger chunks; the operator's setting is "
                 "server.limits.max_chunks_per_insert.",
                 field="documents",
             )

@@ -98,9 +98,9 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
     is_flag=False,
     flag_value="mcpservers",
     type=click.Choice(["mcpservers", "vscode", "http"]),
-    help="Print what to paste into an agent's configuration, and end. mcpservers: Claude Desktop, "
-    "Cursor and most others, also if nothing follows; vscode: VS Code; http: those that take an "
-    "address.",
+    help="Print what to paste into an agent's configuration, and exit. mcpservers: Claude Desktop, "
+    "Cursor and most others; vscode: VS Code; http: agents that take an address. "
+    "[default: mcpservers]",
 )
 @click.pass_obj
 def mcp(target: Target, print_config: str | None) -> None:

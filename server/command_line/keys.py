@@ -37,7 +37,7 @@ def keys() -> None:
 )  # fmt: skip
 @click.option(
     "--concurrent-requests", type=click.IntRange(1),
-    help="Requests under way at once. [default: server.rate_limits]",
+    help="Concurrent requests. [default: server.rate_limits]",
 )  # fmt: skip
 @json_option
 @click.pass_obj

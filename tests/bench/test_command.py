@@ -136,7 +136,7 @@ def test_a_configured_backend(tmp_path: Path) -> None:
         (["miniature", "--max-docs", "5"], "--max-docs 5 is too small"),
         (["miniature", "--max-seconds", "0.0001"], "--max-seconds 0.0001 is too small"),
         (["miniature", "--language", "de", "--language", "fr"], "given twice for all"),
-        (["miniature", "--language", "de="], "names no language in 'de='"),
+        (["miniature", "--language", "de="], "does not name a language in 'de='"),
         (["miniature", "--embedder", "none"], "No provider serves"),
         (["miniature", "--resume"], "--resume needs --out"),
         (["miniature", "--seed", "-1"], "-1 is not in the range"),

@@ -65,7 +65,7 @@ def test_the_only_split_is_taken_and_another_chosen(tmp_path: Path) -> None:
         ({"corpus": [{"_id": " d1", "text": "a"}]}, r"corpus\.jsonl:1: the id ' d1'.*white space"),
         ({"corpus": [{"_id": "", "text": "a"}]}, r"corpus\.jsonl:1: the id ''"),
         ({"corpus": [*CORPUS, CORPUS[1]]}, r"corpus\.jsonl:4: the id 'd2' .*corpus\.jsonl:2\)"),
-        ({"queries": [*QUERIES, QUERIES[0]]}, r"queries\.jsonl:4: the id 'q1' is there already"),
+        ({"queries": [*QUERIES, QUERIES[0]]}, r"queries\.jsonl:4: the id 'q1' appears already"),
         ({"corpus": []}, "there is no document"),
         ({"qrels": []}, "there is no judgement"),
         ({"qrels": QRELS[:1]}, "there is no judgement"),
@@ -177,7 +177,7 @@ def test_broken_trec_documents_are_refused(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("documents.trec", "<DOC><TEXT>a</TEXT></DOC>", r"document 1: <DOCNO> is missing"),
-        ("documents.trec", TREC_DOCS + TREC_DOCS, r"document 3: the id 'd1' is there already"),
+        ("documents.trec", TREC_DOCS + TREC_DOCS, r"document 3: the id 'd1' appears already"),
         ("topics.txt", "<top><num>1</num></top>", "topic 1: <num> and <title> are expected"),
         ("topics.txt", "301 no tab\n", r"topics\.txt:1: an id, a tab and a query"),
         ("qrels.txt", "301 0 d1 --1\n", r"qrels\.txt:1: query id, an unused column"),

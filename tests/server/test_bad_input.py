@@ -177,7 +177,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         RAG_INSERT,
         {**documents("x"), "chunk_size_in_tokens": 10, "overlap_in_tokens": 10},
         "chunk_size_in_tokens",
-        ["overlap_in_tokens is at most half"],
+        ["overlap_in_tokens must be at most half"],
     ),
     (RAG_QUERY, {"content": "x", "vector_db_ids": []}, "vector_db_ids", ["must not be empty"]),
     # filters

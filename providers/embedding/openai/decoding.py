@@ -26,7 +26,7 @@ def decode_embeddings(body: bytes, count: int, dimension: int) -> NDArray[np.flo
         items = json.loads(body)["data"]
         rows = {item["index"]: item["embedding"] for item in items}
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError("something else than an embeddings response") from None
+        raise ValueError("something other than an embeddings response") from None
     if len(items) != count or set(rows) != set(range(count)):
         raise ValueError(f"{len(items)} embeddings for {count} texts, or wrongly numbered ones")
     result = np.empty((count, dimension), np.float32)

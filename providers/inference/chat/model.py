@@ -76,7 +76,7 @@ def _text(body: bytes) -> str:
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError("something else than a chat completion") from None
+        raise ValueError("something other than a chat completion") from None
     if not isinstance(content, str | None):
         raise ValueError("a message that is not text")
     return content or ""
