@@ -262,11 +262,12 @@ class Stack(ConfiguredProviders):
 
         Raises:
             NotFound: There is none of that id, or its data is gone from the backend.
+            Expired: `active`, and the time of its vector store is over.
             ProviderError: The backend cannot be reached.
         """
         vector_db = await self.vector_db(vector_db_id)
         if active:
-            self.stores.touch(vector_db)
+            await self.stores.use(vector_db)
         return (await self._open.opened(vector_db)).seen_by(self.principal)
 
     async def close(self) -> None:

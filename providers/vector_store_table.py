@@ -18,6 +18,7 @@ from typing import Any
 
 import apsw
 
+from corral.api.errors import Expired
 from corral.api.vector_dbs import VectorDB
 from corral.providers.database import Database
 from corral.providers.places import Places
@@ -109,6 +110,15 @@ class VectorStore:
             self.expires_at is not None and self.expires_at <= now
         )
 
+    def check(self, now: float, field: str) -> None:
+        """Raise Expired if it has expired at a time; `field` names it in the request."""
+        if self.is_over(now):
+            raise Expired(
+                f"The vector store {self.identifier!r} has expired.",
+                hint="Its files are gone. Delete it, and create another.",
+                field=field,
+            )
+
 
 class VectorStoreTable:
     """What only OpenAI's view of a vector DB has, shared safely by tasks and processes.
@@ -128,6 +138,7 @@ class VectorStoreTable:
         self.clock = clock
         self.changed = asyncio.Event()
         self._active: dict[Place, int] = {}
+        self._kept: tuple[int | None, dict[Key, VectorStore | None]] = None, {}
         self.places: Places[tuple[float, str]] = Places()
 
     # --- stores ------------------------------------------------------------------------------
@@ -169,8 +180,19 @@ class VectorStoreTable:
 
     # --- activity and expiry -----------------------------------------------------------------
 
-    def touch(self, vector_db: VectorDB) -> None:
-        """Note that a vector DB is being used, through whichever API."""
+    async def use(self, vector_db: VectorDB) -> None:
+        """Note that a vector DB is being used, through whichever API.
+
+        Raises:
+            Expired: Its time is over, whether or not the sweep has come.
+        """
+        version, key = self._file.version(), vector_db.key
+        if version is None or version != self._kept[0]:
+            self._kept = version, {}
+        kept = self._kept[1]
+        if key not in kept:
+            kept[key] = (await self._rows("tenant = ? AND identifier = ?", key)).get(key)
+        self._joined(vector_db, kept[key]).check(self.clock(), "vector_db_id")
         self._active[(*vector_db.key, vector_db.created_at)] = int(self.clock())
 
     async def flush(self) -> None:

@@ -8,7 +8,7 @@ from operator import gt, lt
 from typing import Any, Literal
 from uuid import uuid4
 
-from corral.api.errors import Expired, Forbidden, InvalidRequest, NotFound
+from corral.api.errors import Forbidden, InvalidRequest, NotFound
 from corral.api.principal import Role
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.stack import Stack
@@ -76,12 +76,7 @@ class VectorStores:
             Expired: Its time is over.
         """
         store = await self.get(identifier)
-        if store.is_over(self._table.clock()):
-            raise Expired(
-                f"The vector store {identifier!r} has expired.",
-                hint="Its files are gone. Delete it, and create another.",
-                field="vector_store_id",
-            )
+        store.check(self._table.clock(), "vector_store_id")
         return store
 
     async def page(

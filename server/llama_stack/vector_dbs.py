@@ -72,7 +72,7 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
     if counts:
         with suppress(CorralError, TimeoutError):  # one that is away keeps nobody from the others
             async with asyncio.timeout(COUNT_SECONDS):
-                index = await stack.index(vector_db.identifier)
+                index = await stack.index(vector_db.identifier, active=False)
                 shown.chunk_count = await index.count()
                 shown.document_count = await count_documents(index)
     return shown

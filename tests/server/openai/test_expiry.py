@@ -16,7 +16,7 @@ from corral.providers.expiry import store_expiring
 from corral.providers.stack import Stack
 from corral.providers.sweeping import Sweep
 
-from ..harness import Json, id_path, run_config
+from ..harness import DIMENSION, Json, id_path, run_config
 from .doubles import DAY, Clock, ClockedApp
 
 EXPIRY = {"anchor": "last_active_at", "days": 2}
@@ -55,6 +55,46 @@ def test_an_unused_store_expires(app: ClockedApp, clock: Clock) -> None:
     assert app.send("GET", path).status_code == 404
 
 
+def doors(store: str) -> dict[str, tuple[str, Json]]:
+    """Return what uses a store through each API: a path and a body."""
+    chunk, vector = {"content": "fox"}, [1.0] * DIMENSION
+    document = {"document_id": "d", "content": "fox"}
+    call = {"name": "search", "arguments": {"query": "fox", "vector_db_ids": [store]}}
+    rag = "/v1/tool-runtime/rag-tool"
+    return {
+        "query": ("/v1/vector-io/query", {"vector_db_id": store, "query": "fox"}),
+        "insert": ("/v1/vector-io/insert", {"vector_db_id": store, "chunks": [chunk]}),
+        "rag query": (f"{rag}/query", {"vector_db_ids": [store], "content": "fox"}),
+        "rag insert": (f"{rag}/insert", {"vector_db_id": store, "documents": [document]}),
+        "jobs": ("/v1/jobs", {"vector_db_id": store, "documents": [document]}),
+        "qdrant": (f"/qdrant/collections/{store}/points/query", {"query": vector, "limit": 1}),
+        "mcp": ("/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}),
+    }
+
+
+@pytest.mark.parametrize("door", doors(""))
+def test_an_expired_store_is_closed_at_every_door(app: ClockedApp, clock: Clock, door: str) -> None:
+    """From its time on no API uses it, before the sweep has come; what is refused is no activity.
+
+    If this fails: chunks that should be gone are in an agent's context.
+    """
+    store = app.create_store(expires_after=EXPIRY)["id"]
+    insert(app, "the fox", store)
+    path, body = doors(store)[door]
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    clock.forward(2 * DAY - 1)
+    assert "has expired" not in app.send("POST", path, body, headers=headers).text
+    clock.forward(2 * DAY)
+    for _ in range(2):
+        refused = app.send("POST", path, body, headers=headers)
+        assert "has expired" in refused.text
+        assert "the fox" not in refused.text
+        assert refused.status_code == (200 if door == "mcp" else 400)
+    assert app.ok("GET", f"/v1/vector_stores/{store}")["status"] == "expired"
+    app.sweep()
+    assert app.send("GET", id_path(store)).status_code == 400
+
+
 @pytest.mark.parametrize("use", ["search", "query", "insert", "update"])
 def test_activity_keeps_a_store(app: ClockedApp, clock: Clock, use: str) -> None:
     """Each use starts the days anew, through whichever API it comes.
@@ -83,6 +123,7 @@ def test_looking_at_a_store_is_no_activity(app: ClockedApp, clock: Clock) -> Non
     clock.forward(1.5 * DAY)
     app.ok("GET", "/v1/vector_stores")
     app.ok("GET", "/v1/vector-dbs")
+    app.ok("GET", f"{id_path(store)}?counts=true")
     app.sweep()
     clock.forward(0.5 * DAY)
     assert app.ok("GET", f"/v1/vector_stores/{store}")["status"] == "expired"
