@@ -210,7 +210,7 @@ class Analyzer:
         for word, parts in written(text).items() if wanted else ():
             meeting = [each for part in parts for each in self._meeting(part, wanted)]
             if not meeting and len(parts) > 1 and is_spaced(word):
-                meeting = self._meeting(word.strip("-_'"), wanted)
+                meeting = self._meeting(word, wanted)
             found |= dict.fromkeys(meeting)
         return list(found)
 

@@ -47,8 +47,8 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
     return (tables.word if tables.mark.search(text) else _WORD_WITHOUT_MARKS).findall(text)
 
 
-_HYPHENS_AND_APOSTROPHES = "\\-_\u2010\u2011'\u2018\u2019\u201b\u02bc"
-_JOINT = re.compile(f"[{_HYPHENS_AND_APOSTROPHES}]+")
+_JOINTS = "_\u2010\u2011'\u2018\u2019\u201b\u02bc-"  # hyphens and apostrophes; - ends a class
+_JOINT = re.compile(f"[{_JOINTS}]+")
 
 
 def written(text: str) -> dict[str, list[str]]:
@@ -56,13 +56,15 @@ def written(text: str) -> dict[str, list[str]]:
     parts: what hyphens, apostrophes and the borders of scripts separate.
     """
     pattern = _WORD_WITHOUT_MARKS if text.isascii() else _tables().written
-    border = _tables().border
-    return {
-        word: [
-            part for joined in dict.fromkeys(_JOINT.split(word)) for part in border.findall(joined)
-        ]
-        for word in dict.fromkeys(pattern.findall(text))
-    }
+    words = dict.fromkeys(word.strip(_JOINTS) for word in pattern.findall(text))
+    return {word: _parts(word) for word in words if word}
+
+
+def _parts(word: str) -> list[str]:
+    joined = dict.fromkeys(_JOINT.split(word))
+    if word.isascii():
+        return list(joined)
+    return [part for one in joined for part in _tables().border.findall(one)]
 
 
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff"
@@ -149,7 +151,7 @@ def _tables() -> _Tables:
     return _Tables(
         mark=re.compile(f"[{marks}]"),
         word=re.compile(f"[\\w'\\-{marks}]+"),
-        written=re.compile(f"[\\w{_HYPHENS_AND_APOSTROPHES}{marks}{_UNWRITTEN}]+"),
+        written=re.compile(f"[\\w{marks}{_UNWRITTEN}{_JOINTS}]+"),
         border=re.compile(f"[{UNSPACED}][{UNSPACED}{marks}{_UNWRITTEN}]*|[^{UNSPACED}]+"),
         piece=re.compile(f"([{UNSPACED}][{UNSPACED}{marks}]*)|([^\\W{UNSPACED}][^{UNSPACED}]*)"),
         character=re.compile(

@@ -17,6 +17,7 @@ from corral.providers.ranking.text import MAX_TERM_LENGTH, analyzer
         ("english", "running", "She ran; she runs.", "runs"),
         ("english", "4711", "E-4711 and 4712", "4711"),
         ("english", "e4711", "E-4711 and E4711", "E-4711 E4711"),
+        ("english", "e4711", "‘E-4711’ and -E-4711-", "E-4711"),
         ("english", "café", "cafe cafe\u0301 CAFÉ", "cafe cafe\u0301 CAFÉ"),
         ("german", "Buch", "Die Bücher der Buchung", "Bücher"),
         ("french", "eau", "l'eau, l’EAU", "eau EAU"),
