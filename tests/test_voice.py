@@ -113,4 +113,5 @@ def test_the_changelog_says_each_change_once() -> None:
         headings = re.findall(r"^### (\w+)$", version, re.MULTILINE)
         assert headings == sorted(set(headings)), headings  # Added, Changed, Fixed, Removed
         entries = [" ".join(entry.split()) for entry in re.split(r"\n- |\n\n", version)]
-        assert len(entries) == len(set(entries))
+        begins = [" ".join(entry.split()[:8]) for entry in entries]
+        assert len(begins) == len(set(begins)), {one for one in begins if begins.count(one) > 1}
