@@ -54,7 +54,12 @@ _WORDS = {
 
 
 def said(finding: Mapping[str, Any]) -> str:
-    """Return what one of `ValidationError.errors()` says, without pydantic's name for its kind."""
+    """Return what one of `ValidationError.errors()` says, without pydantic's name for its kind.
+
+    Where several findings are told as one, `words` says it.
+    """
+    if told := finding.get("words"):
+        return str(told)
     limits = finding.get("ctx") or {}
     if limits.get("min_length") == 1:
         return "must not be empty"

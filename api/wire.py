@@ -73,7 +73,7 @@ def content_text(content: Any) -> Any:
     follows to refuse; images are refused here, because their text would be silently empty.
 
     Raises:
-        ValueError: An item is an image.
+        ValueError: An item is an image, or is no text.
     """
     if isinstance(content, TextItem):
         return content.text
@@ -82,9 +82,17 @@ def content_text(content: Any) -> Any:
             raise ValueError("images cannot be searched; send text")
         return TextItem.model_validate(content).text if content.get("type") == "text" else content
     if isinstance(content, list):
-        parts = [content_text(item) for item in content]
-        return "\n".join(parts) if all(isinstance(part, str) for part in parts) else content
+        return "\n".join(_item_text(number, item) for number, item in enumerate(content))
     return content
+
+
+def _item_text(number: int, item: Any) -> str:
+    text = content_text(item)
+    if not isinstance(text, str):
+        raise ValueError(
+            f"item {number} must be a string or a text item (got {type(item).__name__})"
+        )
+    return text
 
 
 InterleavedText = Annotated[

@@ -23,6 +23,7 @@ from corral.api.findings import (
     holds,
     known_keys,
     path_of,
+    said,
     sent_location,
     sentence,
     unknown_key,
@@ -148,17 +149,30 @@ def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
 
     A value that may be one of several kinds (a text or an address, say) fails as each of them.
     Meant is the one of which one of our own validators says what is wrong, else the one that it
-    misses by the fewest findings, else the one that it resembles deepest.
+    misses by the fewest findings, else the one that it resembles deepest. A value of
+    none of the kinds is told all of them.
     """
     tried: dict[Location, dict[Location, list[Any]]] = {}
     for found in findings:
         kind = _kind(found, data)
         tried.setdefault(kind[:-1], {}).setdefault(kind, []).append(found)
-    dropped = set()
+    dropped, words = set(), dict[int, Json]()
     for place, kinds in tried.items():
-        meant = min(kinds, key=lambda kind: _distance(kinds[kind], data)) if place else ()
-        dropped |= {id(f) for kind in kinds if place and kind != meant for f in kinds[kind]}
-    return [found for found in findings if id(found) not in dropped]
+        if not place:
+            continue
+        meant = min(kinds, key=lambda kind: _distance(kind, kinds[kind], data))
+        dropped |= {id(f) for kind in kinds if kind != meant for f in kinds[kind]}
+        if all(_is_other_type(kind, kinds[kind]) for kind in kinds):
+            told = dict.fromkeys(said(kinds[kind][0]).removeprefix("must be ") for kind in kinds)
+            words[id(kinds[meant][0])] = {"words": f"must be {' or '.join(told)}"}
+    return [f | words.get(id(f), {}) for f in findings if id(f) not in dropped]
+
+
+def _is_other_type(kind: Location, findings: Sequence[Any]) -> bool:
+    """Return True if a value is of another type altogether than a kind that was tried."""
+    first: str = findings[0]["type"]
+    is_of_type = first.endswith(("_type", "_parsing", "literal_error"))
+    return is_of_type and bool(findings[0]["loc"] == kind)
 
 
 def _kind(found: Any, data: Any) -> Location:
@@ -175,7 +189,7 @@ def _kind(found: Any, data: Any) -> Location:
     return ()
 
 
-def _distance(findings: Sequence[Any], data: Any) -> tuple[bool, int, int]:
+def _distance(kind: Location, findings: Sequence[Any], data: Any) -> tuple[bool, bool, int, int]:
     ours = any(found["type"] in OURS for found in findings)
     depth = max(len(tuple(_sent_location(found, data))) for found in findings)
-    return not ours, len(findings), -depth
+    return not ours, _is_other_type(kind, findings), len(findings), -depth

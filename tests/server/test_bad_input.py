@@ -111,6 +111,8 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         "params.ranker.weights",
         ["at least one weight"],
     ),
+    (QUERY, {"vector_db_id": "db", "query": ["x", 1]}, "query", ["item 1 must be a string"]),
+    (QUERY, params(max_chunks=[1]), "params.max_chunks", ["an integer or 'auto' (got a list)"]),
     (QUERY, params(explane=True), "params.explane", ["Did you mean explain?"]),
     (QUERY, {**params(), "parms": {}}, "parms", ["Did you mean params?"]),
     (RAG_QUERY, config(top_k=3), "query_config.top_k", ["not a known key", "max_chunks"]),

@@ -66,6 +66,21 @@ def test_bad_inputs_are_refused(app: ClockedApp) -> None:
         assert app.refused(400, "POST", PATH, body)["param"] == param
 
 
+def test_a_refusal_names_all_that_a_field_takes(app: ClockedApp) -> None:
+    """A value of none of its kinds is told each of them; an empty list that it is empty.
+
+    If this fails: `input: []` must be a string, though lists are taken.
+    """
+    for given, said in (
+        ({"a": 1}, "input must be a string or a list (got an object)."),
+        (1, "input must be a string or a list (got 1)."),
+        ([], "input must not be empty."),
+        (["x", {}], "input[1] must be a string"),
+    ):
+        body = {"model": "hashing", "input": given}
+        assert app.refused(400, "POST", PATH, body)["message"].startswith(said)
+
+
 def test_an_unknown_model_is_a_404(app: ClockedApp) -> None:
     """Its name is in the message, with those that there are."""
     unknown = app.refused(404, "POST", PATH, {"model": "nope", "input": "x"})
