@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.filters import matches, parse_filter
 from corral.api.vector_dbs import VectorDB
 
 COUNT = 20_000
@@ -26,8 +27,9 @@ FILTERS: dict[str, dict[str, Any] | None] = {
     "1 %": {"type": "eq", "key": "hundredth", "value": 7},
     "50 %": {"type": "eq", "key": "odd", "value": True},
     "50 %, other topics": {"type": "eq", "key": "side", "value": "right"},
+    "the same, planned otherwise": {"type": "ne", "key": "side", "value": "left"},
 }
-"""By the share that passes. The last one leaves nothing that is near: queries are on the left."""
+"""By the share that passes. The last two leave nothing that is near: queries are on the left."""
 
 
 @cache
@@ -121,10 +123,7 @@ async def recalls(
     found = {}
     for name, filters in FILTERS.items():
         passing = np.array(
-            [
-                filters is None or one[filters["key"]] == filters["value"]
-                for one in metadata(by_topic)
-            ]
+            [filters is None or matches(parse_filter(filters), one) for one in metadata(by_topic)]
         )
         hits = 0
         for query in queries[:count]:

@@ -12,6 +12,11 @@ from corral.providers.vector_io.pgvector.connections import Row, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
 
+SCANNED = 0.01
+"""Share of the rows, the nearest ones, among which those that pass a filter must be found: where
+most of what is near does not pass, the index reaches what does in no good order. At least
+`hnsw_ef_search` rows, which one walk finds, and at most `hnsw_max_scan_tuples`."""
+
 MARGIN = 20
 """Nearest chunks that HNSW is asked for beyond k, since its order is that of half precision or of
 relaxed scans; they are ordered anew by the exact distance."""
@@ -50,8 +55,9 @@ _BY_HNSW = """
 WITH {passing} many AS MATERIALIZED (SELECT ({number}) > {most} AS yes),
 near AS MATERIALIZED (
     SELECT c.row, c.embedding {operator} %(embedding)s::vector AS distance, c.chunk_id
-    FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed} AND {where}
-    ORDER BY {key} {by} {asked} LIMIT %(candidates)s),
+    FROM (SELECT c.* FROM {chunks} c WHERE (SELECT yes FROM many) AND {indexed}
+        ORDER BY {key} {by} {asked} LIMIT greatest({depth}, 4 * %(candidates)s)) c
+    WHERE {where} LIMIT %(candidates)s),
 enough AS MATERIALIZED (SELECT count(*) >= %(candidates)s AS yes FROM near)
 SELECT * FROM near WHERE (SELECT yes FROM enough)
 UNION ALL SELECT * FROM ({new}) AS new
@@ -76,6 +82,7 @@ class VectorSearch:
 
     def __init__(self, tables: Tables, database: Database) -> None:
         self._tables = tables
+        self._config = database.config
         self._most = sql.Literal(database.config.exact_below_rows)
         vector_db = tables.vector_db
         # Unit vectors have the cosine for inner product: the cheapest operator serves all metrics.
@@ -176,7 +183,8 @@ class VectorSearch:
             number: How many pass, or one more than are few.
             among: Which rows pass, where they are few.
         """
-        below = sql.Literal(self.hnsw.below)
+        below, config = sql.Literal(self.hnsw.below), self._config
+        depth = min(int(SCANNED * self.hnsw.below), config.hnsw_max_scan_tuples)
         new = sql.SQL(_NEW).format(not_indexed=_NOT_INDEXED.format(below), where=where)
         return self._tables.sql(
             _BY_HNSW,
@@ -189,6 +197,7 @@ class VectorSearch:
             key=key.of("c.embedding"),
             by=sql.SQL(key.operator),
             asked=key.of("%(embedding)s::vector"),
+            depth=sql.Literal(max(depth, config.hnsw_ef_search)),
             new=self._exact(new),
             few=self._exact(sql.SQL(_FEW).format(among=among)),
             rest=self._exact(sql.SQL(_REST).format(where=where)),
