@@ -32,7 +32,7 @@ def line(*texts: str) -> None:
 
 
 def grid(table: Table) -> Grid:
-    """Return a table with the columns that a terminal has room for; empty ones are left out."""
+    """Return a table without the columns that are of the page only; empty ones are left out."""
     shown = [
         at
         for at, column in enumerate(table.columns)
@@ -49,7 +49,7 @@ def grid(table: Table) -> Grid:
             display.clean(column.name),
             overflow="fold",
             justify="right" if column.figures else "left",
-            min_width=max(map(cell_len, parts), default=0),
+            min_width=max(map(cell_len, [*parts, *display.clean(column.name).split()]), default=0),
         )
     for row in rows:
         found.add_row(*row)

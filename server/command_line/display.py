@@ -52,16 +52,29 @@ def console(*, stderr: bool = False) -> Console:
 def show(*renderables: RenderableType) -> None:
     """Print to stdout; in a pipe without the spaces that pad the lines of a table.
 
-    Several renderables are kept apart by an empty line.
+    Several renderables are kept apart by an empty line. In a pipe a table is as wide as the
+    `min_width` of its columns asks for.
     """
     screen = console()
     apart = [part for renderable in renderables for part in ("", renderable)][1:]
     if screen.is_terminal:
         screen.print(*apart, sep="\n")
         return
+    tables = (part for part in renderables if isinstance(part, Table))
+    screen.width = max([WIDTH, *map(_least_width, tables)])
     with screen.capture() as captured:
         screen.print(*apart, sep="\n")
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _least_width(table: Table) -> int:
+    """Return the width that a table needs; beyond `WIDTH`, its columns get their least."""
+    padding = sum(table.padding[1::2]) + 1
+    needed = sum((column.min_width or 0) + padding for column in table.columns)
+    if needed > WIDTH:
+        for column in table.columns:  # rich takes from all columns alike, figures included
+            column.width = column.min_width
+    return needed
 
 
 def show_json(value: object) -> None:

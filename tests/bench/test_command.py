@@ -254,6 +254,28 @@ def test_no_figure_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown.count("approximate: hits are missed.") == 1
 
 
+def test_a_pipe_gets_whole_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table that is wider than 100 columns has all of them where the output is no terminal.
+
+    If this fails: a log of `corral bench speed` with many peers ends in the middle of a figure.
+    """
+    columns = [
+        Column("System", wraps=True),
+        Column("Filter"),
+        *figures(*[f"x{n}" for n in range(12)]),
+    ]
+    row: list[Cell | str] = [
+        "llama-stack weighted",
+        "50 %",
+        *[f"{n}11,111.11 ×" for n in range(12)],
+    ]
+    terminal.show([Table("asking", columns, [row])])
+    shown = capsys.readouterr().out
+    names = next(line for line in shown.splitlines() if "System" in line)
+    assert names.split() == [column.name for column in columns]
+    assert all(f"{n}11,111.11 ×" in shown for n in range(12))
+
+
 def test_it_works_on_this_machine_only() -> None:
     """--url is refused."""
     done = corral("--url", "http://127.0.0.1:1", *QUALITY, "miniature")
