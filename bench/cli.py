@@ -57,7 +57,7 @@ def bench() -> None:
     type=int,
     default=100,
     show_default=True,
-    help="Hits per search (1-1000).",
+    help="Hits per search (10-1000; R@100 needs 100).",
 )
 @click.option(
     "--baseline",

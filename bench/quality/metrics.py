@@ -22,6 +22,11 @@ NAMES = (NDCG, "R@10", "R@100", "RR@10", "AP@10")
 """As ir-measures writes them; the first one decides comparisons."""
 
 
+def measured(k: int) -> list[str]:
+    """Return those of `NAMES` that k hits tell: a measure that looks deeper counts what is cut."""
+    return [name for name in NAMES if int(name.rpartition("@")[2]) <= k]
+
+
 def measure(
     qrels: Mapping[str, Mapping[str, int]], run: Mapping[str, Sequence[str]]
 ) -> dict[str, dict[str, float]]:

@@ -12,7 +12,7 @@ from corral.bench.backends import Backend
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.fusions import Fusion, parse_fusion
-from corral.bench.quality.metrics import measure
+from corral.bench.quality.metrics import NDCG, measure, measured
 from corral.bench.run import Plan, backend_key, key_of, planned, refuse_unknown
 from corral.providers.config import RunConfig
 
@@ -50,7 +50,7 @@ class QualityPlan(Plan):
         fusions: Of hybrid mode.
         model: The embedding model, one that `config` serves.
         baseline: Label of the cell that the others are compared with; None takes the first.
-        k: Hits asked for; 100 is what recall@100 needs.
+        k: Hits asked for, at least 10; R@100 is measured from 100 on.
     """
 
     sets: tuple[JudgedSet, ...]
@@ -81,6 +81,10 @@ class QualityPlan(Plan):
             raise InvalidRequest("No data set is named.", field="data")
         if not 1 <= self.k <= 1000:
             raise InvalidRequest(f"--k must be 1 to 1000 (got {self.k}).", field="k")
+        if NDCG not in measured(self.k):
+            raise InvalidRequest(
+                f"--k {self.k} is too small for one measurement: {NDCG} needs 10 hits.", field="k"
+            )
         Plan.check(self)
         if self.baseline is not None:
             labels = [cell.label for cell in self.all_cells()]

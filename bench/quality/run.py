@@ -19,7 +19,7 @@ from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.trec import write_run
 from corral.bench.quality.checks import OrderChecks, check_answer
-from corral.bench.quality.metrics import NDCG, measure
+from corral.bench.quality.metrics import NDCG, measure, measured
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
 from corral.bench.quality.results import FinishedCell, with_comparisons, with_documents
 from corral.bench.quality.statistics import bootstrap, seed_of
@@ -187,7 +187,9 @@ class _QualityRun(Run):
             n_queries=len(judged.queries),
             k=self.plan.k,
             seconds=seconds,
-            metrics={name: bootstrap(list(of.values()), seed) for name, of in values.items()},
+            metrics={
+                name: bootstrap(list(values[name].values()), seed) for name in measured(self.plan.k)
+            },
             ndcg_by_query=values[NDCG],
             run_file=path.as_posix(),
         )

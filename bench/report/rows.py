@@ -70,8 +70,9 @@ class QualityRow(Row):
         fusion: Label of the fusion in hybrid mode (`rrf`, `weighted(alpha=0.3)`, or `own` for a
             foreign system that fuses by itself); None in the other modes.
         ranker: The fusion's settings, so that a sweep can be drawn; None without fusion.
-        k: Hits asked for; recall@100 means little for a smaller k.
-        metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10.
+        k: Hits asked for.
+        metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10; none that
+            looks deeper than k.
         ndcg_by_query: nDCG@10 by query id.
         run_file: The TREC run, relative to the report's folder.
         shown: By query id, for the greatest wins and losses against the baseline: at most three

@@ -12,6 +12,7 @@ import pytest
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.vector_dbs import SearchMode
+from corral.bench.quality.metrics import NAMES
 from corral.bench.quality.plan import QualityPlan, make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report.report import Report, read_report
@@ -262,6 +263,7 @@ async def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
         ({"modes": ["vectr"]}, r"mode 'vectr'. Did you mean 'vector'\? Valid: vector, keyword"),
         ({"fusions": ["rff"]}, "'rff' is not a fusion"),
         ({"baseline": "sqlite:vectr"}, r"Did you mean 'sqlite:vector'\? Measured: sqlite:vector"),
+        ({"k": 9}, r"--k 9 is too small for one measurement: nDCG@10 needs 10 hits"),
         ({"k": 0}, r"--k must be 1 to 1000 \(got 0\)"),
         ({"k": 1001}, r"--k must be 1 to 1000 \(got 1001\)"),
         ({"max_seconds": 0.001}, "--max-seconds 0.001 is too small for one measurement"),
@@ -278,6 +280,13 @@ def test_bad_input_is_refused_before_any_work(
     with pytest.raises(InvalidRequest, match=message):
         plan(tmp_path, ["sqlite"], **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_measure_looks_deeper_than_k(tmp_path: Path) -> None:
+    """With 50 hits there is no R@100: it was R@50 under another name."""
+    for k, missing in ((50, {"R@100"}), (100, set())):
+        for row in measure(tmp_path / str(k), ["exact"], k=k).quality:
+            assert set(NAMES) - row.metrics.keys() == missing
 
 
 def test_a_report_is_not_overwritten(tmp_path: Path) -> None:
