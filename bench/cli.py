@@ -230,7 +230,7 @@ def users(target: Target, /, **options: Any) -> None:
     metavar="N",
     help="Or N questions made from the chunks (at least 10).",
 )
-@click.option("--backend", default="sqlite", show_default=True, help="Where --data is stored.")
+@click.option("--backend", help="Where --data is stored. [default: sqlite]")
 @click.option("--language", help="Language of --data. [default: from its name, else english]")
 @EMBEDDER
 @click.option("--apply", is_flag=True, help="Apply the recommendation to the registration.")

@@ -92,7 +92,7 @@ def speed(
         backends=[*backends, *peers],
         sizes=sizes or ([] if data else [SIZES]),
         data=data,
-        **_common(home, general_config, **options),
+        **_common(home, general_config, **_with_data(data, options)),
     )
     seconds = [plan.seconds(source, served=served) for source, served in plan.units()]
     work = sum(round(one * 100) for one in seconds)
@@ -119,7 +119,7 @@ def fidelity(
     plan = make_fidelity_plan(
         synthetic=synthetic or ([] if data else [SYNTHETIC]),
         data=data,
-        **_common(home, general_config, **options),
+        **_common(home, general_config, **_with_data(data, options)),
     )
     number = len(plan.backends) * len(plan.sources)
     with progress(number, plan.work(), work="Comparing", things="backends") as advance:
@@ -220,6 +220,18 @@ def _common(
         "command": _command_line(),
         **options,
     }
+
+
+def _with_data(data: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return options that are of use.
+
+    Raises:
+        InvalidRequest: An embedding model is named, and seeded data bring their embeddings.
+    """
+    if options["model"] is not None and not data:
+        said = "--embedder needs --data: seeded data bring their embeddings."
+        raise InvalidRequest(said, field="embedder")
+    return options
 
 
 def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:

@@ -13,22 +13,24 @@ from corral.bench.data.judged import JudgedSet
 from corral.providers.config import RunConfig
 
 DIMENSION = 384
+LEAST = 10
+"""Fewest chunks of a size."""
 
 
 def parse_size(text: str) -> int:
     """Return a size such as 500, 20k or 1M as a number.
 
     Raises:
-        InvalidRequest: It is none, or below 10.
+        InvalidRequest: It is none, or below `LEAST`.
     """
     given = text.strip()
     factor = {"k": 1_000, "m": 1_000_000}.get(given[-1:].lower(), 1)
     digits = given[:-1] if factor > 1 else given
     size = int(digits) * factor if digits.isascii() and digits.isdigit() else 0
-    if size < 10:
+    if size < LEAST:
         raise InvalidRequest(
             f"{text!r} is not a size.",
-            hint="Give 10 or more, such as 500, 20k or 1M.",
+            hint=f"Give {LEAST} or more, such as 500, 20k or 1M.",
             field="sizes",
         )
     return size
@@ -100,8 +102,13 @@ def sources(
         max_documents: Larger sizes are cut to it.
 
     Raises:
-        InvalidRequest: Nothing is left, or a set holds fewer documents than a size.
+        InvalidRequest: `max_documents` is too small, or a set holds fewer documents than a size.
     """
+    if max_documents is not None and max_documents < LEAST:
+        raise InvalidRequest(
+            f"--max-docs {max_documents} is too small for one measurement: give {LEAST} or more.",
+            field="max_docs",
+        )
     cut = [min(size, max_documents or size) for size in sizes]
     for judged in sets:
         if cut and max(cut) > len(judged.documents):

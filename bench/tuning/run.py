@@ -34,6 +34,8 @@ from corral.providers.config import Providers, RunConfig
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
+BACKEND = "sqlite"
+"""Where a judged set is stored that names none."""
 MOST_ASKED = 300
 """Questions whose confidence is looked at."""
 
@@ -60,7 +62,7 @@ class TunePlan:
     data: str | None = None
     queries: Path | None = None
     generate: int | None = None
-    backend: str = "sqlite"
+    backend: str | None = None
     language: str | None = None
     model: str | None = None
     apply: bool = False
@@ -71,7 +73,8 @@ class TunePlan:
         """Refuse what contradicts itself.
 
         Raises:
-            InvalidRequest: Not exactly one thing to tune, or one kind of questions, is named.
+            InvalidRequest: Not exactly one thing to tune, or one kind of questions, is named, or
+                something that would do nothing.
         """
         if (self.db is None) == (self.data is None):
             raise InvalidRequest(
@@ -83,6 +86,10 @@ class TunePlan:
                 "Give either --queries or --generate.",
                 hint="--generate 200 makes questions from the chunks.",
             )
+        given = {"backend": self.backend, "language": self.language, "embedder": self.model}
+        for name in (name for name, value in given.items() if value and self.db is not None):
+            said = f"--{name} needs --data: a registered vector DB has its own."
+            raise InvalidRequest(said, field=name)
         if self.data is not None and any(named):
             raise InvalidRequest("--data brings its own questions.")
         if self.data is not None and self.apply:
@@ -195,7 +202,7 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
     grades = {key: {i: v for i, v in found.items() if v > 0} for key, found in judged.qrels.items()}
     answered = {key: text for key, text in judged.queries.items() if grades[key]}
     questions = checked(Questions(answered, grades), judged.name)
-    backend, *others = find_backends([plan.backend], plan.config)
+    backend, *others = find_backends([plan.backend or BACKEND], plan.config)
     if backend.entry is None or others:
         raise InvalidRequest(
             f"--backend takes one provider, got {plan.backend!r}.", field="backend"
