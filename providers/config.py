@@ -283,9 +283,9 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
         home: The data folder; None takes `data_home()`.
 
     Raises:
-        ConfigError: The file is missing (when named), is not YAML, names an unknown key, or refers
-            to a variable that is not set and has no default. It quotes no value: one may be a
-            secret.
+        ConfigError: The file is missing (when named), is not YAML, names an unknown key, or one
+            twice, or refers to a variable that is not set and has no default. It quotes no value:
+            one may be a secret.
     """
     source = path or (home or data_home()) / CONFIG_NAME
     if path is None and not source.exists():
@@ -293,19 +293,43 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
     data = _read(source)
     try:
         return RunConfig.model_validate(substitute({} if data is None else data, os.environ))
+    except RecursionError:
+        raise ConfigError(f"{source}: an alias refers to what it is in.") from None
     except ValidationError as error:
         place, words = first_finding(error)
         where = place or "the top level"
         raise ConfigError(f"{source}: {where}: {words}.", field=where) from None
 
 
+class _KeyTwice(yaml.YAMLError):
+    """A mapping has a key twice; the argument is the line of the second."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that a mapping has twice: one of its values would be lost."""
+
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        found = set()
+        for key, _ in node.value:
+            if key.id == "scalar" and key.value in found:
+                raise _KeyTwice(key.start_mark.line + 1)
+            found.add(key.value if key.id == "scalar" else None)
+        return node
+
+
 def _read(source: Path) -> Any:
     try:
-        return yaml.safe_load(source.read_text(encoding="utf-8"))
+        return _Loader(source.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise ConfigError(f"Cannot read {source}: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"Cannot read {source}: it is not UTF-8.") from None
+    except _KeyTwice as error:
+        raise ConfigError(
+            f"{source}: line {error.args[0]} has a key that its mapping has already.",
+            hint="Keep one of them, and put the settings of both there.",
+        ) from None
     except yaml.YAMLError as error:  # its message quotes the file, and so perhaps a password
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1} is" if mark else "it is"

@@ -212,6 +212,34 @@ def test_a_broken_file_does_not_show_what_is_in_it(tmp_path: Path, password: str
     assert re.search(r"line \d+|password", str(caught.value))
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("server: {auth: {issuer: x}}\nserver: {port: 1}", 2),
+        ("server:\n  port: 1\n  host: a\n  port: 1", 4),
+        ("providers:\n  vector_io: []\n# more\nproviders:\n  rerank: []", 4),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path, text: str, line: int) -> None:
+    """YAML takes the second, without a word; a merged mapping's keys may be overridden.
+
+    If this fails: a second `server:` switches off the auth of the first.
+    """
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"line {line} has a key that its mapping has already"):
+        load_config(home=tmp_path)
+    merged = "server: &one {port: 1, limits: &two {max_k: 9}}\nrag: {}"
+    (tmp_path / "run.yaml").write_text(merged.replace("&two {", "&two {<<: {max_k: 8}, "))
+    assert load_config(home=tmp_path).server.limits.max_k == 9
+
+
+def test_an_alias_that_holds_itself_is_refused(tmp_path: Path) -> None:
+    """It is an error that names the file, no traceback."""
+    (tmp_path / "run.yaml").write_text("providers: &here {vector_io: *here}")
+    with pytest.raises(ConfigError, match="an alias refers to what it is in"):
+        load_config(home=tmp_path)
+
+
 def test_an_unset_variable_without_default_is_named(tmp_path: Path) -> None:
     """The message names the variable and the way to give it a default."""
     path = written(tmp_path, 'default_embedding_model: "${env.NOT_SET_ANYWHERE}"\n')
