@@ -146,6 +146,34 @@ def test_chunks_expire_one_by_one(app: ClockedApp, clock: Clock) -> None:
     assert app.contents("fox") == ["fox three"]
 
 
+@pytest.mark.parametrize("due", ["after the switch", "before the switch"])
+def test_chunks_of_a_rebuilt_vector_db_expire_in_their_time(
+    app: ClockedApp, clock: Clock, due: str
+) -> None:
+    """A rebuild keeps what a chunk's time is, and does not bring back one whose time came amid it.
+
+    If this fails: after `corral reembed` nothing expires any more.
+    """
+    app.register("db")
+    for content, ttl in (("fox one", 10), ("fox two", 1000), ("fox three", None)):
+        insert(app, content, "db", ttl)
+    rebuild = f"{id_path('db')}/rebuild"
+    app.ok("POST", rebuild, {"language": "nb"})
+    assert app.ok("POST", f"{rebuild}/step", {})["done"]
+    if due == "before the switch":
+        clock.forward(10)
+        app.sweep()
+    insert(app, "fox four", "db", ttl=1000)
+    assert app.ok("POST", f"{rebuild}/switch")["vector_db"]["language"] == "norwegian"
+    if due == "after the switch":
+        clock.forward(10)
+        app.sweep()
+    assert sorted(app.contents("fox")) == ["fox four", "fox three", "fox two"]
+    clock.forward(1000)
+    app.sweep()
+    assert app.contents("fox") == ["fox three"]
+
+
 @pytest.mark.parametrize(("again", "stays"), [(None, True), (5000, True), (5, False)])
 def test_the_last_insert_decides(
     app: ClockedApp, clock: Clock, again: int | None, *, stays: bool
