@@ -290,8 +290,8 @@ def _cut(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
         removed = len(wanted) - len(hits)
         steps.append(Step("score_threshold", len(hits), removed, f"{how.score_threshold:g}"))
     if how.cutoff == "gap":
-        before = before_gap(hits)
-        steps.append(Step("cutoff", len(before), len(hits) - len(before), _gap(hits, before)))
+        before, gap = before_gap(hits)
+        steps.append(Step("cutoff", len(before), len(hits) - len(before), gap))
         hits = before
     if not how.include_embeddings and isinstance(how.rerank, MMRRerank):
         hits = [replace(h, chunk=h.chunk.model_copy(update={"embedding": None})) for h in hits]
@@ -310,17 +310,17 @@ def _with_words(found: QueryChunksResponse, how: SearchPlan) -> QueryChunksRespo
     return replace(found, hits=hits)
 
 
-def before_gap(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the hits before the largest drop of the score, the first of equal ones.
+def before_gap(hits: Sequence[Hit]) -> tuple[list[Hit], str]:
+    """Return the hits above the largest drop of relevance, and where it is.
 
-    All of them where no score drops: then there is no gap.
+    Of equal drops the first counts; where relevance does not drop, all hits stay. It is the score,
+    but after MMR the relevance that this is made of: its score falls most behind the first choice,
+    the only one that resembles no other.
     """
-    drops = [one.score - other.score for one, other in pairwise(hits)]
-    widest = max(drops, default=0.0)
-    return list(hits[: drops.index(widest) + 1]) if widest > 0 else list(hits)
-
-
-def _gap(hits: Sequence[Hit], before: Sequence[Hit]) -> str:
-    if len(before) == len(hits):
-        return "no gap"
-    return f"from {before[-1].score:.3f} to {hits[len(before)].score:.3f}"
+    relevance = [float((hit.explanation.rerank or {}).get("relevance", hit.score)) for hit in hits]
+    drops = list(pairwise(sorted(relevance, reverse=True)))
+    above, below = max(drops, key=lambda drop: drop[0] - drop[1], default=(0.0, 0.0))
+    if above <= below:
+        return list(hits), "no gap"
+    kept = [hit for hit, each in zip(hits, relevance, strict=True) if each >= above]
+    return kept, f"from {above:.3f} to {below:.3f}"

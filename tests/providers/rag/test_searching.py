@@ -259,7 +259,24 @@ def hits(*scores: float) -> list[Hit]:
 )
 def test_the_cutoff_is_at_the_largest_gap(scores: list[float], kept: int) -> None:
     """What is before the largest drop stays; of equal drops the first counts; no drop, no cut."""
-    assert [hit.score for hit in before_gap(hits(*scores))] == scores[:kept]
+    assert [hit.score for hit in before_gap(hits(*scores))[0]] == scores[:kept]
+
+
+async def test_the_gap_after_mmr_is_one_of_relevance() -> None:
+    """What is cut off is what is irrelevant, not what resembles the first choice a little.
+
+    MMR's own score always falls most behind its first choice: nothing redundant is there yet.
+
+    If this fails: MMR with `cutoff: gap` answers with one chunk to nearly every question.
+    """
+    texts = {"a": "hay barn", "b": "hay straw", "c": "hay loft", "d": "stone", "e": "wall"}
+    _, retrieval = await filled(texts)
+    asked: dict[str, Any] = {"k": 5, "mode": "vector", "rerank": {"type": "mmr"}}
+    plain = await ask(retrieval, "hay", **asked)
+    found = await ask(retrieval, "hay", cutoff="gap", **asked)
+    assert set(ids(found)) == {"a", "b", "c"}
+    assert ids(found) == [each for each in ids(plain) if each in "abc"]
+    assert step(found, "cutoff") == (3, 2)
 
 
 async def test_the_gap_is_cut_when_asked_for_or_registered() -> None:
