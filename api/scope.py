@@ -21,7 +21,7 @@ from corral.api.errors import Forbidden, InvalidFilter, InvalidRequest
 from corral.api.filters import Comparison, Compound, Filter, elements
 from corral.api.principal import ACL_KEY, Principal, Role, check_acl
 
-_GIVEN = "given"  # has no colon, so it is no token
+_GIVEN = "given"  # has no colon, so it is not a token
 
 HAS_DEFAULT = Comparison("ne", ACL_KEY, _GIVEN)
 """Passes chunks without an acl of their own. An engine that is slow to negate may know it."""

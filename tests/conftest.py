@@ -92,7 +92,7 @@ SERVERS = {"qdrant": "qdrant", "weaviate": "weaviate-server"}
 
 
 def pytest_report_header() -> list[str]:
-    """Say what remote::qdrant and remote::weaviate are tested on."""
+    """Return what remote::qdrant and remote::weaviate are tested on."""
     lines = []
     for name, program in SERVERS.items():
         variable = f"CORRAL_TEST_{name.upper()}"

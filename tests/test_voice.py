@@ -37,6 +37,7 @@ BETTER = {
     r"who would rather": "to get ... instead, ask for it",
     r"anew": "again; rebuild, recompute",
     r"nobody can be": "say what is missing, then what to do",
+    r"(?<!there )(?:is|are|was|were) no (?!longer|more|less|better|worse)": "is not a",
 }
 """What we do not write, as a regular expression, and what we write instead."""
 

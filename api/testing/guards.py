@@ -27,7 +27,7 @@ def complaints(cls: type[Suite]) -> list[str]:
             wrong.append(f"{name} is a standard test: do not override it, list it in xfails")
     for name, reason in cls.xfails.items():
         if name not in standard_tests() or name.startswith("test_suite_"):
-            wrong.append(f"xfails names {name}, which is no standard test")
+            wrong.append(f"xfails names {name}, which is not a standard test")
         elif not applies(name, cls.capabilities):
             wrong.append(f"xfails names {name}, which the capabilities exclude")
         elif not reason.strip():

@@ -155,11 +155,11 @@ class _Rule:
 
 
 class Checker:
-    """Says which chunks fulfill the phrases and exclusions of one query.
+    """Checks which chunks fulfill the phrases and exclusions of one query.
 
     A phrase is in a chunk if its words follow each other in one field, compared as the keyword
     index of the language does: folded and stemmed; stop words are words like others here.
-    `"running shoes"` is in `He runs. Shoe!`, as punctuation is no word, and -run excludes
+    `"running shoes"` is in `He runs. Shoe!`, as punctuation is not a word, and -run excludes
     `running`. In scripts without spaces it is the characters that follow each other. What hyphens
     join is compared in parts and as a whole.
 

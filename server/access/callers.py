@@ -38,7 +38,7 @@ class Caller:
 
 
 class Callers:
-    """Says who sends a request.
+    """Identifies who sends a request.
 
     Authentication is required as soon as it is configured: `server.auth.oidc` is set, or the data
     folder has, or ever had, an API key. Before, and under `server.auth: none`, everyone is the

@@ -30,7 +30,7 @@ from corral.api.filters import (
 
 
 def passes(kind: str, value: Any, *stored: Any) -> bool:
-    """Say whether metadata {"x": stored} passes {x kind value}; nothing stored is a missing key."""
+    """Return True if {"x": stored} passes {x kind value}; nothing stored is a missing key."""
     metadata = {"x": stored[0]} if stored else {}
     return matches(parse_filter({"type": kind, "key": "x", "value": value}), metadata)
 

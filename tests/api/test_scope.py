@@ -35,7 +35,7 @@ filters: st.SearchStrategy[Filter | None] = st.sampled_from(
 
 
 def may_read(who: Principal, acl: list[str] | None, default: list[str] | None) -> bool:
-    """Say by the words of the rule whether a principal reads a chunk."""
+    """Return True if, by the words of the rule, a principal reads a chunk."""
     if who.role is Role.ADMIN:
         return True
     open_to = acl if acl is not None else (default or [])

@@ -51,7 +51,7 @@ class Exact(System):
         return [(self._ids[row], float(scores[row])) for row in order]
 
     async def close(self) -> None:
-        """Say that it was closed."""
+        """Report that it was closed."""
         self.calls.append("close")
 
 

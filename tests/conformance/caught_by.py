@@ -11,7 +11,7 @@ CAUGHT_BY: dict[type[ToyIndex], tuple[str, ...]] = {}
 
 
 def caught_by(*tests: str) -> Any:
-    """Say which standard tests, with their parameters, must fail on an index."""
+    """Name the standard tests, with their parameters, that must fail on an index."""
 
     def register(index: type[ToyIndex]) -> type[ToyIndex]:
         CAUGHT_BY[index] = tests

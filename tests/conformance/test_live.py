@@ -32,7 +32,7 @@ class ToyProvider(VectorIOProvider):
         return index
 
     async def health(self) -> Health:
-        """Say that it can serve."""
+        """Return that it can serve."""
         return Health("OK")
 
     async def close(self) -> None:

@@ -36,7 +36,7 @@ from corral.providers.vector_io.chroma.embedded.files import (
 
 DATABASE = "chroma.sqlite3"
 NOTE = "corral.json"
-"""Says what the files of a graph looked like when they were last whole."""
+"""Records what the files of a graph looked like when they were last whole."""
 BUSY_SECONDS = 10
 
 _LOG = logging.getLogger(__name__)

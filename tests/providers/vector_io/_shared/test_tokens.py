@@ -39,13 +39,13 @@ WILD: list[Scalar] = [
 
 
 def passes(element: Scalar, kind: str, value: Scalar) -> bool:
-    """Say whether a chunk with this metadata value has one of an ordering's tokens."""
+    """Return True if a chunk with this metadata value has one of an ordering's tokens."""
     chunk = Chunk(content="x", metadata={"key": element})
     return not set(chunk_tokens(chunk, 1)).isdisjoint(order_tokens(kind, "key", value))
 
 
 def holds(element: Scalar, kind: str, value: Scalar) -> bool:
-    """Say whether the ordering holds: the definition."""
+    """Return True if the ordering holds: the definition."""
     return kind_of(element) == kind_of(value) and bool(ORDER[kind](element, value))
 
 
