@@ -56,6 +56,7 @@ _BLOCK = re.compile(
 """A block that stays whole where it fits."""
 
 _INK = re.compile(r"\S")
+_BLANK = re.compile(rf"(?<!\s)\s{{{MIN_WINDOW_CHARACTERS},}}\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def pieces_of(
     if sections:
         spans = _sections(text, sections, size, overlap)
     else:
-        spans = _Walk(text, kind, size, overlap).spans()
+        spans = _stretches(text, kind, size, overlap)
     yield from islice(_pieces(text, spans, size.count), None if most is None else most + 1)
 
 
@@ -142,6 +143,18 @@ def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
         # Not stripped: without its first space a text can cost one token more.
         tokens, end_token = count(header + part), first_token + count(part)
         yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
+
+
+def _stretches(text: str, kind: Any, size: Size, overlap: int) -> Iterator[Cut]:
+    """Yield the chunks of what lies between long runs of blank lines.
+
+    No chunk reaches over one: the splitter's time grows with its square.
+    """
+    start = 0
+    for end, following in [*(run.span() for run in _BLANK.finditer(text)), (len(text), len(text))]:
+        for begin, stop, header in _Walk(text[start:end], kind, size, overlap).spans():
+            yield start + begin, start + stop, header
+        start = following
 
 
 def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) -> Iterator[Cut]:

@@ -129,6 +129,20 @@ def test_a_window_grows_where_one_chunk_fills_it() -> None:
     assert [piece.text for piece in pieces] == ["start", "end"]
 
 
+@pytest.mark.parametrize("markdown", [False, True])
+def test_the_splitter_sees_no_long_run_of_blank_lines(markdown: bool, spy: type[Spy]) -> None:
+    """Its time grows with the square of such a run; a chunk ends before it, and indents stay.
+
+    If this fails: a Markdown file of 300 KB, nearly all of it blank lines, takes an hour.
+    """
+    blank = "\n" * 20_000
+    text = f"{blank}start{blank}    middle\n{blank} \nend{blank}"
+    pieces = split(text, chunk_size=8, overlap=0, markdown=markdown)
+    check(text, pieces, 8)
+    assert [piece.text.strip() for piece in pieces] == ["start", "middle", "end"]
+    assert spy.longest < 3 * MIN_WINDOW_CHARACTERS
+
+
 def test_neighbors_overlap_by_at_most_the_overlap() -> None:
     """Some chunks repeat the end of the one before, none more than was asked for."""
     text = prose(3000)
