@@ -158,7 +158,7 @@ async def _delete_gone(client: Client, db: str, paths: Sequence[Path], *, ask: b
     gone = [each async for each in _gone(client, db, [path for path in paths if path.is_dir()])]
     if not gone:
         return []
-    display.note(f"Gone from the folder: {_some(gone)}")
+    display.note(f"Gone from the folder: {', '.join(gone)}")
     question = f"Delete {display.counted(len(gone), 'document')}?"
     if ask and not await asyncio.to_thread(click.confirm, question):
         return []

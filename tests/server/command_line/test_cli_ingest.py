@@ -199,6 +199,24 @@ def test_a_synced_folder_deletes_what_is_gone(
     assert set(stored(corral)["document_ids"]) == left
 
 
+def test_all_that_a_sync_deletes_is_named(corral: Corral, tmp_path: Path) -> None:
+    """However many documents it is, before the first one goes.
+
+    If this fails: somebody agrees to delete 500 documents by the names of five.
+    """
+    folder = tmp_path / "herd"
+    folder.mkdir()
+    for number in range(12):
+        (folder / f"cow{number:02}.md").write_text(f"Cow {number} eats hay.")
+    corral("ingest", "farm", folder, "--create")
+    for number in range(11):
+        (folder / f"cow{number:02}.md").unlink()
+    done = corral("ingest", "farm", folder, "--sync", "--yes")
+    gone = ", ".join(f"cow{number:02}.md" for number in range(11))
+    assert f"Gone from the folder: {gone}\n" in done.stderr
+    assert stored(corral)["document_ids"] == ["cow11.md"]
+
+
 def test_a_watched_folder_stays_in_step(home: Path, documents: Path, corral: Corral) -> None:
     """--watch puts new and changed files in until it is interrupted; --sync deletes.
 
