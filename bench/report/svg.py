@@ -21,11 +21,20 @@ SHAPES = (
     "M0-5.2L5.2 4.2H-5.2z",
     "M0 5.2L5.2-4.2H-5.2z",
     "M-5-1.7h3.3V-5h3.4v3.3H5v3.4H1.7V5h-3.4V1.7H-5z",
+    "M-2.6-5L0-2.4L2.6-5L5-2.6L2.4 0L5 2.6L2.6 5L0 2.4L-2.6 5L-5 2.6L-2.4 0L-5-2.6z",
+    "M-5.2 0L4.2-5.2V5.2z",
+    "M5.2 0L-4.2 5.2V-5.2z",
+    "M0-6L1.5-2L5.7-1.9L2.4 .8L3.5 4.9L0 2.5L-3.5 4.9L-2.4 .8L-5.7-1.9L-1.5-2z",
+    "M-5.5-1.9h11v3.8h-11z",
+    "M-1.9-5.5h3.8v11h-3.8z",
 )
-"""Marks: circle, square, diamond, triangles, cross. Told apart without color."""
+"""Marks: circle, square, diamond, triangles, crosses, star, bars. Told apart without color."""
+
+HOLE = "M-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z"
+"""What the marks of a second dozen of series have in their middle."""
 
 COLORS = 8
-"""Of series, `s0` to `s7` in the style sheet; with the shapes 24 series differ."""
+"""Of series, `s0` to `s7` in the style sheet; without color 24 series differ by their shapes."""
 
 _MOST_TICKS = 6
 
@@ -153,7 +162,9 @@ def chart(
 
 def mark(x: str, y: float, series: int, title: str, *, hollow: bool = False) -> Html:
     """Return a mark at a place, its shape and color by the number of its series."""
-    path = tag("path", tag("title", title), d=SHAPES[series % len(SHAPES)])
+    turn, shape = divmod(series, len(SHAPES))
+    outline = SHAPES[shape] + (HOLE if turn % 2 else "")
+    path = tag("path", tag("title", title), d=outline, fill_rule="evenodd")
     class_ = f"mark s{series % COLORS}" + (" hollow" if hollow else "")
     return tag("svg", path, x=x, y=y, overflow="visible", class_=class_)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from corral.bench.report.svg import Scale, linear, logarithmic
+from corral.bench.report.svg import Scale, linear, logarithmic, mark
 
 
 def test_a_linear_scale_holds_its_values_between_its_bounds() -> None:
@@ -42,3 +44,12 @@ def test_equal_ratios_are_equally_far_apart() -> None:
 def test_linear_labels_are_round() -> None:
     """Labels are multiples of 1, 2 or 5 times a power of ten, as many as fit."""
     assert linear([0, 1], 0, 1).ticks == (0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def test_marks_differ_without_color() -> None:
+    """Twenty-four systems, all providers and foreign ones, have marks of different shapes.
+
+    If this fails: two systems of a chart are one to a reader who sees no color, or prints it.
+    """
+    marks = [re.search(r' d="([^"]*)"', str(mark("0", 0, series, "x"))) for series in range(24)]
+    assert len({found[1] for found in marks if found}) == 24
