@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rankers import DEFAULT_RANKER, RRFRanker
 from corral.api.reranker import BM25Rerank
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
@@ -302,6 +305,48 @@ async def test_a_tuning_says_on_what_data(tmp_path: Path) -> None:
     assert made.sha256["chunk ids"] == given.sha256["chunk ids"]
     assert not given.query_texts
     assert judged.kind == "miniature"
+
+
+HOLD = """
+import asyncio, sys
+from pathlib import Path
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.config import RunConfig
+from corral.providers.stack import Stack
+
+async def hold():
+    stack = Stack(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))
+    await stack.register(VectorDBRegistration(vector_db_id="db", embedding_model="hashing"))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await stack.close()
+
+asyncio.run(hold())
+"""
+
+
+@pytest.mark.parametrize("engine", ["qdrant", "milvus"])
+def test_an_engine_that_a_server_holds_open(tmp_path: Path, engine: str) -> None:
+    """Where another process has the vector DB open, the error says to stop it, or what to use.
+
+    If this fails: who runs the command of the page beside the server does not know how to go on.
+    """
+    providers = Providers(
+        vector_io=[ProviderEntry(provider_id=engine, provider_type=f"inline::{engine}")],
+        embedding=[HASHING],
+    )
+    config = RunConfig(providers=providers, default_embedding_model="hashing")
+    words = [sys.executable, "-c", HOLD, config.model_dump_json(), str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"ready\n"
+        try:
+            with pytest.raises(Unavailable) as caught:
+                asyncio.run(run_tune(TunePlan(config, tmp_path, db="db", generate=20)))
+        finally:
+            holder.communicate(b"\n")
+    assert "Stop " in str(caught.value)
+    assert f"remote::{engine}" in str(caught.value)
 
 
 async def test_an_unknown_vector_db_is_named(tmp_path: Path) -> None:
