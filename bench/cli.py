@@ -242,7 +242,8 @@ def tune(target: Target, /, **options: Any) -> None:
     Tries about 60 ways to search on one half of the questions. Recommends the simplest one that is
     as good as the best, and judges it on the other half, against vector and keyword search alone.
 
-    A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}.
+    A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}. Judged questions
+    also give a min_confidence, which --apply registers with the rest.
     """
     target.local_only("bench tune")
     commands().tune(target.home, target.config, **options)
