@@ -80,13 +80,15 @@ async def restore(
     manifest = snapshot.manifest
     registration = _registration(stack, manifest, vector_db_id, provider_id)
 
+    files: set[str] = set()
+
     async def fill(index: EmbeddingIndex) -> None:
-        await _fill(index, stack, snapshot, progress)
+        await _fill(index, stack, snapshot, progress, files)
 
     vector_db = await stack.register(registration, fingerprint=manifest.fingerprint, fill=fill)
     await _describe(stack, vector_db, manifest.vector_store)
     embedder = await stack.embedder(vector_db.embedding_model)
-    return Imported(vector_db, manifest.chunks, _notes(manifest, embedder.fingerprint))
+    return Imported(vector_db, manifest.chunks, _notes(manifest, embedder.fingerprint, len(files)))
 
 
 async def _fill(
@@ -94,13 +96,15 @@ async def _fill(
     stack: Stack,
     snapshot: Snapshot,
     progress: Callable[[int, int], object] | None,
+    files: set[str],
 ) -> None:
-    """Store the chunks of a snapshot, and check that they are there."""
+    """Store the chunks of a snapshot, and check that they are there; add to `files` whose."""
     batches, stored, total = snapshot.batches(), 0, snapshot.manifest.chunks
     while batch := await asyncio.to_thread(next, batches, None):
         await schedule(stack, index.vector_db, batch[0])
         await index.add_chunks(*batch)
         stored += len(batch[0])
+        files |= {str(c.metadata["file_id"]) for c in batch[0] if c.metadata.get("file_id")}
         if progress is not None:
             progress(stored, total)
     if await index.count() != total:
@@ -139,8 +143,13 @@ def _registration(
         ) from None
 
 
-def _notes(manifest: Manifest, now: str) -> tuple[str, ...]:
+def _notes(manifest: Manifest, now: str, files: int) -> tuple[str, ...]:
     notes = []
+    if files:
+        notes.append(
+            f"Documents of uploaded files: {files}. Search finds them, but the vector store lists "
+            "only files that are attached here; see docs/moving.md."
+        )
     if manifest.changed_meanwhile:
         notes.append(
             "Chunks were added or removed while the snapshot was written: documents that were "
