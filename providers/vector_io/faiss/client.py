@@ -19,6 +19,8 @@ SPARE = 16
 FEW = 0.1
 """Below this share of usable places all of them are compared: a graph walk, or a few lists, would
 meet too few of them, and comparing them is cheap."""
+TIE = 1e-6
+"""Relative difference of FAISS's scores of equal embeddings, at most."""
 DEEPER = 2
 """Where not all places are usable, so many times more are asked for than would hold enough if those
 that are lay anywhere. They lie elsewhere where too few of them come: all are compared then."""
@@ -29,6 +31,10 @@ PROBES_PER_ROOT = 3
 0.989 of the ten nearest (RFC 0026)."""
 POINTS_PER_LIST = 39
 """Fewest training points of an IVF list; FAISS's own bound."""
+
+
+Found = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""FAISS's scores or squared distances, best first, and the places; shape (1, k) or (k,)."""
 
 
 class Selector:
@@ -80,29 +86,43 @@ class ApproximateIndex(ABC):
         wanted = min(passing, k + SPARE)
         if not wanted:
             return np.empty(0, dtype=np.int64)
+        found = self._nearest(query[None], wanted, passing, usable)
+        while found is None or (wanted < passing and _ties(found[0], k)):
+            # Not all embeddings that are equal to one are in reach of it.
+            wanted = wanted if found is None else min(passing, 4 * wanted)
+            found = self._compare_all(query[None], wanted, Selector(usable).faiss)
+        places: NDArray[np.int64] = found[1].reshape(-1)
+        return places
+
+    def _nearest(
+        self,
+        query: NDArray[np.float32],
+        wanted: int,
+        passing: int,
+        usable: NDArray[np.bool_] | None,
+    ) -> Found | None:
+        """Return the nearest of the usable places, or None if too few of them come up."""
         share = passing / len(self)
-        if share >= FEW:
-            depth = wanted if usable is None else min(len(self), int(DEEPER * wanted / share))
-            found = self._search(query[None], depth, share).reshape(-1)
-            found = found[found >= 0]  # -1 means nothing found
-            if usable is not None:
-                found = found[usable[found]]
-            if len(found) >= wanted:
-                return found[:wanted]
-        selector = Selector(usable)
-        return self._compare_all(query[None], wanted, selector.faiss).reshape(-1)
+        if share < FEW:
+            return None
+        depth = wanted if usable is None else min(len(self), int(DEEPER * wanted / share))
+        scores, places = self._search(query, depth, share)
+        there = places >= 0  # -1 means nothing found
+        if usable is not None:
+            there &= usable[places]
+        if np.count_nonzero(there) < wanted:
+            return None
+        return scores[there][:wanted], places[there][:wanted]
 
     @abstractmethod
-    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
         """Return the k nearest of all with the effort that a share of usable places asks for.
 
         What is not usable is left in: it shows how near the usable places are. Shape (1, k).
         """
 
     @abstractmethod
-    def _compare_all(
-        self, queries: NDArray[np.float32], k: int, selector: Any
-    ) -> NDArray[np.int64]:
+    def _compare_all(self, queries: NDArray[np.float32], k: int, selector: Any) -> Found:
         """Compare everything that the index holds; shape (1, k)."""
 
 
@@ -113,20 +133,18 @@ class Hnsw(ApproximateIndex):
     Hierarchical Navigable Small World Graphs", IEEE TPAMI 42(4), 2020.
     """
 
-    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
         # The walk also meets what may not be returned, so it must be longer.
         effort = max(int(self._config.hnsw_ef_search / share), k)
         parameters = faiss.SearchParametersHNSW(efSearch=effort)
-        places: NDArray[np.int64] = self.engine.search(queries, k, params=parameters)[1]
-        return places
+        found: Found = self.engine.search(queries, k, params=parameters)
+        return found
 
-    def _compare_all(
-        self, queries: NDArray[np.float32], k: int, selector: Any
-    ) -> NDArray[np.int64]:
+    def _compare_all(self, queries: NDArray[np.float32], k: int, selector: Any) -> Found:
         storage = faiss.downcast_index(self.engine.storage)
         parameters = faiss.SearchParameters(sel=selector)
-        places: NDArray[np.int64] = storage.search(queries, k, params=parameters)[1]
-        return places
+        found: Found = storage.search(queries, k, params=parameters)
+        return found
 
 
 class Ivf(ApproximateIndex):
@@ -136,14 +154,12 @@ class Ivf(ApproximateIndex):
     2011, section 4, with a scalar quantizer: 8 bits for each dimension's range.
     """
 
-    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> NDArray[np.int64]:
+    def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
         most = int(PROBES_PER_ROOT * self.engine.nlist**0.5)
         probes = self._config.ivf_nprobe or max(MIN_PROBES, most)
         return self._probe(queries, k, None, int(probes / share))
 
-    def _compare_all(
-        self, queries: NDArray[np.float32], k: int, selector: Any
-    ) -> NDArray[np.int64]:
+    def _compare_all(self, queries: NDArray[np.float32], k: int, selector: Any) -> Found:
         return self._probe(queries, k, selector, self.engine.nlist)
 
     def misfits(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -153,13 +169,11 @@ class Ivf(ApproximateIndex):
         lengths: NDArray[np.float64] = np.linalg.norm(distances.astype(np.float64), axis=1)
         return lengths
 
-    def _probe(
-        self, queries: NDArray[np.float32], k: int, selector: Any, probes: int
-    ) -> NDArray[np.int64]:
+    def _probe(self, queries: NDArray[np.float32], k: int, selector: Any, probes: int) -> Found:
         nprobe = min(probes, self.engine.nlist)
         parameters = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
-        places: NDArray[np.int64] = self.engine.search(queries, k, params=parameters)[1]
-        return places
+        found: Found = self.engine.search(queries, k, params=parameters)
+        return found
 
 
 def empty_hnsw(dimension: int, metric: Metric, config: FaissConfig) -> Hnsw:
@@ -188,6 +202,12 @@ def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: F
     engine = faiss.IndexIVFScalarQuantizer(centers, dimension, lists, bits, kind)
     engine.train(np.ascontiguousarray(sample))
     return Ivf(engine, config)
+
+
+def _ties(scores: NDArray[np.float32], k: int) -> bool:
+    """Return True if the last score is that of the k-th: more may tie with it."""
+    kth, last = float(scores.flat[k - 1]), float(scores.flat[-1])
+    return abs(kth - last) <= TIE * abs(kth)
 
 
 def _metric(metric: Metric) -> int:

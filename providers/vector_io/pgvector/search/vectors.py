@@ -96,7 +96,7 @@ class VectorSearch:
     def searches(self, where: sql.Composable | None, candidates: int) -> Iterator[Statement]:
         """Yield statements that give (row, distance, state, chunk_id) of the nearest, in any order.
 
-        The last finds them in any case. One before it is short, and does where `suffices` says so.
+        The last compares all. Those before it take less, and do where `suffices` says so.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -108,6 +108,8 @@ class VectorSearch:
             yield self._tables.kept(name, lambda: self._near(key, candidates))
         found = self._tables.sql(_ANY, found=self._any(where), told=self._told())
         yield Statement(found.as_bytes(None))
+        every = self._exact(where or sql.SQL("true"))
+        yield Statement(self._tables.sql(_ANY, found=every, told=self._told()).as_bytes(None))
 
     def suffices(self, statement: Statement, found: Sequence[Row], candidates: int) -> bool:
         """Return True if these rows are the nearest; notice what they say of the HNSW index.
@@ -121,6 +123,9 @@ class VectorSearch:
         if found:
             below, loaded, count, asked = found[0][2]
             self.hnsw.notice(below, loaded, count)
+        distances = sorted(row[1] for row in found)
+        if len(distances) >= candidates and _ties(distances[:candidates]):
+            return False
         if not statement.kept:
             return True
         # The rows in the index may be others than when the statement was made.
@@ -205,3 +210,8 @@ class VectorSearch:
 
     def _exact(self, where: sql.Composable) -> sql.Composed:
         return self._tables.sql(_EXACT, operator=sql.SQL(self._operator), where=where)
+
+
+def _ties(distances: Sequence[float]) -> bool:
+    """Return True if the k-th distance is also the last: more rows may tie with it."""
+    return distances[-1] <= distances[-1 - MARGIN]

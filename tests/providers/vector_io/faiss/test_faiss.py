@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from corral.api.chunks import Chunk
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.providers.vector_io._sqlite.filters import FilterCache
 from corral.providers.vector_io._sqlite.matrix import EmbeddingBatch
 from corral.providers.vector_io.faiss.base import Base
+from corral.providers.vector_io.faiss.client import Found
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
@@ -116,9 +117,9 @@ def test_a_query_reads_more_lists_where_there_are_more(folds: Any) -> None:
     base, _ = fold.index.vectors._parts
     read: list[int] = []
 
-    def probe(queries: object, k: int, selector: object, probes: int) -> NDArray[np.int64]:
+    def probe(queries: object, k: int, selector: object, probes: int) -> Found:
         read.append(probes)
-        return np.arange(k)
+        return np.arange(k, dtype=np.float32), np.arange(k)
 
     base.index._probe = probe
     query = vectors(1)[0]
@@ -126,6 +127,22 @@ def test_a_query_reads_more_lists_where_there_are_more(folds: Any) -> None:
     base.index._config = fold.config.model_copy(update={"ivf_nprobe": 7})
     base.index.places(query, 10, None)
     assert read == [30, 7]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_of_many_equal_chunks_are_found(folds: Any, kind: str) -> None:
+    """Where more chunks tie at the cut than FAISS is asked for, the first ids are found."""
+    fold = folds(kind=kind)
+    rows = vectors(1500)
+    rows[np.random.default_rng(3).permutation(1500)[:300]] = rows[0]
+    same = np.flatnonzero((rows == rows[0]).all(axis=1))
+    chunks = [Chunk(chunk_id=f"c{n:05}", content="hay") for n in range(1500)]
+    run(fold.index.add_chunks(chunks[750:], rows[750:]))
+    run(fold.index.add_chunks(chunks[:750], rows[:750]))
+    fold.index.vectors.settle()
+    assert fold.index.vectors.covered >= 750
+    found = [one.chunk_id for one in fold.ask(rows[0], 10).chunks]
+    assert found == [f"c{n:05}" for n in same[:10]]
 
 
 # --- writing and deleting ---------------------------------------------------------------------

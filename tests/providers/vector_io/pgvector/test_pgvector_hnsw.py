@@ -237,6 +237,22 @@ async def test_few_passing_chunks_are_compared_exactly(server: Server) -> None:
             assert ids(answer) == [f"c{n:05}" for n in best[:9]]
 
 
+@pytest.mark.parametrize("filters", [None, {"type": "ne", "key": "n", "value": -1}])
+async def test_the_first_of_many_equal_chunks_are_found(server: Server, filters: Any) -> None:
+    """Where more chunks tie at the cut than the index is asked for, the first ids are found."""
+
+    matrix = embeddings(600)
+    matrix[np.random.default_rng(3).permutation(600)[:300]] = matrix[0]
+    same = np.flatnonzero((matrix == matrix[0]).all(axis=1))
+    async with opened(server, vector_db(), exact_below_rows=100) as index:
+        for start in (300, 0):
+            await index.add_chunks(
+                some_chunks(600)[start : start + 300], matrix[start : start + 300]
+            )
+        answer = await index.query(matrix[0], k=10, mode="vector", filters=filters)
+        assert ids(answer) == [f"c{n:05}" for n in same[:10]]
+
+
 async def test_shrinking_makes_search_exact_again(server: Server) -> None:
     """With the chunks gone that made it large, a vector DB orders ties and cuts exactly."""
 
