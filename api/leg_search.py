@@ -23,6 +23,9 @@ from corral.api.scoring import Metric, keyword_score, vector_score, whole_cosine
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
+MAX_SEARCHES = 4
+"""How often a query is searched where other writers replace what it found before it is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
@@ -58,9 +61,12 @@ class LegSearch(ScopedHooks):
     """What `EmbeddingIndex.query` does with its checked arguments."""
 
     async def _answer(self, query: IndexQuery) -> QueryChunksResponse:
-        ranked, found, evidence = await self._search(query)
-        kept = [hit for hit in ranked if hit.score >= query.threshold]
-        hits = await self._hits(kept, found, query.include_embeddings)
+        for _ in range(MAX_SEARCHES):
+            ranked, found, evidence = await self._search(query)
+            kept = [hit for hit in ranked if hit.score >= query.threshold]
+            hits = await self._hits(kept, found, query.include_embeddings)
+            if len(hits) == len(kept):
+                break  # else the next search finds what took the place of those that are gone
         return QueryChunksResponse(hits, evidence=evidence)
 
     async def _search(
@@ -138,7 +144,8 @@ class LegSearch(ScopedHooks):
     ) -> list[Hit]:
         """Fetch the chunks that the hooks did not bring, and put the answer together.
 
-        A chunk that another writer deleted or hid between search and fetch is left out.
+        A chunk that another writer deleted or hid between search and fetch is left out; see
+        `_answer`.
         """
         chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
         missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]

@@ -16,6 +16,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, ProviderError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, QueryChunksResponse
+from corral.api.leg_search import MAX_SEARCHES
 
 from .scripted_index import ScriptedIndex, candidates
 
@@ -285,3 +286,30 @@ async def test_a_provider_may_bring_both_legs_in_one_round_trip() -> None:
     index = OneRoundTrip(candidates(a=0.5, b=0.4), candidates(b=1.0), ranker=ranker)
     assert ids(await ask(index, "hybrid", k=2)) == ["b", "a"]
     assert [name for name, _ in index.calls] == ["hybrid", "get"]
+
+
+class Replaced(ScriptedIndex):
+    """Another writer replaces the chunks between each search and the reading, so many times."""
+
+    times = 1
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        if self.times > 0:
+            self.times -= 1
+            self.vector = [Candidate(f"{c.chunk_id}'", c.raw_score) for c in self.vector]
+            names = [each.chunk_id for each in self.vector]
+            self.chunks = {name: Chunk(content=name, chunk_id=name) for name in names}
+        return await super()._get(chunk_ids, include_embeddings)
+
+
+async def test_what_is_replaced_before_it_is_read_is_searched_again() -> None:
+    """The answer holds the new version, where the old one was found and is gone.
+
+    If this fails: a query during a replacement finds neither version of the document.
+    """
+    index = Replaced(candidates(a=0.9, b=0.5))
+    assert ids(await ask(index)) == ["a'", "b'"]
+    assert len(index.asked("vector")) == 2
+    index.times = 99
+    assert ids(await ask(index)) == []
+    assert len(index.asked("vector")) == 2 + MAX_SEARCHES
