@@ -212,6 +212,11 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
         assert len(listed) == 60
 
 
+def scraped(url: str) -> str:
+    """Return the metrics of a server."""
+    return httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
+
+
 def test_several_processes_count_together(pair: tuple[str, Path]) -> None:
     """/metrics has the requests of all processes, whichever of them answers.
 
@@ -220,10 +225,10 @@ def test_several_processes_count_together(pair: tuple[str, Path]) -> None:
     url, _ = pair
     for _ in range(30):  # a connection each, so that both processes get some
         httpx.get(f"{url}/v1/version", timeout=60).raise_for_status()
+    line = 'corral_requests_total{method="GET",route="/v1/version",status="200"} 30.0'
+    wait_until(lambda: line in scraped(url), 60)  # an answer is counted once it is sent
     for _ in range(5):
-        said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
-        name = 'corral_requests_total{method="GET",route="/v1/version",status="200"}'
-        assert f"{name} 30.0" in said
+        assert line in scraped(url)
 
 
 def test_killed_processes_are_at_work_no_more(pair: tuple[str, Path]) -> None:
@@ -234,10 +239,12 @@ def test_killed_processes_are_at_work_no_more(pair: tuple[str, Path]) -> None:
     url, home = pair
     address = httpx.URL(url)
     httpx.get(f"{url}/v1/providers", timeout=60).raise_for_status()
+    counted = 'route="/v1/providers",status="200"} 1.0'
+    wait_until(lambda: counted in scraped(url), 60)  # an answer is counted once it is sent
 
     def at_work() -> float:
-        said = httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
-        assert 'route="/v1/providers",status="200"} 1.0' in said
+        said = scraped(url)
+        assert counted in said
         return float(re.findall(r'corral_at_work{span="request"} (\S+)', said)[0])
 
     with socket.create_connection((address.host, address.port)) as half:
