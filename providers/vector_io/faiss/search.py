@@ -58,8 +58,8 @@ MOST_DEAD = 1 / 3
 RETRAINED_AT = 4
 """Growth at which an IVF index is trained again, which doubles the number of its centers."""
 STRANGE = 1.2
-"""Mean distance of new rows from their IVF center, as a multiple of the median of old ones, beyond
-which the index is trained again: they are about something else."""
+"""Mean distance of new rows from their IVF center, as a multiple of that of old ones, beyond which
+the index is trained again: they are about something else."""
 FIT_ROWS = 1000
 """Rows, old and new, that are compared for `STRANGE`."""
 SLICE_ROWS = {"hnsw": 1024, "ivf": 16_384}
@@ -262,7 +262,7 @@ class FaissSearch:
         new = base.index.misfits(self._sample(connection, FIT_ROWS, first=base.last_row + 1))
         if not len(known) or not len(new):
             return False
-        return float(new.mean()) > STRANGE * float(np.median(known))
+        return float(new.mean()) > STRANGE * float(known.mean())
 
     def _sample(
         self, connection: apsw.Connection, size: int, first: int = 0, last: int = LAST_ROW

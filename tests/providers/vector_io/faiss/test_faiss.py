@@ -219,6 +219,23 @@ def test_lists_are_trained_anew_after_growth(folds: Any) -> None:
     assert fold.recall() >= 0.95
 
 
+def test_more_of_the_same_is_no_reason_to_train_anew(folds: Any) -> None:
+    """Lists serve chunks like those that they were made of, though most of these are equal.
+
+    If this fails: new rows are compared with what is usual among the old ones, such as a distance
+    of 0, and the lists are built from scratch whenever an index grows by a tenth.
+    """
+    fold = folds(kind="ivf")
+    rows = np.concatenate([vectors(1600), np.tile(vectors(1, 5), (2400, 1))])
+    rows = rows[np.random.default_rng(1).permutation(len(rows))]
+    chunks = [Chunk(chunk_id=f"c{n:05}", content="hay") for n in range(len(rows))]
+    for part in (slice(2500), slice(2500, 4000)):
+        run(fold.index.add_chunks(chunks[part], rows[part]))
+        fold.index.vectors.settle()
+    base, _ = fold.index.vectors._parts
+    assert (len(base), base.trained) == (4000, 2500)
+
+
 def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     folds: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
