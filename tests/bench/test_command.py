@@ -113,8 +113,8 @@ def test_a_configured_backend(tmp_path: Path) -> None:
     folder = write_beir(tmp_path / "farm")
     config = tmp_path / "bench.yaml"
     config.write_text(
-        "providers:\n  vector_io:\n    - {provider_id: mine, provider_type: 'inline::sqlite',"
-        " config: {vector_memory_mib: 64}}\n",
+        "providers:\n  vector_io:\n    - {provider_id: mine, provider_type: 'inline::memory',"
+        " config: {keyword: fuzzy}}\n",
         encoding="utf-8",
     )
     options = [folder, "--backends", "mine", "--modes", "keyword"]

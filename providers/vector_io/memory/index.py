@@ -57,11 +57,15 @@ class MemoryIndex(EmbeddingIndex):
     The work runs in threads, one at a time: a reader sees whole writes only.
 
     Args:
+        fuzzy: Pass True to let every keyword search find words that differ by a typo.
         on_drop: Called with the registration when the index is deleted.
     """
 
-    def __init__(self, vector_db: VectorDB, *, on_drop: Callable[[VectorDB], None]) -> None:
+    def __init__(
+        self, vector_db: VectorDB, *, fuzzy: bool, on_drop: Callable[[VectorDB], None]
+    ) -> None:
         super().__init__(vector_db)
+        self._fuzzy = fuzzy
         self._on_drop = on_drop
         self._lock = threading.Lock()
         self._clear()
@@ -73,7 +77,9 @@ class MemoryIndex(EmbeddingIndex):
         self._metadata = MetadataIndex()
         self._selections: dict[str, _Selection] = {}
         self._documents_of: dict[str, set[str]] = {}  # chunk ids by document
-        self._words = KeywordIndex(self.vector_db.field_weights, self.vector_db.language)
+        self._words = KeywordIndex(
+            self.vector_db.field_weights, self.vector_db.language, fuzzy=self._fuzzy
+        )
 
     # --- the contract's hooks ----------------------------------------------------------------
 
@@ -215,7 +221,12 @@ class MemoryIndex(EmbeddingIndex):
     ) -> KeywordLeg:
         with self._lock:
             mask = None if filter_ is None else self._selected(filter_).mask
-            return self._words.search(text, k, mask, fuzzy=fuzzy)
+            hits, greatest = self._words.search(text, k, mask, fuzzy=fuzzy)
+            found = (
+                Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
+                for chunk_id, hit in hits.items()
+            )
+            return KeywordLeg(found, greatest)
 
     def _search_both(
         self, embedding: NDArray[np.float32], text: str, k: int, filter_: Filter | None

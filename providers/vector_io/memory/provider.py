@@ -15,8 +15,9 @@ from corral.providers.vector_io.memory.index import MemoryIndex
 class MemoryProvider(VectorIOProvider):
     """Holds one index per vector DB until the provider is closed."""
 
-    def __init__(self, provider_id: str) -> None:
+    def __init__(self, provider_id: str, config: MemoryConfig) -> None:
         super().__init__(provider_id)
+        self._config = config
         self._lock = threading.Lock()
         self._indexes: dict[tuple[tuple[str, str], float], MemoryIndex] = {}
 
@@ -32,7 +33,8 @@ class MemoryProvider(VectorIOProvider):
                         "inline::sqlite keeps its chunks.",
                         field="vector_db_id",
                     )
-                self._indexes[key] = MemoryIndex(vector_db, on_drop=self._remove)
+                fuzzy = self._config.keyword == "fuzzy"
+                self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, on_drop=self._remove)
             self._indexes[key].reopen()
             return self._indexes[key]
 
@@ -52,4 +54,4 @@ class MemoryProvider(VectorIOProvider):
 
 def create(provider_id: str, config: MemoryConfig, home: Path) -> MemoryProvider:
     """Build the provider (its spec's factory); it writes nothing to `home`."""
-    return MemoryProvider(provider_id)
+    return MemoryProvider(provider_id, config)

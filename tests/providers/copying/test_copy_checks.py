@@ -78,7 +78,7 @@ async def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
         embedding_model="m",
         embedding_dimension=2,
     )
-    made = MemoryIndex(vector_db, on_drop=lambda _: None)
+    made = MemoryIndex(vector_db, fuzzy=False, on_drop=lambda _: None)
     names = list(ids)
     angles = np.linspace(0, 3, len(names)) + turned
     chunks = [Chunk(content=f"word{n % 9} {name}", chunk_id=name) for n, name in enumerate(names)]

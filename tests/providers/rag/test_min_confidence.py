@@ -36,7 +36,7 @@ class RealLibrary(FakeLibrary):
             "embedding_model": "words", "embedding_dimension": DIMENSION,
         }  # fmt: skip
         self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
-        index: Any = MemoryIndex(self.vector_dbs[name], on_drop=lambda _: None)
+        index: Any = MemoryIndex(self.vector_dbs[name], fuzzy=False, on_drop=lambda _: None)
         self.indexes[name] = index
         return index
 

@@ -32,7 +32,7 @@ class Noted(NotedIndex, MemoryIndex):
     """An engine without transactions; `fails` is what its next write meets after its first half."""
 
     def __init__(self) -> None:
-        MemoryIndex.__init__(self, DB, on_drop=lambda vector_db: None)
+        MemoryIndex.__init__(self, DB, fuzzy=False, on_drop=lambda vector_db: None)
         self.fails: BaseException | None = None
         self.noted: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""inline::memory beyond the conformance suite: how long it lives."""
+"""inline::memory beyond the conformance suite: how long it lives, and fuzzy keywords."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.similar import CUT
 from corral.providers.vector_io.memory.config import MemoryConfig
+from corral.providers.vector_io.memory.fuzzy import MAX_SIMILAR, similar_terms
 from corral.providers.vector_io.memory.index import MemoryIndex
-from corral.providers.vector_io.memory.keyword import KeywordIndex
+from corral.providers.vector_io.memory.keyword import MAX_FUZZY_TERMS, KeywordIndex
 from corral.providers.vector_io.memory.provider import MemoryProvider, create
 
 
@@ -36,18 +38,26 @@ def vector_db(identifier: str = "db", **settings: Any) -> VectorDB:
     )
 
 
-def provider() -> MemoryProvider:
+def provider(**config: Any) -> MemoryProvider:
     """Return a provider."""
-    return create("memory", MemoryConfig(), Path())
+    return create("memory", MemoryConfig(**config), Path())
 
 
-async def filled(texts: dict[str, str]) -> EmbeddingIndex:
+async def filled(
+    texts: dict[str, str], *, keyword: str = "fuzzy", **settings: Any
+) -> EmbeddingIndex:
     """Return an index with a chunk for each id and text."""
 
-    index = await provider().open_index(vector_db(), create=True)
+    index = await provider(keyword=keyword).open_index(vector_db(**settings), create=True)
     chunks = [Chunk(chunk_id=i, content=t, metadata={"id": i}) for i, t in texts.items()]
     await index.add_chunks(chunks, [[1, 0]] * len(chunks))
     return index
+
+
+async def asked(index: EmbeddingIndex, query: str, k: int = 10, **options: Any) -> dict[str, float]:
+    """Return ids and scores of a keyword query, best first."""
+    response = await index.query(None, query, k, mode="keyword", **options)
+    return {hit.chunk.chunk_id: hit.score for hit in response.hits}
 
 
 async def test_a_search_in_a_thread_holds_up_nobody_else() -> None:
@@ -126,13 +136,153 @@ async def test_a_write_that_fails_stores_nothing(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuntimeError, match="in the middle"):
         await index.add_chunks(chunks, [[0, 1]] * 3)
     assert await index.count() == 1
-    found = await index.query(None, "zebra", mode="keyword")
-    assert [chunk.chunk_id for chunk in found.chunks] == ["a"]
+    assert list(await asked(index, "zebra")) == ["a"]
 
 
 async def test_it_is_always_healthy() -> None:
     """There is nothing that could be down."""
     assert (await provider().health()).status == "OK"
+
+
+# --- fuzzy keywords ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spelled", "meant"),
+    [
+        ("pasword", "password"),  # left out
+        ("passsword", "password"),  # put in
+        ("passwort", "password"),  # another letter
+        ("passwrod", "password"),  # neighbors swapped
+        ("recieve", "receive"),
+        ("cta", "cat"),
+        ("authetnicaton", "authentication"),  # two
+        ("größte", "grõsste"),
+        ("ответ", "отвект"),
+    ],
+)
+async def test_a_typo_finds_the_word_that_was_meant(spelled: str, meant: str) -> None:
+    """Wherever the word stands in the text; BM25 does not find it.
+
+    If this fails only for a pair of letters swapped: the distance counts a swap as two edits.
+    """
+    texts = {"a": f"one two {'filler ' * 50} {meant} end", "b": "nothing of that kind"}
+    assert list(await asked(await filled(texts), spelled)) == ["a"]
+    assert await asked(await filled(texts, keyword="bm25"), spelled) == {}
+
+
+@pytest.mark.parametrize(
+    ("spelled", "other"),
+    [("ox", "on"), ("cat", "dog"), ("house", "mouth"), ("zebra", "quagga"), ("7", "9")],
+)
+async def test_other_words_are_not_found(spelled: str, other: str) -> None:
+    """One edit in two letters, two in five and more are another word."""
+    assert await asked(await filled({"a": other}), spelled) == {}
+
+
+async def test_a_typo_in_the_text_is_found_too() -> None:
+    """The word as it is spelled comes first, then the misspelled one."""
+    index = await filled({"right": "receive", "wrong": "recieve", "other": "deceit"})
+    assert list(await asked(index, "receive")) == ["right", "wrong"]
+    assert list(await asked(index, "recieve")) == ["wrong", "right"]
+
+
+async def test_words_without_similar_ones_score_as_by_bm25() -> None:
+    """Fuzzy adds hits; it does not change the score of a hit by the exact words.
+
+    If this fails: scores of the two kinds of keyword search cannot be compared.
+    """
+    texts = {"a": "alpha omega omega", "b": "omega quicksilver", "c": "7 8 9", "d": "saddlebag"}
+    for query in ("omega", "alpha saddlebag", "quicksilver omega omega", "7"):
+        assert await asked(await filled(texts), query) == await asked(
+            await filled(texts, keyword="bm25"), query
+        )
+
+
+async def test_an_exact_hit_scores_no_less_than_by_bm25() -> None:
+    """Similar words in other chunks take nothing from a chunk with the word itself."""
+    texts = {"a": "saddle", "b": "paddle", "c": "paddle saddles", "d": "saddlery", "e": "hay"}
+    exact = await asked(await filled(texts, keyword="bm25"), "saddle")
+    fuzzy = await asked(await filled(texts), "saddle")
+    assert set(fuzzy) == {"a", "b", "c", "d"}
+    assert all(fuzzy[chunk_id] >= score for chunk_id, score in exact.items())
+
+
+async def test_a_similar_word_scores_its_share_by_hand() -> None:
+    """N = 2, one chunk holds `recieve`, alone in its text: ln 2 x 1.0 x (1 - 1/7).
+
+    Both texts have one term, so the saturated weight is 1; one swap in 7 letters is 6/7.
+    """
+    [score] = (await asked(await filled({"a": "recieve", "b": "hay"}), "receive")).values()
+    raw = np.log(2) * 6 / 7
+    assert score == pytest.approx(raw / (1 + raw), abs=1e-12)
+
+
+async def test_similar_words_of_one_chunk_count_once_and_ties_come_by_id() -> None:
+    """A text with three misspellings is no better than the best of them says."""
+    index = await filled(
+        {"c": "recieve hay", "b": "recieve hay", "a": "recieve receve receeve hay"}
+    )
+    hits = await asked(index, "receive")
+    assert list(hits)[:2] in (["b", "c"], ["a", "b"])
+    assert hits["b"] == hits["c"]
+    assert hits["a"] < 1.5 * hits["b"]
+
+
+async def test_scores_are_in_range_and_filters_apply() -> None:
+    """Scores are in (0, 1), best first, and only chunks that pass the filter are found."""
+    index = await filled({f"c{n}": f"saddle{'x' * (n % 2)} {'hay ' * n}" for n in range(9)})
+    hits = await asked(index, "sadle")
+    assert len(hits) == 9
+    assert list(hits.values()) == sorted(hits.values(), reverse=True)
+    assert all(0 < score < 1 for score in hits.values())
+    passing = {"type": "in", "key": "id", "value": ["c3", "c8"]}
+    assert set(await asked(index, "sadle", k=1, filters=passing)) < {"c3", "c8"}
+
+
+async def test_field_weights_count_for_similar_words() -> None:
+    """A misspelled word in a heavier field outranks it in a lighter one."""
+
+    async def scenario() -> list[str]:
+        weights = {"content": 1.0, "title": 4.0}
+        index = await provider(keyword="fuzzy").open_index(
+            vector_db(field_weights=weights), create=True
+        )
+        chunks = [
+            Chunk(chunk_id="a", content="saddle", metadata={"title": "hay"}),
+            Chunk(chunk_id="b", content="hay", metadata={"title": "saddle"}),
+        ]
+        await index.add_chunks(chunks, [[1, 0]] * 2)
+        return [c.chunk_id for c in (await index.query(None, "sadle", mode="keyword")).chunks]
+
+    assert await scenario() == ["b", "a"]
+
+
+async def test_matched_terms_are_the_terms_of_the_query() -> None:
+    """The explanation names the query's term, found as it is or by a similar one."""
+    index = await filled({"a": "receive hay"})
+    [hit] = (await index.query(None, "recieve hay corn", mode="keyword")).hits
+    assert hit.explanation.matched_terms == ("hay", "recieve")
+
+
+async def test_a_long_query_is_fuzzy_in_its_first_words() -> None:
+    """The first terms find similar ones, the rest are found as spelled, in bounded time."""
+    index = await filled({"a": "saddle", "b": "quicksilver"})
+    filler = " ".join(f"{n}{n}{n}{n}" for n in range(1000, 1000 + MAX_FUZZY_TERMS))
+    assert set(await asked(index, f"sadle {filler} quicksilver")) == {"a", "b"}
+    assert set(await asked(index, f"{filler} sadle quicksilver")) == {"b"}
+
+
+def test_similar_words_are_the_most_similar_in_a_fixed_order() -> None:
+    """Of many similar words the most similar are kept, ties by spelling, whatever their order."""
+    vocabulary = [f"code{n}" for n in np.random.default_rng(2).permutation(200) + 1000]
+    [found, nothing] = similar_terms(["code1111", "zebra"], vocabulary)
+    assert nothing == {}
+    assert found == similar_terms(["code1111"], sorted(vocabulary))[0]
+    assert len(found) == MAX_SIMILAR
+    assert next(iter(found.items())) == ("code1111", 1.0)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert min(found.values()) >= CUT
 
 
 async def test_a_replace_that_finds_no_memory_leaves_the_old_version(
