@@ -44,7 +44,7 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
     text = unicodedata.normalize("NFKC", text.casefold()).replace("i\u0307", "i")
     text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
     tables = _tables()
-    return (tables.word if tables.mark.search(text) else _WORD_WITHOUT_MARKS).findall(text)
+    return (_WORD_WITHOUT_MARKS if tables.marks.isdisjoint(text) else tables.word).findall(text)
 
 
 _JOINTS = "_\u2010\u2011'\u2018\u2019\u201b\u02bc-"  # hyphens and apostrophes; - ends a class
@@ -131,7 +131,7 @@ _SPELLINGS: dict[int, str | None] = {
 class _Tables(NamedTuple):
     """What marks and digits of all scripts decide; ASCII needs none of it."""
 
-    mark: re.Pattern[str]
+    marks: frozenset[str]
     word: re.Pattern[str]
     written: re.Pattern[str]
     border: re.Pattern[str]
@@ -146,11 +146,15 @@ def _tables() -> _Tables:
     codes = range(0x80, 0x1F000)  # no other marks can be seen (tested)
     categories = zip(codes, map(unicodedata.category, map(chr, codes)), strict=True)
     found = {code: name for code, name in categories if name in {"Mn", "Mc", "Nd"}}
-    marks = _ranges(code for code, name in found.items() if name != "Nd")
     digits = (code for code, name in found.items() if name == "Nd")
+    every = [code for code, name in found.items() if name != "Nd"]
+    # In a class, each letter is compared with all ranges beyond U+FFFF, a hundred of them.
+    low = _ranges(code for code in every if code < 0x10000)
+    high = _ranges(code for code in every if code >= 0x10000)
+    marks, high_mark = low + high, f"(?=[\U00010000-\U0001efff])[{high}]"
     return _Tables(
-        mark=re.compile(f"[{marks}]"),
-        word=re.compile(f"[\\w'\\-{marks}]+"),
+        marks=frozenset(map(chr, every)),
+        word=re.compile(f"(?:[\\w'\\-{low}]+|{high_mark})+"),
         written=re.compile(f"[\\w{marks}{_UNWRITTEN}{_JOINTS}]+"),
         border=re.compile(f"[{UNSPACED}][{UNSPACED}{marks}{_UNWRITTEN}]*|[^{UNSPACED}]+"),
         piece=re.compile(f"([{UNSPACED}][{UNSPACED}{marks}]*)|([^\\W{UNSPACED}][^{UNSPACED}]*)"),
@@ -158,7 +162,7 @@ def _tables() -> _Tables:
             "[\u0e40-\u0e44\u0ec0-\u0ec4]?\\w"  # Thai, Lao: with the vowel written before it
             "(?:[\u17d2\u1039]\\w"  # Khmer, Myanmar: with the letter stacked below it
             "|[\u1000-\u102a\u103f]\u1037?\u103a"  # Myanmar: with what ends the syllable
-            f"|[{marks}])*"
+            f"|[{low}]|{high_mark})*"
             "[\u0e30\u0e32\u0e45\u0eb0\u0eb2\u0ebd]*"  # Thai, Lao: with the vowels written after it
         ),
         spellings={code: str(unicodedata.decimal(chr(code))) for code in digits} | _SPELLINGS,
