@@ -36,8 +36,8 @@ from corral.bench.speed.users import UsersPlan, run_users
 from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
+from corral.server.command_line.failures import CommandError
 from corral.server.command_line.progress import progress
-from corral.server.command_line.transport import CommandError
 
 OUT = "corral-bench"
 SIZES, SYNTHETIC = "10k", "5k"

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
-from corral.server.command_line.display import LEGS, WIDTH, add_row, clean, new_table
-from corral.server.command_line.transport import JSON
+from corral.server.command_line.display import LEGS, WIDTH, add_row, clean, new_table, show
+from corral.server.command_line.failures import JSON
 
 MODES_ROWS = 5
 """Documents of each search mode that `modes_table` shows."""
@@ -62,6 +62,41 @@ def hit_rows(reply: JSON) -> list[HitRow]:
         HitRow(rank, score, str(document), str(text), explanation)
         for rank, (score, document, text, explanation) in enumerate(parallel, 1)
     ]
+
+
+def show_reply(
+    reply: JSON, *, with_context: bool, explain: bool = False, texts: bool = True
+) -> None:
+    """Print a RAG reply: the context where asked for, the hits, and why they are there.
+
+    Args:
+        reply: The reply, asked for with `explain: true`.
+        with_context: Whether to print the context.
+        explain: Whether to print each leg's raw score, its contribution and the matched terms.
+        texts: Whether the hits are shown with their first words.
+    """
+    hits, told = hit_rows(reply), reply.get("metadata") or {}
+    if hits:
+        parts = [context(reply)] if with_context else []
+        parts.append(hits_table(hits, texts=texts))
+        if explain:
+            weights = weights_table(hits)
+            parts += [why_table(hits), *([weights] if weights else [])]
+    else:
+        parts = [clean(told.get("note") or _nothing(told))]
+    if told.get("confidence") is not None and (hits or told.get("reason")):
+        parts.append(f"Confidence: {told['confidence']:.2f}")
+    if explain:
+        parts.append(steps_table(reply))
+    show(*parts)
+    for note in told.get("notes") or ():
+        show(clean(f"Note: {note}"))
+
+
+def _nothing(told: JSON) -> str:
+    if told.get("reason") == "nothing_relevant":
+        return "Nothing relevant: the confidence is below min_confidence."
+    return "Nothing found."
 
 
 def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:

@@ -1,7 +1,7 @@
-"""The command line: options and dispatch.
+"""The command line.
 
-`corral --help` must answer at once, so nothing heavier than click is imported here; what a command
-does is in a module that `Target.run` imports.
+`corral --help` must answer at once, so no module with commands imports anything heavier than click
+before a command runs.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
+from corral.server.command_line import display
+from corral.server.command_line.copies import copy, reembed
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
 from corral.server.command_line.group import Corral
 from corral.server.command_line.ingesting import ingest
 from corral.server.command_line.jobs import jobs
 from corral.server.command_line.keys import keys
-from corral.server.command_line.options import EXISTING, OUTPUT, Target, batch_option, json_option
+from corral.server.command_line.options import EXISTING, OUTPUT, Target, json_option, on_client
 from corral.server.command_line.querying import query
 from corral.server.command_line.snapshots import export_db, import_db
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
 
 
 @click.group(
@@ -155,65 +161,21 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 
 
 @main.command()
-@click.argument("source", metavar="SRC_DB")
-@click.argument("target", metavar="DST_DB")
-@click.option(
-    "--provider", "--to", "provider_id", help="Provider of DST_DB. [default: SRC_DB's provider]"
-)
-@batch_option
 @json_option
-@click.pass_obj
-def copy(
-    target_: Target,
-    /,
-    source: str,
-    target: str,
-    provider_id: str | None,
-    batch: int | None,
-    as_json: bool,
-) -> None:
-    """Copy a vector DB, embeddings and all, to any provider.
-
-    Nothing is embedded again. Run the same command to resume an interrupted copy. At the end,
-    Corral compares the chunks of both sides and their answers to sample queries.
-    """
-    target_.run(
-        "db_commands.copy", source, target, provider_id=provider_id, batch=batch, as_json=as_json
-    )
-
-
-@main.command()
-@click.argument("db")
-@click.option("--model", help="Embedding model. [default: DB's own, as it is configured now]")
-@click.option("--abandon", is_flag=True, help="Give up a rebuild that was begun.")
-@batch_option
-@json_option
-@click.pass_obj
-def reembed(
-    target: Target, db: str, model: str | None, abandon: bool, batch: int | None, as_json: bool
-) -> None:
-    """Embed a vector DB again, with the same or another model.
-
-    A second index is built beside the first and takes its place when it is complete. Queries and
-    inserts go on all the while. Run the same command to resume an interrupted one.
-    """
-    if abandon:
-        if model is not None or batch is not None:
-            raise click.UsageError("--abandon cannot be combined with --model or --batch.")
-        target.run("rebuild_commands.abandon", db, as_json=as_json)
-    else:
-        target.run("rebuild_commands.reembed", db, model, batch=batch, as_json=as_json)
-
-
-@main.command()
-@json_option
-@click.pass_obj
-def providers(target: Target, as_json: bool) -> None:
+@on_client
+async def providers(client: Client, as_json: bool) -> None:
     """Show provider types and configured providers.
 
     Types come with their capabilities, configured providers with their health.
     """
-    target.run("commands.show_providers", as_json=as_json)
+    reply = await client.call("GET", "/v1/providers")
+    if as_json:
+        display.show_json(reply)
+        return
+    types, configured = reply.get("types") or [], reply.get("data") or []
+    display.show(display.types_table(types), display.providers_table(configured))
+    for plugin in reply.get("broken") or []:
+        display.note(f"Broken plugin {plugin.get('name')}: {plugin.get('reason')}")
 
 
 @main.command()
@@ -244,10 +206,11 @@ def conformance(
 
 @main.command()
 @json_option
-@click.pass_obj
-def models(target: Target, as_json: bool) -> None:
+@on_client
+async def models(client: Client, as_json: bool) -> None:
     """List the embedding models."""
-    target.run("commands.list_models", as_json=as_json)
+    found = await client.models()
+    display.answer(found, display.models_table(found), as_json=as_json)
 
 
 @main.group()
@@ -266,14 +229,8 @@ def show_config(target: Target, as_json: bool) -> None:
     commands.show_config(target.config, target.home, as_json=as_json)
 
 
-main.add_command(ingest)
-main.add_command(query)
-main.add_command(dbs)
-main.add_command(documents)
-main.add_command(jobs)
-main.add_command(keys)
-main.add_command(export_db)
-main.add_command(import_db)
+for _command in (ingest, query, copy, reembed, dbs, documents, jobs, keys, export_db, import_db):
+    main.add_command(_command)
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ from corral.providers.config import ProviderEntry, data_home, load_config
 from corral.providers.registry import build_provider, find_spec, provider_specs
 from corral.server import DISTRIBUTION
 from corral.server.command_line import display
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.progress import progress
-from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 if TYPE_CHECKING:
     from corral.api.testing.matrix import Group

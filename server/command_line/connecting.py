@@ -14,7 +14,7 @@ import httpx
 
 from corral.providers.importing import no_collection
 from corral.server.command_line.client import Client
-from corral.server.command_line.transport import BAD_INPUT, CommandError
+from corral.server.command_line.failures import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
     from corral.api.principal import Principal

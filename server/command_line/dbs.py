@@ -1,20 +1,38 @@
-"""`corral dbs`: options and dispatch. Imports nothing heavier than click."""
+"""`corral dbs`."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from corral.server.command_line import display
+from corral.server.command_line.copies import change
+from corral.server.command_line.failures import JSON, CommandError
 from corral.server.command_line.options import (
     METRICS,
     MODES,
     RANKERS,
     Target,
     batch_option,
-    field_weight,
+    field_weights,
     json_option,
+    on_client,
     yes_option,
+)
+from corral.server.command_line.paths import vector_db_path
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
+
+_FIRST = (
+    "identifier", "provider_id", "chunk_count", "document_count", "embedding_model",
+    "embedding_dimension", "search_mode",
+)  # fmt: skip
+SHARED = (
+    "Note: on a shared server, these may be vector DBs of another Corral. Remove them only if no "
+    "other Corral uses that server."
 )
 
 
@@ -26,33 +44,82 @@ def dbs() -> None:
 @dbs.command("list")
 @click.option("--orphans", is_flag=True, help="List stored data that no vector DB owns.")
 @json_option
-@click.pass_obj
-def list_dbs(target: Target, orphans: bool, as_json: bool) -> None:
+@on_client
+async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
     """List vector DBs with their numbers of chunks and documents."""
-    target.run("db_commands.list_orphans" if orphans else "db_commands.list_dbs", as_json=as_json)
+    if orphans:
+        found = await client.call("GET", "/v1/orphans")
+        display.show_json(found) if as_json else _show_orphans(found)
+        return
+    vector_dbs = await client.vector_dbs(counts=True)
+    none = "No vector DB is registered. Create one: corral dbs create NAME"
+    table = display.vector_dbs_table(vector_dbs) if vector_dbs else none
+    display.answer(vector_dbs, table, as_json=as_json)
 
 
 @dbs.command("prune")
 @yes_option
 @json_option
-@click.pass_obj
-def prune(target: Target, yes: bool, as_json: bool) -> None:
+@on_client
+async def prune(client: Client, yes: bool, as_json: bool) -> None:
     """Delete stored data that no vector DB owns.
 
     A process killed while it registers a vector DB leaves such data behind. See it first with
     `corral dbs list --orphans`. If several Corrals share an engine's server, each with its own data
     folder, the vector DBs of the others look the same: do not prune there.
     """
-    target.run("db_commands.prune", ask=not yes, as_json=as_json)
+    found = await client.call("GET", "/v1/orphans")
+    orphans: list[JSON] = found["data"]
+    if not (yes and as_json):
+        _show_orphans(found)
+    if orphans:
+        if not yes:
+            click.confirm(f"Delete these for good ({len(orphans)})?", abort=True)
+        names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
+        await client.call("POST", "/v1/orphans/remove", {"orphans": names})
+    if as_json:
+        display.show_json(orphans)
+    elif orphans:
+        click.echo(f"Deleted: {len(orphans)}.")
+
+
+def _show_orphans(found: JSON) -> None:
+    orphans, failures = found["data"], found["failures"]
+    if orphans:
+        table = display.new_table("provider", "name", "vector DB")
+        for one in orphans:
+            display.add_row(table, one["provider_id"], one["name"], one["vector_db_id"] or "?")
+        display.show(table)
+    else:
+        click.echo("No orphans found.")
+    if any(one["shared"] for one in orphans):
+        click.echo(SHARED, err=True)
+    for one in failures:
+        display.note(f"{one['provider_id']} did not answer: {one['message']}")
+    if failures and not orphans:
+        raise CommandError(f"{display.counted(len(failures), 'provider')} did not answer.")
 
 
 @dbs.command("show")
 @click.argument("db")
 @json_option
-@click.pass_obj
-def show_db(target: Target, db: str, as_json: bool) -> None:
+@on_client
+async def show_db(client: Client, db: str, as_json: bool) -> None:
     """Show a vector DB's settings and size."""
-    target.run("db_commands.show_db", db, as_json=as_json)
+    settings = await client.vector_db(db, counts=True)
+    if as_json:
+        display.show_json(settings)
+        return
+    if settings.get("fingerprint"):
+        parts = json.loads(settings["fingerprint"])
+        settings["fingerprint"] = {name: _short(str(part)) for name, part in parts.items()}
+    first = {name: settings.pop(name) for name in _FIRST if name in settings}
+    display.show(display.settings_table({**first, **settings}))
+
+
+def _short(part: str) -> str:
+    """Return a part of a fingerprint for a table: twelve digits tell digests apart."""
+    return part if len(part) <= 40 else f"{part[:12]}..."
 
 
 @dbs.command("create")
@@ -68,26 +135,26 @@ def show_db(target: Target, db: str, as_json: bool) -> None:
     "weights",
     multiple=True,
     metavar="FIELD=WEIGHT",
+    callback=field_weights,
     help="Keyword weight of a field; repeatable. [default: content=1 title=2]",
 )
 @json_option
-@click.pass_obj
-def create_db(
-    target: Target,
+@on_client
+async def create_db(
+    client: Client,
     /,
     db: str,
     ranker: str | None,
-    weights: tuple[str, ...],
+    weights: dict[str, float] | None,
     as_json: bool,
     **settings: str | None,
 ) -> None:
     """Register a vector DB. Repeating it with the same settings changes nothing."""
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    if ranker is not None:
-        given["ranker"] = {"type": ranker}
-    if weights:
-        given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
-    target.run("db_commands.create_db", db, given, as_json=as_json)
+    kind = None if ranker is None else {"type": ranker}
+    given: JSON = {**settings, "ranker": kind, "field_weights": weights}
+    asked = {name: value for name, value in given.items() if value is not None}
+    created = await client.register(db, asked)
+    display.answer(created, display.describe(created), as_json=as_json)
 
 
 @dbs.command("change")
@@ -98,6 +165,7 @@ def create_db(
     "weights",
     multiple=True,
     metavar="FIELD=WEIGHT",
+    callback=field_weights,
     help="Keyword weight of a field; repeatable, and all of them are replaced.",
 )
 @batch_option
@@ -105,11 +173,11 @@ def create_db(
 @click.pass_obj
 def change_db(
     target: Target,
+    /,
     db: str,
     language: str | None,
-    weights: tuple[str, ...],
-    batch: int | None,
-    as_json: bool,
+    weights: dict[str, float] | None,
+    **options: Any,
 ) -> None:
     """Change how the words of a vector DB are indexed.
 
@@ -117,18 +185,21 @@ def change_db(
     is complete. Queries and inserts go on all the while. Run the same command to resume an
     interrupted one.
     """
-    given: dict[str, Any] = {} if language is None else {"language": language}
-    if weights:
-        given["field_weights"] = {"content": 1.0, **dict(map(field_weight, weights))}
+    asked = {"language": language, "field_weights": weights}
+    given = {name: value for name, value in asked.items() if value is not None}
     if not given:
         raise click.UsageError("Nothing to change: pass --language or --field-weight.")
-    target.run("rebuild_commands.change", db, given, batch=batch, as_json=as_json)
+    target.run(change, db, given, **options)
 
 
 @dbs.command("delete")
 @click.argument("db")
 @yes_option
-@click.pass_obj
-def delete_db(target: Target, db: str, yes: bool) -> None:
+@on_client
+async def delete_db(client: Client, db: str, yes: bool) -> None:
     """Delete a vector DB and all its chunks."""
-    target.run("db_commands.delete_db", db, ask=not yes)
+    await client.vector_db(db)
+    if not yes:
+        click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
+    note = (await client.call("DELETE", vector_db_path(db))).get("note") or ""
+    display.show(display.clean(f"{db} is deleted. {note}".strip()))

@@ -21,14 +21,12 @@ from corral.providers.ingestion.detecting import MARKDOWN
 from corral.server import DISTRIBUTION
 from corral.server.command_line import answers, display
 from corral.server.command_line.client import Client
-from corral.server.command_line.commands import show_reply
 from corral.server.command_line.connecting import in_process
-from corral.server.command_line.db_commands import describe
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.files import Report, SourceFile, collect
 from corral.server.command_line.ingest import ingest
 from corral.server.command_line.ingest_commands import say_passed_over, summary
 from corral.server.command_line.progress import ingest_bars
-from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of the rfcs: the checkout, or `corral` where the package is installed."""
@@ -89,7 +87,7 @@ async def _show(
     click.echo()
     async with in_process(settings, home) as client:
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
-        display.show(_step("Registered", describe(vector_db)))
+        display.show(_step("Registered", display.describe(vector_db)))
         with ingest_bars(len(files), sum(file.size for file in files)) as bars:
             await ingest(client, vector_db, files, report, bars)
         say_passed_over(report)
@@ -111,7 +109,7 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
     click.echo()
     budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
     reply = await client.ask(VECTOR_DB, question, budgeted)
-    show_reply(reply, with_context=True, texts=False)
+    answers.show_reply(reply, with_context=True, texts=False)
     first = {mode: await _documents(client, question, mode) for mode in MODES}
     click.echo()
     display.show("The documents that each search mode puts first:", answers.modes_table(first))
@@ -122,7 +120,7 @@ async def _ask_in_vain(client: Client, question: str) -> None:
     display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
     click.echo()
     asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
-    show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
+    answers.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:

@@ -11,15 +11,15 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
-from rich import box
-from rich.console import Console, JustifyMethod, RenderableType
-from rich.table import Table
-from rich.text import Text
 
-from corral.server.command_line.transport import JSON
+from corral.server.command_line.failures import JSON
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
 WIDTH = 100
 """Columns where the output is no terminal: what a README and a log can hold."""
@@ -39,6 +39,8 @@ def clean(text: object) -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that never interprets what it prints and is 100 columns wide in a pipe."""
+    from rich.console import Console  # noqa: PLC0415 - start-up time
+
     watched = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(
         stderr=stderr,
@@ -55,6 +57,8 @@ def show(*renderables: RenderableType) -> None:
     Several renderables are kept apart by an empty line. In a pipe a table is as wide as the
     `min_width` of its columns asks for.
     """
+    from rich.table import Table  # noqa: PLC0415 - start-up time
+
     screen = console()
     apart = [part for renderable in renderables for part in ("", renderable)][1:]
     if screen.is_terminal:
@@ -81,6 +85,23 @@ def show_json(value: object) -> None:
     """Print JSON to stdout, as it is except that a terminal gets no character that it acts upon."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     click.echo(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+
+
+def answer(value: object, shown: RenderableType, *, as_json: bool) -> None:
+    """Print an answer: as JSON, or as people read it."""
+    if as_json:
+        show_json(value)
+    else:
+        show(shown)
+
+
+def describe(vector_db: JSON) -> str:
+    """Return one line about a vector DB."""
+    return clean(
+        f"{vector_db.get('identifier')}: {vector_db.get('search_mode')} search on "
+        f"{vector_db.get('provider_id')}, embeddings {vector_db.get('embedding_model')} "
+        f"({vector_db.get('embedding_dimension')} dimensions)"
+    )
 
 
 def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
@@ -116,6 +137,8 @@ def copy_table(report: JSON) -> RenderableType:
 
 def settings_table(values: Mapping[str, Any]) -> RenderableType:
     """Return settings, one a line, nested ones by dotted name."""
+    from rich.table import Table  # noqa: PLC0415 - start-up time
+
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -200,16 +223,21 @@ def new_table(*headers: str) -> Table:
 
     What is too wide goes on in the next line: an id that is cut cannot be copied.
     """
+    from rich import box  # noqa: PLC0415 - start-up time
+    from rich.table import Table  # noqa: PLC0415 - start-up time
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
         right = header.endswith(">")
-        side: JustifyMethod = "right" if right else "left"
+        side: Literal["left", "right"] = "right" if right else "left"
         table.add_column(header.rstrip(">"), justify=side, no_wrap=right, overflow="fold")
     return table
 
 
 def add_row(table: Table, *cells: object) -> None:
     """Add a row of cells, each shown as plain text."""
+    from rich.text import Text  # noqa: PLC0415 - start-up time
+
     table.add_row(*(Text(clean(cell)) for cell in cells))
 
 

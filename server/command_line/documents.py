@@ -1,10 +1,21 @@
-"""`corral documents`: options and dispatch. Imports nothing heavier than click."""
+"""`corral documents`."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from corral.server.command_line.options import Target, json_option, yes_option
+from corral.server.command_line import display
+from corral.server.command_line.failures import JSON
+from corral.server.command_line.options import Target, json_option, on_client, yes_option
+from corral.server.command_line.paths import document_path
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
+
+DOCUMENTS_AT_ONCE = 10_000
+CHUNKS_AT_ONCE = 1000
 
 
 @click.group()
@@ -17,20 +28,42 @@ def documents() -> None:
 @click.option("--after", default="", metavar="ID", help="List documents after this id.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of documents. [default: all]")
 @json_option
-@click.pass_obj
-def list_documents(target: Target, db: str, after: str, limit: int | None, as_json: bool) -> None:
+@on_client
+async def list_documents(
+    client: Client, db: str, after: str, limit: int | None, as_json: bool
+) -> None:
     """List documents by id with their numbers of chunks."""
-    target.run("document_commands.list_documents", db, after=after, limit=limit, as_json=as_json)
+    found: list[JSON] = []
+    while True:
+        wanted = DOCUMENTS_AT_ONCE if limit is None else min(DOCUMENTS_AT_ONCE, limit - len(found))
+        page = await client.documents(db, after, wanted)
+        found += page["data"]
+        if not page["has_more"] or len(found) == limit:
+            break
+        after = page["last_id"]
+    table = display.documents_table(found) if found else "There are no documents."
+    display.answer(found, table, as_json=as_json)
 
 
 @documents.command("show")
 @click.argument("db")
 @click.argument("document_id")
 @json_option
-@click.pass_obj
-def show_document(target: Target, db: str, document_id: str, as_json: bool) -> None:
+@on_client
+async def show_document(client: Client, db: str, document_id: str, as_json: bool) -> None:
     """Show a document's metadata and its chunks."""
-    target.run("document_commands.show_document", db, document_id, as_json=as_json)
+    shown = await client.document(db, document_id, 0, CHUNKS_AT_ONCE)
+    chunks = shown["chunks"]
+    while len(chunks) < shown["chunk_count"]:
+        page = await client.document(db, document_id, len(chunks), CHUNKS_AT_ONCE)
+        if not page["chunks"]:  # it was replaced by a shorter version meanwhile
+            break
+        chunks += page["chunks"]
+    if as_json:
+        display.show_json(shown)
+        return
+    settings = {name: shown[name] for name in ("document_id", "chunk_count", "metadata")}
+    display.show(display.settings_table(settings), display.chunks_table(chunks))
 
 
 @documents.command("delete")
@@ -38,12 +71,23 @@ def show_document(target: Target, db: str, document_id: str, as_json: bool) -> N
 @click.argument("document_ids", metavar="DOCUMENT_ID...", nargs=-1, required=True)
 @yes_option
 @json_option
-@click.pass_obj
-def delete_documents(
-    target: Target, db: str, document_ids: tuple[str, ...], yes: bool, as_json: bool
+@on_client
+async def delete_documents(
+    client: Client, db: str, document_ids: tuple[str, ...], yes: bool, as_json: bool
 ) -> None:
     """Delete documents and all their chunks, each in one write."""
-    target.run("document_commands.delete_documents", db, document_ids, ask=not yes, as_json=as_json)
+    if not yes:
+        names = display.clean(", ".join(document_ids))
+        click.confirm(f"Delete {names} from vector DB {db!r}?", abort=True)
+    deleted = []
+    for document_id in document_ids:
+        gone = await client.delete_document(db, document_id)
+        deleted.append(gone)
+        if not as_json:
+            chunks = display.counted(gone["chunk_count"], "chunk")
+            display.show(display.clean(f"{document_id} is deleted ({chunks})."))
+    if as_json:
+        display.show_json(deleted)
 
 
 @documents.command("acl")
@@ -69,5 +113,14 @@ def change_acl(
     """
     if [bool(tokens), by_default, nobody].count(True) != 1:
         raise click.UsageError("Pass tokens, --default or --nobody.")
-    acl = None if by_default else tokens
-    target.run("document_commands.change_acl", db, document_id, acl, as_json=as_json)
+    target.run(_change_acl, db, document_id, None if by_default else tokens, as_json)
+
+
+async def _change_acl(
+    client: Client, db: str, document_id: str, acl: tuple[str, ...] | None, as_json: bool
+) -> None:
+    changed = await client.call("PATCH", document_path(db, document_id), {"acl": acl})
+    who = "whom default_acl names" if acl is None else ", ".join(changed["acl"]) or "admins only"
+    chunks = display.counted(changed["chunk_count"], "chunk")
+    said = display.clean(f"{document_id} is open to {who} ({chunks}).")
+    display.answer(changed, said, as_json=as_json)

@@ -25,8 +25,8 @@ from corral.providers.ingestion.detecting import (
     stated_in,
     type_of,
 )
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, walk
-from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 _LOG = ".log"
 """What is taken only if asked for."""

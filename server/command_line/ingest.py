@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from corral.server.command_line.client import Client
 from corral.server.command_line.display import counted
+from corral.server.command_line.failures import JSON, CommandError
 from corral.server.command_line.files import (
     DEFAULT_OPTIONS,
     BadFileError,
@@ -17,8 +18,8 @@ from corral.server.command_line.files import (
     SourceFile,
     read_document,
 )
+from corral.server.command_line.jobs import LOOK_EVERY_SECONDS
 from corral.server.command_line.progress import IngestProgress
-from corral.server.command_line.transport import JSON, CommandError
 
 BATCH_BYTES = 1024 * 1024
 BATCH_DOCUMENTS = 64
@@ -26,7 +27,6 @@ BATCH_DOCUMENTS = 64
 AHEAD_BYTES = 8 * 1024 * 1024
 AHEAD_DOCUMENTS = 512
 """How much is queued ahead of the workers: an interruption leaves no more than that behind."""
-LOOK_EVERY_SECONDS = 0.3
 SERVER_ERRORS = 3
 """Documents that fail one after the other by no fault of theirs before the run ends."""
 
@@ -207,7 +207,7 @@ class _Following:
         self._server_errors += job["error_code"] == "server_error"
         none_went_in = not self._waiting and not self._report.documents
         if self._server_errors >= SERVER_ERRORS or (self._server_errors and none_went_in):
-            await self._client.cancel_jobs(str(self._batch_id))
+            await self._client.call("POST", "/v1/jobs/cancel", {"batch_id": self._batch_id})
             raise CommandError(str(job["error_message"]))
 
 

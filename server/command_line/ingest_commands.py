@@ -15,6 +15,7 @@ import click
 
 from corral.server.command_line import display
 from corral.server.command_line.client import Client
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.files import (
     ReadOptions,
     Report,
@@ -25,7 +26,6 @@ from corral.server.command_line.files import (
 )
 from corral.server.command_line.ingest import ingest as ingest_files
 from corral.server.command_line.progress import ingest_bars
-from corral.server.command_line.transport import BAD_INPUT, JSON, CommandError
 
 NAMES_SHOWN = 5
 DOCUMENTS_PER_PAGE = 10_000
@@ -47,7 +47,8 @@ async def ingest(
     ask: bool = True,
 ) -> None:
     """Put files into a vector DB and say what happened."""
-    vector_db = await client.find_vector_db(db)
+    known = await client.vector_dbs()
+    vector_db = next((one for one in known if one.get("identifier") == db), None)
     if vector_db is None and not create:
         raise CommandError(
             f"There is no vector DB {db!r}.",
@@ -80,7 +81,7 @@ async def ingest(
 
 async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
     """Return options with the limits of the server, which would refuse what is larger."""
-    limits = await client.limits()
+    limits = await client.call("GET", "/v1/limits")
     return dataclasses.replace(
         options,
         max_characters=limits["document"]["max_characters"],

@@ -79,6 +79,7 @@ def ingest(
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
     from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
+    from corral.server.command_line import ingest_commands  # noqa: PLC0415 - start-up time
     from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
     from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
 
@@ -90,4 +91,4 @@ def ingest(
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
     options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
-    target.run("ingest_commands.ingest", db, paths, options=options, ask=not yes, **chosen)
+    target.run(ingest_commands.ingest, db, paths, options=options, ask=not yes, **chosen)

@@ -1,12 +1,20 @@
-"""`corral jobs`: options and dispatch. Imports nothing heavier than click."""
+"""`corral jobs`."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from corral.server.command_line.options import Target, json_option
+from corral.server.command_line import display
+from corral.server.command_line.failures import JSON, CommandError
+from corral.server.command_line.options import json_option, on_client
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
 
 STATUSES = click.Choice(["queued", "running", "completed", "failed", "cancelled"])
+LOOK_EVERY_SECONDS = 0.3
 
 
 @click.group()
@@ -25,28 +33,65 @@ def jobs() -> None:
     help="Maximum number of jobs.",
 )
 @json_option
-@click.pass_obj
-def list_jobs(target: Target, db: str, status: str | None, limit: int, as_json: bool) -> None:
+@on_client
+async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_json: bool) -> None:
     """List jobs, the newest first.
 
     Each comes with its progress, or why it failed.
     """
-    target.run("job_commands.list_jobs", db, status=status, limit=limit, as_json=as_json)
+    await client.vector_db(db)
+    found = await client.jobs(db, status, limit)
+    table = display.new_table("document", "status", "progress", "message")
+    for job in found:
+        row = (job["document_id"], job["status"], _progress(job), job["error_message"] or "")
+        display.add_row(table, *row)
+    display.answer(found, table if found else "There are no jobs.", as_json=as_json)
 
 
 @jobs.command("retry")
 @click.argument("db")
 @json_option
-@click.pass_obj
-def retry(target: Target, db: str, as_json: bool) -> None:
+@on_client
+async def retry(client: Client, db: str, as_json: bool) -> None:
     """Queue failed and cancelled jobs again, and wait for them."""
-    target.run("job_commands.retry", db, as_json=as_json)
+    import asyncio  # noqa: PLC0415 - start-up time
+
+    await client.vector_db(db)
+    ended = [*await client.jobs(db, "failed", 1000), *await client.jobs(db, "cancelled", 1000)]
+    before = {job["job_id"]: job["version"] for job in ended}
+    count = await client.change_jobs(db, "retry")
+    if not as_json:
+        display.show(display.clean(f"{db}: retrying {display.counted(count, 'job')}"))
+    while count and await _unfinished(client, db):  # noqa: ASYNC110 - in a table
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+    ended = await client.jobs(db, "failed", 1000)
+    failed = [job for job in ended if before.get(job["job_id"], job["version"]) != job["version"]]
+    if as_json:
+        display.show_json({"retried": count, "failed": failed})
+    for job in [] if as_json else failed:
+        display.note(f"Failed: {job['document_id']}: {job['error_message']}")
+    if failed:
+        raise CommandError(f"Documents that failed: {len(failed)}.")
 
 
 @jobs.command("cancel")
 @click.argument("db")
 @json_option
-@click.pass_obj
-def cancel(target: Target, db: str, as_json: bool) -> None:
+@on_client
+async def cancel(client: Client, db: str, as_json: bool) -> None:
     """Cancel all jobs that are not finished."""
-    target.run("job_commands.cancel", db, as_json=as_json)
+    await client.vector_db(db)
+    count = await client.change_jobs(db, "cancel")
+    said = display.clean(f"{db}: cancelled {display.counted(count, 'job')}")
+    display.answer({"cancelled": count}, said, as_json=as_json)
+
+
+async def _unfinished(client: Client, db: str) -> bool:
+    return any([await client.jobs(db, status, 1) for status in ("queued", "running")])
+
+
+def _progress(job: JSON) -> str:
+    progress = job["progress"]
+    if job["status"] != "running":
+        return display.counted(progress["embedded"], "chunk")
+    return f"{display.counted(progress['embedded'], 'chunk')}, {progress['rate']:.0f}/s"

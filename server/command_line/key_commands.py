@@ -18,7 +18,7 @@ from corral.providers.config import data_home
 from corral.providers.keys import ApiKey, KeyStore
 from corral.server.command_line import display
 from corral.server.command_line.connecting import check_home
-from corral.server.command_line.transport import JSON
+from corral.server.command_line.failures import JSON
 
 T = TypeVar("T")
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from importlib import import_module
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import click
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
+
+P = ParamSpec("P")
 
 EXISTING = click.Path(path_type=Path)
 
@@ -88,16 +94,41 @@ class Target:
         if self.tenant and not of_a_tenant:
             raise click.UsageError(f"{command} works for all tenants; it takes no --tenant.")
 
-    def run(self, command: str, *arguments: Any, **options: Any) -> None:
-        """Run `MODULE.FUNCTION` of this folder with a client that is connected to the target."""
-        module, _, name = command.partition(".")
-        function = getattr(import_module(f"corral.server.command_line.{module}"), name)
-        connecting = import_module("corral.server.command_line.connecting")
+    def run(
+        self,
+        work: Callable[Concatenate[Client, P], Coroutine[Any, Any, None]],
+        /,
+        *arguments: P.args,
+        **options: P.kwargs,
+    ) -> None:
+        """Run a coroutine function with a client that is connected to the target."""
+        from corral.server.command_line import connecting  # noqa: PLC0415 - start-up time
+
         client = connecting.connect(self.url, self.home, self.config, self.key, self.tenant)
-        connecting.run(client, function, *arguments, **options)
+        connecting.run(client, work, *arguments, **options)
 
 
-def field_weight(given: str) -> tuple[str, float]:
+def on_client(
+    work: Callable[Concatenate[Client, P], Coroutine[Any, Any, None]],
+) -> Callable[..., None]:
+    """Make a command of a coroutine function that works with a connected client."""
+
+    @click.pass_obj
+    @wraps(work)
+    def command(target: Target, /, *arguments: P.args, **options: P.kwargs) -> None:
+        target.run(work, *arguments, **options)
+
+    return command
+
+
+def field_weights(
+    _: click.Context, __: click.Parameter, given: tuple[str, ...]
+) -> dict[str, float] | None:
+    """Return the weights of `FIELD=WEIGHT`s, that of the content among them; None for none."""
+    return {"content": 1.0, **dict(map(_field_weight, given))} if given else None
+
+
+def _field_weight(given: str) -> tuple[str, float]:
     """Return the field and weight of `FIELD=WEIGHT`; the server checks the range."""
     field, separator, weight = given.rpartition("=")
     try:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from corral.server.command_line.display import clean, console
-from corral.server.command_line.transport import JSON
+from corral.server.command_line.display import clean, console, note
+from corral.server.command_line.failures import JSON, CommandError
 
 SECONDS_BETWEEN_LINES = 2.0
 """Interval of progress lines without a terminal."""
@@ -199,3 +200,37 @@ def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
     )
     with Progress(*columns, console=screen, transient=True) as bars:
         yield _Bars(bars, number, size)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Print how to resume if the work in this context is interrupted."""
+    try:
+        yield
+    except (CommandError, asyncio.CancelledError):
+        note("What is done stays: run the same command again to continue.")
+        raise
+
+
+async def through(
+    step: Callable[[JSON], Awaitable[JSON]], batch: int | None, work: str
+) -> tuple[int, int]:
+    """Take all steps through a vector DB; return how many chunks there were and were written.
+
+    Args:
+        step: Takes one step: with `after` and `limit`.
+        batch: Chunks of a step; None for a share of all.
+        work: What is done, for the bar.
+    """
+    from corral.providers.copying.steps import WRITTEN_AT_ONCE, batch_size  # noqa: PLC0415 - slow
+
+    taken = await step({"after": "", "limit": batch or WRITTEN_AT_ONCE})
+    limit = batch or batch_size(taken["total"])
+    seen = written = 0
+    with progress(taken["total"], taken["total"], work=work, things="chunks") as advance:
+        while True:
+            seen, written = seen + taken["seen"], written + taken["copied"]
+            advance(taken["seen"], taken["seen"])
+            if taken["done"]:
+                return seen, written
+            taken = await step({"after": taken["last_id"], "limit": limit})

@@ -1,12 +1,20 @@
-"""The options of `corral query`."""
+"""`corral query`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from corral.server.command_line import display
+from corral.server.command_line.failures import JSON
 from corral.server.command_line.options import MODES, Target, named_option, number_or_auto, typed
+
+if TYPE_CHECKING:
+    from corral.server.command_line.client import Client
+
+NO_BUDGET = 1_000_000
+"""The largest budget that the wire takes: no hit is dropped for want of room."""
 
 # Literals, because the enumerations behind them cost start-up time; a test holds them equal.
 CUTOFFS = click.Choice(["none", "gap"])
@@ -77,4 +85,17 @@ def query(
     kinds = {"ranker": ranker, "rerank": rerank}
     asked |= {name: typed(value) for name, value in kinds.items() if value}
     asked |= dict(map(named_option, others))
-    target.run("commands.query", db, text, asked, explain=explain, as_json=as_json)
+    target.run(_query, db, text, asked, explain, as_json)
+
+
+async def _query(
+    client: Client, db: str, text: str, options: JSON, explain: bool, as_json: bool
+) -> None:
+    from corral.server.command_line.answers import show_reply  # noqa: PLC0415 - start-up time
+
+    asked = {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
+    reply = await client.ask(db, text, asked)
+    if as_json:
+        display.show_json(reply)
+    else:
+        show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)

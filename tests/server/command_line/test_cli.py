@@ -34,7 +34,7 @@ def settings_of(shown: Result) -> dict[str, str]:
 def test_help_imports_nothing_heavy() -> None:
     """`corral --help` answers at once: it loads no web framework, engine, model or tables.
 
-    If this fails: import the named package in `commands`, or where it is used.
+    If this fails: import the named package where it is used.
     """
     code = (
         "import sys, corral.server.command_line.cli;"

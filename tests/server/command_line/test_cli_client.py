@@ -18,11 +18,11 @@ import httpx
 import pytest
 from click.testing import Result
 
-from corral.server.command_line import progress, transport
+from corral.server.command_line import failures, progress
 from corral.server.command_line.client import Client
+from corral.server.command_line.failures import CommandError
 from corral.server.command_line.files import Report, collect
 from corral.server.command_line.ingest import BATCH_BYTES, BATCH_DOCUMENTS, ingest
-from corral.server.command_line.transport import CommandError
 
 Corral = Callable[..., Result]
 
@@ -159,9 +159,9 @@ def test_exit_codes_say_whose_fault_it_is(status: int, exit_code: int) -> None:
 
 def test_a_refused_key_says_how_to_give_one() -> None:
     """A server that wants a key: the command line names its own option, not a header."""
-    error = transport.refusal(httpx.Response(401, json={"error": {"message": "No key."}}))
+    error = failures.refusal(httpx.Response(401, json={"error": {"message": "No key."}}))
     assert error.hint == "Pass a key with --key or in CORRAL_API_KEY."
-    assert transport.refusal(httpx.Response(403, json={"error": {"message": "No."}})).hint == ""
+    assert failures.refusal(httpx.Response(403, json={"error": {"message": "No."}})).hint == ""
 
 
 def test_errors_of_like_servers_are_read_too() -> None:

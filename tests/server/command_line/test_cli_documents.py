@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import Result
 
-from corral.server.command_line import cli, commands
+from corral.server.command_line import answers, cli
 
 Corral = Callable[..., Result]
 IDS = ["blåbær.markdown", "fences.md", "notes/deep/water.rst", "notes/gate.txt", "page.html"]
@@ -64,11 +64,11 @@ def test_a_deletion_is_not_done_where_nobody_can_be_asked(filled: Corral) -> Non
 
 def test_a_list_goes_on_where_it_is_told_to(filled: Corral, monkeypatch: Any) -> None:
     """`--after` and `--limit` choose, and all pages of the server are joined."""
-    from corral.server.command_line import document_commands
+    from corral.server.command_line import documents
 
     part = filled("documents", "list", "farm/1", "--after", "fences.md", "--limit", "2", "--json")
     assert [d["document_id"] for d in read(part)] == IDS[2:4]
-    monkeypatch.setattr(document_commands, "DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(documents, "DOCUMENTS_AT_ONCE", 2)
     everything = read(filled("documents", "list", "farm/1", "--json"))
     assert [d["document_id"] for d in everything] == IDS
     three = read(filled("documents", "list", "farm/1", "--limit", "3", "--json"))
@@ -77,9 +77,9 @@ def test_a_list_goes_on_where_it_is_told_to(filled: Corral, monkeypatch: Any) ->
 
 def test_all_chunks_of_a_document_are_shown(filled: Corral, monkeypatch: Any) -> None:
     """A document of more chunks than one answer holds is read on."""
-    from corral.server.command_line import document_commands
+    from corral.server.command_line import documents
 
-    monkeypatch.setattr(document_commands, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(documents, "CHUNKS_AT_ONCE", 1)
     shown = read(filled("documents", "show", "farm/1", "fences.md", "--json"))
     assert len(shown["chunks"]) == shown["chunk_count"] >= 1
 
@@ -189,7 +189,7 @@ def test_notes_are_shown_where_nothing_is_found(
     if note:
         metadata["note"] = note
     reply = {"content": None, "metadata": metadata}
-    commands.show_reply(reply, with_context=True, explain=True)
+    answers.show_reply(reply, with_context=True, explain=True)
     told = capsys.readouterr().out
     assert (note or "Nothing found.") in told
     assert "Note: Not re-ranked: the service is away." in told

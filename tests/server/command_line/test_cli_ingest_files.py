@@ -13,9 +13,9 @@ from click.testing import Result
 
 from corral.providers.ingestion.detecting import BINARY, DOCX, MAIL, PDF, SUFFIXES
 from corral.server.command_line.client import Client
+from corral.server.command_line.failures import CommandError
 from corral.server.command_line.files import ReadOptions, Report, collect, read_document
 from corral.server.command_line.ingest import _reason
-from corral.server.command_line.transport import CommandError
 
 from .stored_documents import IDS, stored
 
