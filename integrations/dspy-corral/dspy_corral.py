@@ -15,7 +15,12 @@ from corral_client import CorralClient, FoundChunk
 class Passage(dict[str, Any]):
     """A passage as `dspy.Retrieve` reads it: its text is `long_text`."""
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Any:
+        """Return a value by its name, as an attribute."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
 class Passages(dspy.Prediction):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import dspy
 from corral_client import CorralClient
 from dspy_corral import CorralRM
@@ -26,7 +28,7 @@ def test_passages_of_questions(client: CorralClient, vector_db_id: str) -> None:
 def test_as_the_retriever_of_dspy(client: CorralClient, vector_db_id: str) -> None:
     """`dspy.Retrieve` asks the configured one; equal ids of two vector DBs are two passages.
 
-    If this fails: the documented line ends in an AttributeError.
+    If this fails: the documented line ends in an AttributeError, or a passage cannot be copied.
     """
     other = f"{vector_db_id}-other"
     for name, text in ((vector_db_id, "A fence keeps cattle in."), (other, "A fence is a fence.")):
@@ -35,6 +37,9 @@ def test_as_the_retriever_of_dspy(client: CorralClient, vector_db_id: str) -> No
     with dspy.context(rm=CorralRM(client, [vector_db_id, other])):
         found = dspy.Retrieve(k=2)("what keeps cattle in?")
     assert sorted(found.passages) == ["A fence is a fence.", "A fence keeps cattle in."]
+    passages = list(CorralRM(client, [vector_db_id])("what keeps cattle in?", k=1))
+    assert copy.deepcopy(passages) == passages
+    assert not hasattr(passages[0], "title")
 
 
 class Answer(dspy.Module):  # type: ignore[misc]  # DSPy has no types
