@@ -69,9 +69,12 @@ def bench() -> None:
     "languages",
     multiple=True,
     metavar="[SET=]LANGUAGE",
-    help="Language of all sets, or of one. [default: from a name such as xquad-de, else english]",
+    help="Language of all sets, or of one set. [default: from a name such as xquad-de, else "
+    "english]",
 )
-@click.option("--split", help="Judgements of a BEIR folder. [default: test, or the only ones]")
+@click.option(
+    "--split", help="Judgments to use in a BEIR folder. [default: test, or the only ones]"
+)
 @together(SEED, OUT, CONFIG, MAX_SECONDS)
 @click.option(
     "--max-docs", "max_documents", type=POSITIVE, help="Maximum number of documents per set."
@@ -84,12 +87,12 @@ def quality(
     """Measure how good retrieval is, on judged data.
 
     DIR is a folder in BEIR layout (corpus.jsonl, queries.jsonl, qrels/test.tsv) or with TREC files
-    (documents.*, topics.*, qrels.*); ir_datasets:NAME is a public set; `miniature` is a small one
-    that Corral makes itself.
+    (documents.*, topics.*, qrels.*); ir_datasets:NAME is a public set; `miniature` is a small set
+    that Corral generates.
 
     NAME is a provider, `all-inline` for all that need no service, another system, or `all-peers`
-    for those that are installed. Every query is asked on every backend in every mode. The folder
-    --out receives the reports (.html, .md, .json), the TREC runs, and what a later --resume needs.
+    for those that are installed. Runs every query on every backend in every mode. Writes the
+    reports (.html, .md, .json), the TREC runs, and the state for --resume to the folder --out.
     Exits with 1 if something could not be measured.
     """
     target.local_only("bench quality")
@@ -121,11 +124,11 @@ def speed(target: Target, /, **options: Any) -> None:
     force), faiss-flat, langchain-faiss, lancedb, qdrant-edge, chroma-direct, haystack, txtai,
     pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT, llama-stack=URL#MODEL;
     `all-peers` for those that are installed, `bare-engines` for the engines of --backends without
-    Corral. Ratios compare with a backend's bare engine if it is measured, else with --baseline.
+    Corral. Ratios are relative to a backend's bare engine if it is measured, else to --baseline.
 
-    Every system runs in a process of its own and gets the same data: seeded and shaped like a
-    model's, or --data. Each cell (mode, filter, concurrent questions) is measured in rounds, on
-    each system in turn, for at most a second and --queries questions.
+    Every system runs in its own process and gets the same data: --data, or seeded embeddings
+    distributed like a model's. Each cell (mode, filter, concurrency) is measured in rounds, on each
+    system in turn, for at most a second and --queries questions.
     """
     target.local_only("bench speed")
     commands().speed(target.home, target.config, **options)
@@ -138,10 +141,10 @@ def speed(target: Target, /, **options: Any) -> None:
 def fidelity(target: Target, /, **options: Any) -> None:
     """Compare backends with brute force, and with each other.
 
-    Tells backends that miss neighbors (approximate search) from those that return wrong ids, scores
-    or chunks (a defect in their mapping). NAME is as for `corral bench speed`.
+    Distinguishes backends that miss neighbors (approximate search) from those that return wrong
+    ids, scores or chunks (a defect). NAME is as for `corral bench speed`.
 
-    Exits with 1 if something could not be measured, or a defect was found.
+    Exits with 1 if something could not be measured, or if there is a defect.
     """
     target.local_only("bench fidelity")
     commands().fidelity(target.home, target.config, **options)
@@ -186,12 +189,17 @@ def bounds(target: Target, /, **options: Any) -> None:
     show_default=True,
     help="Chunks in the vector DB.",
 )
-@numbers("--clients", "Clients of the closed loop.", "1,4,16,64")
+@numbers("--clients", "Numbers of clients in the closed loop.", "1,4,16,64")
 @numbers("--workers", "Server processes.", "1")
-@numbers("--rates", "Questions a second in the open loop. [default: 50 % and 80 % of the best]", "")
+@numbers(
+    "--rates",
+    "Questions per second in the open loop. [default: 50 % and 80 % of the highest rate]",
+    "",
+)
 @click.option(
     "--mode", type=click.Choice(["vector", "keyword", "hybrid", "page"]), default="hybrid",
-    show_default=True, help="Search mode; page: all three at once, and the RAG tool.",
+    show_default=True, help="Search mode; page: all three modes and the RAG tool at once, as the "
+                            "playground does.",
 )  # fmt: skip
 @click.option(
     "--seconds",
@@ -206,14 +214,14 @@ def bounds(target: Target, /, **options: Any) -> None:
 )  # fmt: skip
 @click.pass_obj
 def users(target: Target, /, **options: Any) -> None:
-    """Measure what many users of a server get.
+    """Measure a server's speed with many concurrent users.
 
-    Serves SQLite over HTTP, embedding included. --clients ask again as soon as they have their
-    answer (a closed loop). --rates are questions a second that arrive whether or not the server
-    keeps up (an open loop); latencies count from the moment a question was due. Servers with
-    different numbers of --workers take turns.
+    Serves SQLite over HTTP, embedding included. In the closed loop each of --clients sends its next
+    question as soon as it has its answer. In the open loop --rates questions per second arrive
+    whether or not the server keeps up, and latency counts from the moment a question was due.
+    Servers with different numbers of --workers take turns.
 
-    Exits with 1 if the page's requests are slower than docs/benchmarks.md says.
+    Exits with 1 if the playground's requests miss the bound in docs/benchmarks.md.
     """
     target.local_only("bench users")
     if not commands().users(**options):
@@ -222,15 +230,15 @@ def users(target: Target, /, **options: Any) -> None:
 
 @bench.command()
 @click.option("--db", help="A registered vector DB.")
-@click.option("--data", metavar="DIR", help="Or a judged set, stored for the run only.")
-@click.option("--queries", type=FILE, metavar="FILE", help="Judged questions as JSON lines.")
+@click.option("--data", metavar="DIR", help="Or a judged set, stored only for this run.")
+@click.option("--queries", type=FILE, metavar="FILE", help="JSON Lines file of judged questions.")
 @click.option(
     "--generate",
     type=click.IntRange(min=10),
     metavar="N",
     help="Or N questions made from the chunks (at least 10).",
 )
-@click.option("--backend", help="Where --data is stored. [default: sqlite]")
+@click.option("--backend", help="Backend that stores --data. [default: sqlite]")
 @click.option("--language", help="Language of --data. [default: from its name, else english]")
 @EMBEDDER
 @click.option("--apply", is_flag=True, help="Apply the recommendation to the registration.")
@@ -239,11 +247,11 @@ def users(target: Target, /, **options: Any) -> None:
 def tune(target: Target, /, **options: Any) -> None:
     """Find the search mode, fusion and re-ranker for your data.
 
-    Tries about 60 ways to search on one half of the questions. Recommends the simplest one that is
-    as good as the best, and judges it on the other half, against vector and keyword search alone.
+    Tries about 60 settings on one half of the questions. Recommends the simplest one that is as
+    good as the best, and compares it on the other half with vector and keyword search alone.
 
-    A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}. Judged questions
-    also give a min_confidence, which --apply registers with the rest.
+    A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}. With judged
+    questions it also recommends a min_confidence, which --apply registers too.
     """
     target.local_only("bench tune")
     commands().tune(target.home, target.config, **options)
@@ -254,7 +262,9 @@ def tune(target: Target, /, **options: Any) -> None:
     "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
 )
 @MODES
-@click.option("--backend", default="sqlite", show_default=True, help="Where the sets are stored.")
+@click.option(
+    "--backend", default="sqlite", show_default=True, help="Backend that stores the sets."
+)
 @EMBEDDER
 @click.option(
     "--most",
@@ -268,7 +278,7 @@ def tune(target: Target, /, **options: Any) -> None:
     type=POSITIVE,
     default=1,
     show_default=True,
-    help="Consecutive texts of a set that form one article, hidden together.",
+    help="Number of consecutive texts that form an article and are hidden together.",
 )
 @click.option(
     "--min-confidence",
@@ -276,15 +286,16 @@ def tune(target: Target, /, **options: Any) -> None:
     type=click.FloatRange(0, 1),
     default=0.5,
     show_default=True,
-    help="Threshold at which to report how many are refused.",
+    help="Threshold for which to report the share of refused questions.",
 )
 @SEED
 @click.pass_obj
 def confidence(target: Target, /, **options: Any) -> None:
-    """Measure whether confidence tells answered questions from others.
+    """Measure how well confidence detects unanswerable questions.
 
-    Prints a Markdown table: the area under the ROC curve, with 95 % intervals, against questions of
-    the other sets and against the same questions with the texts hidden that answer them.
+    Prints a Markdown table of the area under the ROC curve, with 95 % intervals: each set's
+    questions against those of the other sets, and against the same questions with the texts that
+    answer them hidden.
     """
     target.local_only("bench confidence")
     commands().confidence(target.home, target.config, **options)

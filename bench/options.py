@@ -55,11 +55,11 @@ EMBEDDER = click.option(
 MAX_SECONDS = click.option(
     "--max-seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="Seconds after which no measurement starts.",
+    help="Start no measurement after this many seconds.",
 )
 MODES = names("--modes", "MODE", "Search modes to measure.", "vector,keyword,hybrid")
 OUT = click.option(
-    "--out", type=FOLDER, help="Folder of the reports. [default: a new one in ./corral-bench]"
+    "--out", type=FOLDER, help="Folder for the reports. [default: a new one in ./corral-bench]"
 )
 RESUME = click.option("--resume", is_flag=True, help="Continue the run in --out.")
 SEED = click.option(
@@ -77,7 +77,7 @@ SHARED = (
     names(
         "--filters",
         "SHARE",
-        "Shares of chunks that pass a filter; queries without one come first.",
+        "Filters to measure, by the share of chunks that pass. Queries without one always run.",
         "1%,50%",
     ),
     EMBEDDER,

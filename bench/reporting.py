@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 )
 @click.pass_obj
 def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
-    """Render a report again, for people, or make one of several.
+    """Render a report as HTML and Markdown, or join several.
 
-    Without --html and --md, report.html and report.md are written beside it. The page is one file
-    that loads nothing from anywhere. Several reports of one machine, such as of quality, fidelity
-    and speed, become one in the folder --out.
+    Without --html and --md, writes report.html and report.md next to the report. The page is one
+    file that loads nothing else. --out joins several reports of one machine, such as quality,
+    fidelity and speed, into one in that folder.
     """
     target.local_only("bench report")
     commands("report_commands").report(paths, **options)
@@ -42,17 +42,17 @@ def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     type=click.FloatRange(min=0),
     default=0.25,
     show_default=True,
-    help="Share by which speed or size may get worse.",
+    help="Share by which speed or size can get worse.",
 )
-@click.option("--allow-missing", is_flag=True, help="Do not count what B lacks as a regression.")
+@click.option("--allow-missing", is_flag=True, help="Accept rows that are missing in B.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def compare(target: Target, /, first: Path, second: Path, **options: Any) -> None:
-    """Compare two reports: what is worse in B than in A?
+    """Compare two reports, and report what is worse in B than in A.
 
     Both must cover the same data. nDCG@10 is worse if a paired randomization test over the queries
-    says so, after Holm's correction. p50, throughput, build time and disk are worse beyond the
-    tolerance, and judged only if both ran on like machines. Exit code 0: no regression; 1: a
+    says so, after Holm's correction. p50, throughput, build time and disk may get worse by the
+    tolerance, and are compared only if both machines are alike. Exit code 0: no regression; 1: a
     regression; 2: the reports cannot be read or compared.
     """
     target.local_only("bench compare")

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     cls=Corral,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.option("--url", help="Server to talk to. [default: run in this process]")
+@click.option(
+    "--url", help="Address of a running server. [default: work on the data folder directly]"
+)
 @click.option("--home", type=EXISTING, help="Data folder. [default: $CORRAL_HOME or ~/.corral]")
 @click.option(
     "--config", type=EXISTING, help="Configuration file. [default: run.yaml in the data folder]"
@@ -43,7 +45,9 @@ if TYPE_CHECKING:
 @click.option(
     "--key", envvar="CORRAL_API_KEY", help="API key for --url. [default: $CORRAL_API_KEY]"
 )
-@click.option("--tenant", default="", help="Tenant to work for, without --url. [default: none]")
+@click.option(
+    "--tenant", default="", help="Tenant whose vector DBs to use, without --url. [default: none]"
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log to stderr.")
 @click.version_option(package_name="corral-rag", prog_name="corral")
 @click.pass_context
@@ -56,7 +60,7 @@ def main(
     tenant: str,
     verbose: bool,
 ) -> None:
-    """One fence around every vector database: vector, keyword and hybrid retrieval."""
+    """Vector, keyword and hybrid search over any vector database."""
     if url is not None and (home is not None or config is not None):
         raise click.UsageError("--url cannot be combined with --home or --config.")
     if url is None and ctx.get_parameter_source("key") is ParameterSource.COMMANDLINE:
@@ -87,7 +91,7 @@ def main(
     type=click.IntRange(1, 64),
     default=1,
     show_default=True,
-    help="Processes that share the port; each takes from the same queue of documents.",
+    help="Processes that share the port and the queue of documents.",
 )
 @click.pass_obj
 def serve(target: Target, host: str | None, port: int | None, workers: int) -> None:
@@ -112,8 +116,8 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
 def mcp(target: Target, print_config: str | None) -> None:
     """Serve the Model Context Protocol to desktop agents.
 
-    It speaks over standard input and output, and works on the data folder in this process. A
-    running server has the same at /mcp.
+    Uses standard input and output, and opens the data folder in this process. A running server
+    offers the same tools at /mcp.
     """
     target.local_only("mcp", of_a_tenant=True)
     from corral.server.command_line.connecting import operator_of  # noqa: PLC0415 - start-up time
@@ -148,7 +152,7 @@ def mcp(target: Target, print_config: str | None) -> None:
 )
 @click.pass_obj
 def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_tokens: int) -> None:
-    """Register, ingest and ask: the whole tour on real files.
+    """Register a vector DB, ingest files and ask a question.
 
     Runs on SQLite in a temporary data folder and leaves nothing behind.
     """
@@ -166,7 +170,7 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
 async def providers(client: Client, as_json: bool) -> None:
     """Show provider types and configured providers.
 
-    Types come with their capabilities, configured providers with their health.
+    Shows the capabilities of each type and the health of each configured provider.
     """
     reply = await client.call("GET", "/v1/providers")
     if as_json:
@@ -193,9 +197,9 @@ def conformance(
 ) -> None:
     """Test a provider against the contract, in scratch vector DBs.
 
-    PROVIDER_TYPE is a type that `corral providers` lists, such as inline::sqlite, with its settings
-    from run.yaml or its defaults. Your vector DBs are not touched. Stop any server that uses an
-    engine limited to one process. Exits with 0 if the provider conforms, else 1.
+    PROVIDER_TYPE is a type listed by `corral providers`, such as inline::sqlite, with its settings
+    from run.yaml or its defaults. Does not touch your vector DBs. If the engine allows only one
+    process, stop your server first. Exits with 0 if the provider conforms, else 1.
     """
     target.local_only("conformance")
     from corral.server.command_line import conformance as suite  # noqa: PLC0415 - start-up time
@@ -222,7 +226,7 @@ def config() -> None:
 @json_option
 @click.pass_obj
 def show_config(target: Target, as_json: bool) -> None:
-    """Print the configuration in force, secrets masked."""
+    """Print all settings in force, with secrets masked."""
     target.local_only("config show")
     from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
 

@@ -36,8 +36,8 @@ async def copy(
 ) -> None:
     """Copy a vector DB, embeddings and all, to any provider.
 
-    Nothing is embedded again. Run the same command to resume an interrupted copy. At the end,
-    Corral compares the chunks of both sides and their answers to sample queries.
+    Embeds nothing again. Run the same command to resume an interrupted copy. At the end, it
+    compares the chunks on both sides and their answers to sample queries.
     """
     from corral.server.command_line.progress import resumable, through  # noqa: PLC0415 - start-up time
 
@@ -60,7 +60,7 @@ async def copy(
 @click.command()
 @click.argument("db")
 @click.option("--model", help="Embedding model. [default: DB's own, as it is configured now]")
-@click.option("--abandon", is_flag=True, help="Give up a rebuild that was begun.")
+@click.option("--abandon", is_flag=True, help="Discard an unfinished rebuild.")
 @batch_option
 @json_option
 @click.pass_obj
@@ -69,8 +69,8 @@ def reembed(
 ) -> None:
     """Embed a vector DB again, with the same or another model.
 
-    A second index is built beside the first and takes its place when it is complete. Queries and
-    inserts go on all the while. Run the same command to resume an interrupted one.
+    Builds a second index and switches to it when it is complete; queries and inserts continue
+    meanwhile. Run the same command to resume an interrupted rebuild.
     """
     if abandon:
         if model is not None or batch is not None:

@@ -42,11 +42,11 @@ def dbs() -> None:
 
 
 @dbs.command("list")
-@click.option("--orphans", is_flag=True, help="List stored data that no vector DB owns.")
+@click.option("--orphans", is_flag=True, help="List stored data that belongs to no vector DB.")
 @json_option
 @on_client
 async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
-    """List vector DBs with their numbers of chunks and documents."""
+    """List vector DBs with their chunk and document counts."""
     if orphans:
         found = await client.call("GET", "/v1/orphans")
         display.show_json(found) if as_json else _show_orphans(found)
@@ -62,11 +62,11 @@ async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
 @json_option
 @on_client
 async def prune(client: Client, yes: bool, as_json: bool) -> None:
-    """Delete stored data that no vector DB owns.
+    """Delete stored data that belongs to no vector DB.
 
-    A process killed while it registers a vector DB leaves such data behind. See it first with
-    `corral dbs list --orphans`. If several Corrals share an engine's server, each with its own data
-    folder, the vector DBs of the others look the same: do not prune there.
+    A process that is killed while it registers a vector DB can leave such data. Look at it first
+    with `corral dbs list --orphans`. Do not prune if several Corral installations share a database
+    server: the others' vector DBs look the same.
     """
     found = await client.call("GET", "/v1/orphans")
     orphans: list[JSON] = found["data"]
@@ -179,11 +179,10 @@ def change_db(
     weights: dict[str, float] | None,
     **options: Any,
 ) -> None:
-    """Change how the words of a vector DB are indexed.
+    """Change the language or field weights of a vector DB.
 
-    Nothing is embedded again. A second index is built beside the first and takes its place when it
-    is complete. Queries and inserts go on all the while. Run the same command to resume an
-    interrupted one.
+    Embeds nothing again. Builds a second index and switches to it when it is complete; queries and
+    inserts continue meanwhile. Run the same command to resume an interrupted rebuild.
     """
     asked = {"language": language, "field_weights": weights}
     given = {name: value for name, value in asked.items() if value is not None}

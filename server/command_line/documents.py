@@ -20,7 +20,7 @@ CHUNKS_AT_ONCE = 1000
 
 @click.group()
 def documents() -> None:
-    """List, show and delete documents, and set who reads them."""
+    """List, show and delete documents, and set who may read them."""
 
 
 @documents.command("list")
@@ -32,7 +32,7 @@ def documents() -> None:
 async def list_documents(
     client: Client, db: str, after: str, limit: int | None, as_json: bool
 ) -> None:
-    """List documents by id with their numbers of chunks."""
+    """List documents by id with their chunk counts."""
     found: list[JSON] = []
     while True:
         wanted = DOCUMENTS_AT_ONCE if limit is None else min(DOCUMENTS_AT_ONCE, limit - len(found))
@@ -94,8 +94,8 @@ async def delete_documents(
 @click.argument("db")
 @click.argument("document_id")
 @click.argument("tokens", metavar="[TOKEN...]", nargs=-1)
-@click.option("--default", "by_default", is_flag=True, help="Take the vector DB's default_acl.")
-@click.option("--nobody", is_flag=True, help="Leave it to admins only.")
+@click.option("--default", "by_default", is_flag=True, help="Use the vector DB's default_acl.")
+@click.option("--nobody", is_flag=True, help="Let only admins read it.")
 @json_option
 @click.pass_obj
 def change_acl(
@@ -107,7 +107,7 @@ def change_acl(
     nobody: bool,
     as_json: bool,
 ) -> None:
-    """Change who may read a document; nothing is embedded again.
+    """Set who may read a document, without embedding it again.
 
     TOKEN is user:NAME, group:NAME, tenant:NAME or tenant:* (everybody).
     """

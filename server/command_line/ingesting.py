@@ -13,7 +13,9 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
 @click.command()
 @click.argument("db")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
-@click.option("--create", is_flag=True, help="Register DB with the defaults if it does not exist.")
+@click.option(
+    "--create", is_flag=True, help="Register DB with default settings if it does not exist."
+)
 @click.option(
     "--replace", is_flag=True, help="Replace documents with the same id from other folders."
 )
@@ -28,10 +30,10 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
     help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
 )
 @click.option(
-    "--include", multiple=True, metavar="GLOB", help="Only files matching this; repeatable."
+    "--include", multiple=True, metavar="GLOB", help="Ingest only files matching this; repeatable."
 )
 @click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Without files matching this; repeatable."
+    "--exclude", multiple=True, metavar="GLOB", help="Skip files matching this; repeatable."
 )
 @click.option(
     "--acl",
@@ -39,13 +41,13 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
     metavar="TOKEN",
     help="Who may read the documents, such as group:sales; repeatable.",
 )
-@click.option("--hidden", is_flag=True, help="Also files and folders that begin with a dot.")
-@click.option("--no-ignore", is_flag=True, help="Also what .gitignore names.")
+@click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
+@click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
 @click.option(
     "--watch",
     is_flag=True,
-    help="Take in what changes until interrupted; deletes only with --sync.",
+    help="Ingest new and changed files until interrupted; deletes only with --sync.",
 )
 @click.option("--yes", is_flag=True, help="With --sync: delete without asking.")
 @json_option
@@ -68,13 +70,14 @@ def ingest(
     """Ingest files and folders into a vector DB.
 
     Reads text, Markdown, HTML, PDF, Office files, e-books, mail, tables and source code; see
-    docs/documents.md. Searches folders recursively, without hidden files, what .gitignore names,
+    docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore excludes,
     and links that lead out of the folder. A file's document id is its path relative to the folder
-    you name. Files above the server's limits (rag.document_limits and server.limits in run.yaml)
+    you name. Files over the server's limits (rag.document_limits and server.limits in run.yaml)
     fail before anything is sent.
 
-    Run the command again to continue after an interruption: it replaces changed files and skips
-    unchanged ones. `corral jobs` lists what failed, and retries it. Globs are those of .gitignore.
+    Run the command again after an interruption or after you edit files: it skips unchanged files
+    and replaces changed ones. `corral jobs` lists and retries failures. Globs work as in
+    .gitignore.
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """

@@ -19,7 +19,7 @@ LOOK_EVERY_SECONDS = 0.3
 
 @click.group()
 def jobs() -> None:
-    """List, retry and cancel the ingest of documents."""
+    """List, retry and cancel ingestion jobs."""
 
 
 @jobs.command("list")
@@ -35,9 +35,9 @@ def jobs() -> None:
 @json_option
 @on_client
 async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_json: bool) -> None:
-    """List jobs, the newest first.
+    """List jobs, newest first.
 
-    Each comes with its progress, or why it failed.
+    Shows each job's progress, or why it failed.
     """
     await client.vector_db(db)
     found = await client.jobs(db, status, limit)
@@ -79,7 +79,7 @@ async def retry(client: Client, db: str, as_json: bool) -> None:
 @json_option
 @on_client
 async def cancel(client: Client, db: str, as_json: bool) -> None:
-    """Cancel all jobs that are not finished."""
+    """Cancel all unfinished jobs."""
     await client.vector_db(db)
     count = await client.change_jobs(db, "cancel")
     said = display.clean(f"{db}: cancelled {display.counted(count, 'job')}")

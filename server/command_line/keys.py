@@ -11,29 +11,29 @@ from corral.server.command_line.options import ROLES, Target, json_option
 def keys() -> None:
     """Create, list and revoke API keys.
 
-    The first key switches authentication on: from then on every request needs one. Keys are in the
-    data folder, so these commands work on the server's machine only.
+    The first key switches authentication on: from then on every request needs a key. Keys are in
+    the data folder, so these commands work only on the server's machine.
     """
 
 
 @keys.command("create")
 @click.argument("user")
-@click.option("--tenant", default="", help="Tenant whose vector DBs it sees. [default: none]")
-@click.option("--group", "groups", multiple=True, help="Group that the user is in; repeatable.")
 @click.option(
-    "--role", type=ROLES, default="reader", show_default=True, help="What the key may do."
+    "--tenant", default="", help="Tenant whose vector DBs the key can use. [default: none]"
 )
+@click.option("--group", "groups", multiple=True, help="Group that the user is in; repeatable.")
+@click.option("--role", type=ROLES, default="reader", show_default=True, help="Role of the key.")
 @click.option(
     "--expires-in-days", "days", type=click.FloatRange(min=0, max=36_500, min_open=True),
     help="Days until it expires. [default: never]",
 )  # fmt: skip
 @click.option(
     "--requests-per-minute", type=click.IntRange(1),
-    help="Requests a minute. [default: server.rate_limits]",
+    help="Requests per minute. [default: server.rate_limits]",
 )  # fmt: skip
 @click.option(
     "--mib-per-minute", type=click.FloatRange(min=0, min_open=True),
-    help="MiB of request bodies a minute. [default: server.rate_limits]",
+    help="MiB of request bodies per minute. [default: server.rate_limits]",
 )  # fmt: skip
 @click.option(
     "--concurrent-requests", type=click.IntRange(1),
@@ -54,9 +54,9 @@ def create(
 ) -> None:
     """Create an API key for USER and print it, once.
 
-    Roles: a reader queries, a writer also registers vector DBs, inserts and deletes documents, an
-    admin reads every document of its tenant and deletes vector DBs. An admin without a tenant is
-    the operator.
+    Roles: a reader can query; a writer can also register vector DBs, insert and delete documents;
+    an admin can also read every document of its tenant and delete vector DBs. An admin without a
+    tenant is the operator.
     """
     target.local_only("keys create", of_a_tenant=True)
     from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
@@ -81,7 +81,7 @@ def list_keys(target: Target, as_json: bool) -> None:
 @click.argument("key_id")
 @click.pass_obj
 def revoke(target: Target, key_id: str) -> None:
-    """Revoke the API key KEY_ID, from the next request on."""
+    """Revoke the API key KEY_ID, with immediate effect."""
     target.local_only("keys revoke")
     from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
 

@@ -35,12 +35,14 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--ranker", help="Fusion: rrf, weighted, max, or JSON. [default: DB's own]")
 @click.option("--rerank", help="Re-ranking: mmr, bm25, none, or JSON. [default: DB's own]")
 @click.option(
-    "--cutoff", type=CUTOFFS, help="Where to stop; gap: before the largest drop in score."
+    "--cutoff",
+    type=CUTOFFS,
+    help="Where to cut off the hits; gap: before the largest drop in score.",
 )
 @click.option("--query-syntax", type=SYNTAXES, help='Query syntax; web: "exact phrase", -excluded.')
-@click.option("--fuzzy", is_flag=True, default=None, help="Match misspelled words, too.")
+@click.option("--fuzzy", is_flag=True, default=None, help="Also match misspelled words.")
 @click.option(
-    "--also", "queries", multiple=True, help="The same question in other words; repeatable."
+    "--also", "queries", multiple=True, help="Another wording of the question; repeatable."
 )
 @click.option(
     "-o",
@@ -55,7 +57,7 @@ SHARE = click.FloatRange(0, 1)
 )
 @click.option("--threshold", type=SHARE, default=0.0, show_default=True, help="Minimum score.")
 @click.option("--min-confidence", type=SHARE, help="Minimum confidence. [default: DB's own]")
-@click.option("--explain", is_flag=True, help="Explain why each hit is there.")
+@click.option("--explain", is_flag=True, help="Explain the score of each hit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the raw reply of the RAG tool.")
 @click.pass_obj
 def query(
@@ -75,8 +77,8 @@ def query(
 ) -> None:
     """Search a vector DB and show the hits.
 
-    --max-tokens also shows the assembled context, and only the hits that fit into it. Every option
-    is a field of the RAG tool's query_config; docs/ describes each with an example.
+    With --max-tokens, also shows the assembled context, and only the hits that fit into it. Every
+    option is a field of the RAG tool's query_config; see docs/retrieval.md and docs/context.md.
     """
     asked: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
     asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}

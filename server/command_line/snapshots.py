@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -> None:
     """Write a vector DB to one file.
 
-    It holds settings, chunks, metadata and embeddings; any Corral imports it, to any provider. The
-    file is checked before it gets its name.
+    The file contains settings, chunks, metadata and embeddings, and can be imported into any
+    provider. FILE appears only when it is complete.
     """
     if file.exists() and not file.is_file():  # it would be replaced, even a device
         raise click.UsageError(f"{file} is not a regular file.")
@@ -90,9 +90,9 @@ async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
 async def import_db(
     client: Client, file: Path, db: str | None, provider_id: str | None, as_json: bool
 ) -> None:
-    """Make a vector DB of a file that `corral export` wrote.
+    """Create a vector DB from a file written by `corral export`.
 
-    All or nothing: the whole file is checked first. Nothing is embedded.
+    All or nothing: checks the whole file first. Embeds nothing again.
     """
     from corral.server.command_line.progress import progress  # noqa: PLC0415 - start-up time
 
