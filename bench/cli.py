@@ -104,7 +104,6 @@ def quality(
 @names("--sizes", "SIZE", "Numbers of chunks, such as 1k,20k,1M. [default: 10k, or all data]")
 @numbers("--concurrency", "Concurrent questions (1-256).", "1,4,16,32")
 @names("--peers", "NAME", "Other systems; all-peers; bare-engines.")
-@click.option("--server", is_flag=True, help="Also measure each backend behind a server.")
 @click.option(
     "--baseline", default="exact", show_default=True, help="System to compare the others with."
 )

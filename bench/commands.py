@@ -64,7 +64,7 @@ def quality(
         languages=_languages(languages),
         **_common(home, general_config, **options),
     )
-    cells, work = asyncio.run(work_of(plan))
+    cells, work = work_of(plan)
     with progress(cells, work, work="Measuring", things="cells") as advance:
         report = asyncio.run(run_quality(plan, advance))
     _finish(report, plan.out, (quality_table(report, name) for name in quality_by_set(report)))
@@ -94,9 +94,8 @@ def speed(
         data=data,
         **_common(home, general_config, **_with_data(data, options)),
     )
-    seconds = [plan.seconds(source, served=served) for source, served in plan.units()]
-    work = sum(round(one * 100) for one in seconds)
-    with progress(len(seconds), work, work="Measuring", things="sizes") as advance:
+    number = len(plan.sources)
+    with progress(number, number * plan.work, work="Measuring", things="sizes") as advance:
         report = asyncio.run(run_speed(plan, advance))
     tables = (table for _, table in speed_tables(report))
     _finish(report, plan.out, (*build_tables(report), *tables))

@@ -1,18 +1,15 @@
 """What speed and fidelity are measured on: chunks with embeddings, questions, and the truth.
 
-A `Corpus` is made from seeded data or from a judged set with cached embeddings. It can be written
-to a folder, from which a worker process reads one batch at a time, so that the memory that is
-measured there is the backend's.
+A `Corpus` is made from seeded data or from a judged set with cached embeddings.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +24,6 @@ from corral.bench.truth import Truth
 
 SHARES = 10_000
 """`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""
-_EMBEDDINGS, _TEXTS, _QUESTIONS, _ABOUT = "rows.npy", "texts.jsonl", "asked.npy", "about.json"
 
 
 @dataclass(frozen=True)
@@ -74,10 +70,14 @@ class Corpus:
         passing: NDArray[np.bool_] = self.shares < (share_limit(selectivity) or SHARES)
         return passing
 
-    def chunks(self) -> list[Chunk]:
-        """Return all chunks."""
-        lines = zip(self.chunk_ids, self.texts, self.shares.tolist(), strict=True)
-        return [_chunk(*line) for line in lines]
+    def chunks(self, start: int = 0, end: int | None = None) -> list[Chunk]:
+        """Return the chunks from `start` to `end`."""
+        part = slice(start, end)
+        lines = zip(self.chunk_ids[part], self.texts[part], self.shares[part].tolist(), strict=True)
+        return [
+            Chunk(chunk_id=key, content=text, metadata={"document_id": key, SHARE_KEY: share})
+            for key, text, share in lines
+        ]
 
     def truth(self, number: int) -> Truth:
         """Return the truth about the first questions."""
@@ -172,67 +172,6 @@ def short_size(size: int) -> str:
     return str(size)
 
 
-def write_corpus(corpus: Corpus, folder: Path) -> None:
-    """Write a corpus for workers to read with `StoredCorpus`."""
-    np.save(folder / _EMBEDDINGS, corpus.embeddings, allow_pickle=False)
-    np.save(folder / _QUESTIONS, corpus.asked, allow_pickle=False)
-    with (folder / _TEXTS).open("w", encoding="utf-8") as file:
-        lines = zip(corpus.chunk_ids, corpus.texts, corpus.shares.tolist(), strict=True)
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-    about = {
-        "collection": [corpus.name, corpus.embeddings.shape[1], corpus.language],
-        "count": len(corpus.texts),
-        "questions": corpus.questions,
-    }
-    (folder / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
-
-
-class StoredCorpus:
-    """Corpus in a folder, of which only the questions are in memory.
-
-    Args:
-        folder: As `write_corpus` left it.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        about = json.loads((folder / _ABOUT).read_text("utf-8"))
-        self.collection = Collection(*about["collection"])
-        self.count: int = about["count"]
-        self.questions: list[str] = about["questions"]
-        self.asked: NDArray[np.float32] = np.load(folder / _QUESTIONS, allow_pickle=False)
-        self._folder = folder
-
-    def batches(
-        self, size: int, start: int = 0, end: int | None = None
-    ) -> Iterator[tuple[list[Chunk], NDArray[np.float32]]]:
-        """Yield the chunks from `start` to `end` with their embeddings, `size` at a time."""
-        last = self.count if end is None else min(end, self.count)
-        with (self._folder / _TEXTS).open(encoding="utf-8") as texts:
-            for _ in range(start):
-                next(texts)
-            for first in range(start, last, size):
-                lines = [json.loads(next(texts)) for _ in range(first, min(first + size, last))]
-                yield [_chunk(*line) for line in lines], self._rows(first, len(lines))
-
-    def last(self) -> tuple[Chunk, NDArray[np.float32]]:
-        """Return the last chunk with its embedding, shape (dimension,)."""
-        chunks, rows = next(self.batches(1, self.count - 1))
-        return chunks[0], rows[0]
-
-    def _rows(self, first: int, number: int) -> NDArray[np.float32]:
-        """Read rows without mapping the file: mapped pages would count as memory in use."""
-        dimension = self.collection.dimension
-        with (self._folder / _EMBEDDINGS).open("rb") as file:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise RuntimeError(f"{_EMBEDDINGS} has format {version}")
-            np.lib.format.read_array_header_1_0(file)
-            file.seek(first * dimension * 4, 1)
-            data = np.fromfile(file, np.float32, number * dimension)
-        rows: NDArray[np.float32] = data.reshape(number, dimension)
-        return rows
-
-
 def without(corpus: Corpus, removed: Sequence[int]) -> Corpus:
     """Return a corpus without some rows; what is left keeps ids, texts and shares."""
     keep = np.ones(len(corpus.texts), bool)
@@ -245,11 +184,6 @@ def without(corpus: Corpus, removed: Sequence[int]) -> Corpus:
         embeddings=corpus.embeddings[rows],
         shares=corpus.shares[rows],
     )
-
-
-def _chunk(chunk_id: str, text: str, share: int) -> Chunk:
-    metadata = {"document_id": chunk_id, SHARE_KEY: share}
-    return Chunk(chunk_id=chunk_id, content=text, metadata=metadata)
 
 
 def _shares(count: int, seed: int) -> NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.bench.data.embeddings import CACHE_NAME, Advance, EmbeddingCache
 from corral.bench.data.judged import JudgedSet
 from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ranking.unseen import clean_text
 from corral.providers.stack import Stack
 
 EMPTY = "-"
 """Stored where a document has no visible text, which Corral refuses; it has to be there, since a
 judgement may name it."""
-FOLDER = "bench"
+FOLDER = Path("bench", "cache")
+CACHE_MIB = 16 * 1024
+BATCH = 64
+"""Texts that are embedded before they are kept: what an interruption loses at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Embedding:
     @classmethod
     @asynccontextmanager
     async def opened(cls, config: RunConfig, home: Path, model: str) -> AsyncIterator[Embedding]:
-        """Open a model that a configuration serves, with the cache in the data folder.
+        """Open a model that a configuration serves, with the benchmark's cache in the data folder.
 
         Raises:
             NotFound: No provider serves the model.
@@ -60,29 +63,57 @@ class Embedding:
         """
         providers = Providers(embedding=with_hashing(config.providers.embedding))
         stack = Stack(RunConfig(providers=providers), home)
-        cache = EmbeddingCache(home / FOLDER / CACHE_NAME)
+        cache = EmbeddingCache(home / FOLDER, CACHE_MIB)
         try:
             yield cls(await stack.embedder(model), cache)
         finally:
-            cache.close()
+            await cache.close()
             await stack.close()
 
-    def missing(self, judged: JudgedSet) -> int:
-        """Return how many texts of a set are yet to be embedded."""
-        contents, queries = contents_of(judged), queries_of(judged)
-        absent = self._cache.missing(self._embedder, "document", contents)
-        return absent + self._cache.missing(self._embedder, "query", queries)
+    async def embed(
+        self, judged: JudgedSet, advance: Callable[[int], None] = lambda texts: None
+    ) -> EmbeddedSet:
+        """Return a set with its embeddings, kept or new.
 
-    async def embed(self, judged: JudgedSet, advance: Advance | None = None) -> EmbeddedSet:
-        """Return a set with its embeddings; `advance` as `EmbeddingCache.embed` takes it.
+        Args:
+            judged: The set.
+            advance: Called with the number of texts that are done, batch by batch.
 
         Raises:
             ProviderError: The model failed; what was embedded before is kept.
         """
         contents = contents_of(judged)
-        documents = await self._cache.embed(self._embedder, "document", contents, advance)
-        queries = await self._cache.embed(self._embedder, "query", queries_of(judged), advance)
+        documents = await self._embed(self._embedder, "document", contents, advance)
+        asked = _Questions(self._embedder)
+        queries = await self._embed(asked, "query", queries_of(judged), advance)
         return EmbeddedSet(judged, contents, documents, queries)
+
+    async def _embed(
+        self, embedder: Embedder, kind: str, texts: Sequence[str], advance: Callable[[int], None]
+    ) -> NDArray[np.float32]:
+        """Return embeddings of length 1; those of one kind are not found as those of another."""
+        rows = np.empty((len(texts), embedder.info.dimension), np.float32)
+        for start in range(0, len(texts), BATCH):
+            part = texts[start : start + BATCH]
+            rows[start : start + BATCH] = await self._cache.embed(embedder, kind, part)
+            advance(len(part))
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.divide(rows, np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+class _Questions(Embedder):
+    """Embeds texts as questions: models may do that in another way than with documents."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.info = embedder.info
+        self.traits = embedder.traits
+        self._embedder = embedder
+
+    async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.stack([await self.embed_query(text) for text in texts])
+
+    async def embed_query(self, text: str) -> NDArray[np.float32]:
+        return await self._embedder.embed_query(text)
 
 
 def with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:

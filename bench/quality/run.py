@@ -40,20 +40,19 @@ EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 """About a millisecond each, for the estimate of the time that is left."""
 
 
-async def work_of(plan: QualityPlan) -> tuple[int, int]:
-    """Return how many cells a plan has and how much work they are, embedding included.
-
-    Raises:
-        NotFound, MissingDependency: The embedding model is not there.
-    """
+def work_of(plan: QualityPlan) -> tuple[int, int]:
+    """Return how many cells a plan has and how much work they are, embedding included."""
     cells = len(plan.all_cells())
     work = 0
-    async with Embedding.opened(plan.config, plan.home, plan.model) as embedding:
-        for judged in plan.sets:
-            stored = len(plan.backends) * len(judged.documents) * ADD_WORK
-            asked = cells * len(judged.queries) * QUERY_WORK
-            work += embedding.missing(judged) * EMBED_WORK + stored + asked
+    for judged in plan.sets:
+        stored = len(plan.backends) * len(judged.documents) * ADD_WORK
+        asked = cells * len(judged.queries) * QUERY_WORK
+        work += _texts(judged) * EMBED_WORK + stored + asked
     return cells * len(plan.sets), work
+
+
+def _texts(judged: JudgedSet) -> int:
+    return len(judged.documents) + len(judged.queries)
 
 
 async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: None) -> Report:
@@ -97,6 +96,7 @@ class _QualityRun(Run):
         self.add(judged.row())
         waiting = [(b, self._unfinished(judged, b)) for b in self.plan.backends]
         if not any(cells for _, cells in waiting):
+            self.advance(0, _texts(judged) * EMBED_WORK)
             return
         try:
             embedded = await self._embedding.embed(

@@ -1,8 +1,4 @@
-"""The server's part of the speed measurements: a real server process, a client in this one.
-
-`Served` is a backend behind `corral serve`, `BareIndex` the same one without any code around it:
-the difference is what the server adds. `measure_server` is the server's part of the bounds.
-"""
+"""The server's part of the bounds: a real server process, a client in this one."""
 
 from __future__ import annotations
 
@@ -17,20 +13,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import synthetic_embeddings
-from corral.bench.scratch import HASHING, batches, hashing, synthetic_chunks
+from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.watching import QUESTION, measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
-from corral.bench.system import Collection, CorralSystem, Ranked, Search, System
-from corral.providers.config import ProviderEntry, RunConfig, load_config
+from corral.providers.config import RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
 
@@ -44,86 +38,6 @@ REPEATS = 60
 WARM_UP = 10
 BATCH = 250
 START_TIMEOUT_SECONDS = 60.0
-
-
-class BareIndex(CorralSystem):
-    """A backend's index, asked without `Retrieval` around it."""
-
-    async def search(self, asked: Search) -> Ranked:
-        """Return the hits of `EmbeddingIndex.query`."""
-        index = await self.index()
-        answer = await index.query(
-            asked.embedding,
-            asked.text,
-            asked.k,
-            mode=asked.mode,
-            ranker=asked.ranker,
-            filters=asked.filters,
-        )
-        return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
-
-
-class Served(System):
-    """A backend behind a server process of its own, asked over HTTP.
-
-    The server embeds the questions, by `inline::hashing`: what is stored has to come from there.
-    """
-
-    own_fusion = False
-    filters = True
-
-    def __init__(self, name: str, entry: ProviderEntry, folder: Path) -> None:
-        super().__init__(name, folder)
-        self._entry = entry
-        self.vector_db_id = f"bench-{uuid4().hex[:12]}"
-        self._running = ExitStack()
-        self._client: httpx.AsyncClient | None = None
-
-    async def prepare(self, collection: Collection) -> None:
-        """Start the server and register a vector DB."""
-        entries = {"vector_io": self._entry, "embedding": hashing(collection.dimension)}
-        providers = {k: [e.model_dump(mode="json", exclude_none=True)] for k, e in entries.items()}
-        settings = {"providers": providers}
-        (self.folder / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-        url = self._running.enter_context(running_server(self.folder))
-        self._client = httpx.AsyncClient(base_url=url, timeout=300)
-        body = {
-            "vector_db_id": self.vector_db_id,
-            "embedding_model": HASHING,
-            "language": collection.language,
-        }
-        (await self._client.post("/v1/vector-dbs", json=body)).raise_for_status()
-
-    async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Insert in one request; each embedding travels with its chunk."""
-        await self._post("insert", insert_body(self.vector_db_id, chunks, embeddings))
-
-    async def search(self, asked: Search) -> Ranked:
-        """Return the hits of a query; the server embeds its text."""
-        body = query_body(self.vector_db_id, asked.text, asked.mode.value, asked.k)
-        body["params"]["filters"] = asked.filters
-        if asked.ranker is not None:
-            body["params"]["ranker"] = asked.ranker.model_dump(mode="json")
-        answer = await self._post("query", body)
-        found = zip(answer["chunks"], answer["scores"], strict=True)
-        return [(chunk["chunk_id"], score) for chunk, score in found]
-
-    async def close(self) -> None:
-        """Delete the vector DB, which may lie on a service, and stop the server."""
-        try:
-            if self._client is not None:
-                await self._client.delete(f"/v1/vector-dbs/{self.vector_db_id}")
-                await self._client.aclose()
-        finally:
-            self._running.close()
-
-    async def _post(self, what: str, body: dict[str, Any]) -> Any:
-        if self._client is None:
-            raise RuntimeError(f"{self.name} is not prepared")
-        answer = await self._client.post(f"/v1/vector-io/{what}", json=body)
-        if answer.status_code >= 400:
-            raise RuntimeError(f"HTTP {answer.status_code}: {answer.text[:300]}")
-        return answer.json() if answer.content else None
 
 
 @contextmanager
@@ -231,11 +145,12 @@ def _hybrid(client: httpx.Client) -> Bound:
 
 
 def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
-    """Time the same query over HTTP and on the index directly, in turn."""
-    served, direct = Stopwatch(WARM_UP), Stopwatch(WARM_UP)
+    """Time the same query over HTTP, by a search, and on the bare index, in turn."""
+    served, direct, bare = (Stopwatch(WARM_UP) for _ in range(3))
     with asyncio.Runner() as runner:
         stack = Stack(config, home)
-        search = Retrieval(stack).search
+        search, index = Retrieval(stack).search, runner.run(stack.index("hashed"))
+        embedder = runner.run(stack.embedder("hashing"))
         for number in range(WARM_UP + REPEATS):
             text = QUESTION.format(number)
             body = query_body("hashed", text, "hybrid")
@@ -243,9 +158,12 @@ def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
                 client.post("/v1/vector-io/query", json=body).raise_for_status()
             with direct.running():
                 runner.run(search("hashed", text, k=10, mode="hybrid"))
+            embedding = runner.run(embedder.embed_query(text))
+            with bare.running():
+                runner.run(index.query(embedding, text, 10, mode=SearchMode.HYBRID))
         runner.run(stack.close())
-    a, b = served.ms(), direct.ms()
-    figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms"
+    a, b, c = served.ms(), direct.ms(), bare.ms()
+    figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms; bare index {c:.2f} ms"
     return Bound("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
 
 

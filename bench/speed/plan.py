@@ -11,17 +11,13 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.sources import Source, parse_size, selectivities, sources
 from corral.bench.run import Plan, backend_key, key_of, planned
-from corral.bench.speed.worker import HTTP, INDEX, Entrant
 
 BASELINE = "exact"
-SERVER_SIZE = 5_000
-"""Chunks behind a server: its share of a query does not depend on their number."""
 LEAST_SECONDS = 2.0
 """What starting one worker process takes, at the very least."""
+PARTS = 10
+"""In so many parts the data are stored, on each system in turn."""
 MOST_CONCURRENCY = 256
-INSERTS_PER_SECOND = 2_000
-CELL_SHARE = 0.4
-"""Of its time limit that a cell takes on average; for the estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +34,10 @@ class SpeedPlan(Plan):
     """A whole run; the baseline is among its backends.
 
     Attributes:
-        sources: What is measured on.
+        sources: What is measured on, each as a whole, or not at all.
         selectivities: Shares of the chunks that pass a filter; None is no filter.
         concurrencies: Questions under way at once.
         baseline: Name of the backend that ratios are made to.
-        server: Whether Corral's backends are measured behind a server, too.
         k: Hits asked for.
         rounds: In which every cell is measured on every system in turn; ratios are medians of
             theirs.
@@ -54,47 +49,31 @@ class SpeedPlan(Plan):
     selectivities: tuple[float | None, ...]
     concurrencies: tuple[int, ...]
     baseline: str = BASELINE
-    server: bool = False
     k: int = 10
     rounds: int = 3
     queries: int = 300
     cell_seconds: float = 1.0
 
-    def entrants(self, *, served: bool) -> list[Entrant]:
-        """Return what is measured against each other: all backends, or each with its server."""
-        if not served:
-            return [Entrant(backend) for backend in self.backends]
-        own = [backend for backend in self.backends if backend.entry is not None]
-        return [Entrant(backend, way) for backend in own for way in (INDEX, HTTP)]
-
-    def cells(self, *, served: bool) -> list[Cell]:
-        """Return what every entrant is asked, as far as it can."""
-        selectivities = (None,) if served else self.selectivities
+    def cells(self) -> list[Cell]:
+        """Return what every backend is asked, as far as it can."""
         return [
             Cell(mode, selectivity, concurrency)
             for mode in self.modes
-            for selectivity in selectivities
+            for selectivity in self.selectivities
             for concurrency in self.concurrencies
         ]
 
-    def units(self) -> list[tuple[Source, bool]]:
-        """Return (source, whether behind servers): each is measured as a whole, or not at all."""
-        plain = [(source, False) for source in self.sources]
-        behind = [(Source(None, SERVER_SIZE, self.seed), True)]
-        return plain + (behind if self.server and self.entrants(served=True) else [])
+    @property
+    def work(self) -> int:
+        """How many steps a source takes: parts that are stored, and rounds of questions."""
+        return len(self.backends) * (PARTS + self.rounds * len(self.cells()))
 
-    def seconds(self, source: Source, *, served: bool) -> float:
-        """Return about how long a workload takes."""
-        entrants, cells = self.entrants(served=served), self.cells(served=served)
-        asked = len(cells) * self.cell_seconds * CELL_SHARE
-        return len(entrants) * (LEAST_SECONDS + source.count / INSERTS_PER_SECOND + asked)
-
-    def key(self, source: Source, *, served: bool) -> str:
-        """Return a hash of everything that decides a workload's figures, versions included."""
-        names = [(c.label, backend_key(c.backend)) for c in self.entrants(served=served)]
+    def key(self, source: Source) -> str:
+        """Return a hash of everything that decides a source's figures, versions included."""
+        backends = [backend_key(backend) for backend in self.backends]
         settings = (self.baseline, self.k, self.rounds, self.queries, self.cell_seconds, self.seed)
-        cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells(served=served)]
-        return key_of(source.key(), served, names, settings, self.model, cells)
+        cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells()]
+        return key_of(source.key(), backends, settings, self.model, cells)
 
     def check(self) -> None:
         """Refuse a plan that cannot work."""

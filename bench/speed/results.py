@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from corral.bench.backends import Backend
 from corral.bench.data.corpus import Corpus
 from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import Timed
 from corral.bench.speed.plan import Cell
 from corral.bench.speed.session import Footprint, Ready
-from corral.bench.speed.worker import Entrant
 from corral.bench.system import BlockingSystem
 
 MOST_SAMPLES = 1000
@@ -20,7 +20,7 @@ MOST_SAMPLES = 1000
 
 @dataclass
 class Measured:
-    """What is known of one entrant so far.
+    """What is known of one backend so far.
 
     Attributes:
         inserts: (chunks, seconds) of each tenth.
@@ -29,8 +29,7 @@ class Measured:
         rounds: By cell, what each round brought.
     """
 
-    entrant: Entrant
-    remote: bool
+    backend: Backend
     inserts: list[tuple[int, float]] = field(default_factory=list)
     ready: Ready | None = None
     footprint: Footprint | None = None
@@ -41,8 +40,15 @@ class Measured:
     @property
     def deferred(self) -> bool:
         """Return whether its inserts are stored when it is built."""
-        kind = self.entrant.backend.kind
+        kind = self.backend.kind
         return issubclass(kind, BlockingSystem) and kind.deferred
+
+    @property
+    def remote(self) -> bool:
+        """Return whether it keeps its data elsewhere."""
+        if self.backend.entry is not None:
+            return self.backend.entry.provider_type.startswith("remote::")
+        return self.backend.kind.service
 
     @property
     def rate(self) -> float | None:
@@ -59,7 +65,7 @@ def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
     footprint = None if one.remote else one.footprint
     ratio = one.rate / base.rate if base and base.rate and one.rate else None
     return BuildRow(
-        backend=one.entrant.backend.name,
+        backend=one.backend.name,
         data_set=corpus.name,
         size=len(corpus.texts),
         dimension=corpus.embeddings.shape[1],
@@ -70,26 +76,22 @@ def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
         seconds_until_searchable=one.ready.searchable_seconds if one.ready else None,
         memory_mib=footprint.memory_mib if footprint else None,
         disk_mib=footprint.disk_mib if footprint else None,
-        baseline=base.entrant.backend.name if base and ratio else None,
+        baseline=base.backend.name if base and ratio else None,
         ratio=ratio,
     )
 
 
-def speed_rows(
-    one: Measured, base: Measured | None, corpus: Corpus, k: int, label: str
-) -> list[SpeedRow]:
-    """Return a row for every cell that was measured; `label` names the baseline."""
+def speed_rows(one: Measured, base: Measured | None, corpus: Corpus, k: int) -> list[SpeedRow]:
+    """Return a row for every cell that was measured, with its ratio to `base`."""
     rows = []
     for cell, rounds in one.rounds.items():
-        if not rounds:
-            continue
         ratio = _ratio(rounds, base.rounds.get(cell, []) if base else [])
         latencies = np.sort([seconds for timed in rounds for seconds in timed.latencies]) * 1000
         p50, p95, p99 = np.quantile(latencies, [0.5, 0.95, 0.99])
         right = one.right.get((cell.mode.value, cell.selectivity))
         rows.append(
             SpeedRow(
-                backend=one.entrant.backend.name,
+                backend=one.backend.name,
                 data_set=corpus.name,
                 mode=cell.mode.value,
                 size=len(corpus.texts),
@@ -103,34 +105,11 @@ def speed_rows(
                 throughput_qps=float(np.median([len(t.latencies) / t.seconds for t in rounds])),
                 samples_ms=_samples(latencies.tolist()),
                 recall_vs_exact=right if cell.mode.value == "vector" else None,
-                baseline=label if ratio is not None else None,
+                baseline=base.backend.name if base and ratio is not None else None,
                 ratio=ratio,
-                variant=one.entrant.variant,
             )
         )
     return rows
-
-
-def overheads(found: Mapping[str, Sequence[SpeedRow]]) -> list[str]:
-    """Return what a server adds to each backend, in words, from rows by entrant label."""
-    notes = []
-    for label, rows in found.items():
-        if not label.endswith(" http"):
-            continue
-        name = label.removesuffix(" http")
-        bare = {(row.mode, row.concurrency): row for row in found.get(f"{name} index", ())}
-        parts = [
-            f"{row.mode} {row.p50_ms - bare[row.mode, 1].p50_ms:+.2f} ms"
-            for row in rows
-            if row.concurrency == 1 and (row.mode, 1) in bare
-        ]
-        if parts:
-            size = rows[0].size
-            notes.append(
-                f"{name}: what the server adds to the bare index, p50, {size:,} chunks, its "
-                f"embedding of the question by `hashing` included: {', '.join(parts)}."
-            )
-    return notes
 
 
 def _ratio(ours: Sequence[Timed], theirs: Sequence[Timed]) -> float | None:

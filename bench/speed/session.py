@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
+from corral.api.chunks import Chunk
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.corpus import StoredCorpus, share_limit
-from corral.bench.scratch import BATCH
+from corral.bench.data.corpus import share_limit
 from corral.bench.speed.load import Load, Question, Timed, run_load
 from corral.bench.stopwatch import clocked
-from corral.bench.system import Search, System
+from corral.bench.system import Collection, Search, System
 
 SEARCHABLE_SECONDS = 30.0
 """How long to ask for a chunk that is not found."""
@@ -52,35 +54,28 @@ class Session:
 
     Args:
         system: Not yet prepared.
-        corpus: What it gets.
+        questions: Their texts, and their embeddings, shape (n, dimension).
     """
 
-    def __init__(self, system: System, corpus: StoredCorpus) -> None:
+    def __init__(self, system: System, questions: tuple[list[str], NDArray[np.float32]]) -> None:
         self._system = system
-        self._corpus = corpus
         self._before = memory_mib()
-        self._questions = [
-            Question(text, row) for text, row in zip(corpus.questions, corpus.asked, strict=True)
-        ]
+        self._questions = [Question(*each) for each in zip(*questions, strict=True)]
 
-    async def prepare(self) -> None:
+    async def prepare(self, collection: Collection) -> None:
         """Start the system with an empty collection."""
-        await self._system.prepare(self._corpus.collection)
+        await self._system.prepare(collection)
 
-    async def add(self, start: int, end: int) -> float:
-        """Store the chunks of some rows, and return the seconds spent in the system's own calls."""
-        spent = 0.0
-        for chunks, rows in self._corpus.batches(BATCH, start, end):
-            seconds, _ = await clocked(self._system.add, chunks, rows)
-            spent += seconds
-        return spent
+    async def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32]) -> float:
+        """Store chunks, and return the seconds that it took."""
+        seconds, _ = await clocked(self._system.add, chunks, rows)
+        return seconds
 
-    async def ready(self) -> Ready:
+    async def ready(self, chunk: Chunk, row: NDArray[np.float32]) -> Ready:
         """Build what is to be built, and ask until the last chunk is found."""
         begin = time.perf_counter()
         await self._system.build()
         built = time.perf_counter() - begin
-        chunk, row = self._corpus.last()
         mode = SearchMode.VECTOR
         if mode not in self._system.modes:
             mode = SearchMode.KEYWORD

@@ -1,8 +1,8 @@
 """A process of its own for each system, so that memory, crashes and threads are the system's own.
 
-    worker = Worker(Entrant(backend), material_folder, scratch_folder)
-    await worker.call("prepare")
-    seconds = await worker.call("add", 0, 1000)
+    worker = Worker(backend, scratch_folder, questions)
+    await worker.call("prepare", collection)
+    seconds = await worker.call("add", chunks, embeddings)
     worker.stop()
 
 One question at a time goes through a pipe, and nothing else runs in the process meanwhile.
@@ -15,50 +15,17 @@ import multiprocessing
 import os
 import signal
 import time
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from corral.bench.backends import Backend
-from corral.bench.data.corpus import StoredCorpus
 from corral.bench.run import OutOfTime, said
-from corral.bench.speed.over_http import BareIndex, Served
 from corral.bench.speed.session import Session
-from corral.bench.system import System
 
-HTTP, INDEX = "http", "index"
+CALL_SECONDS = 600.0
+"""A system that is at one step for so long hangs, and is ended."""
 _PATIENCE_SECONDS = 10.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entrant:
-    """What is measured: a backend, by the way that everybody takes or by another one.
-
-    Attributes:
-        variant: "" for `System` as it is, `http` for a server around it, `index` for the bare
-            index without the code around it.
-    """
-
-    backend: Backend
-    variant: str = ""
-
-    @property
-    def label(self) -> str:
-        """Unique in a run."""
-        return f"{self.backend.name} {self.variant}".strip()
-
-    def open(self, folder: Path) -> System:
-        """Return the system, not yet prepared.
-
-        Raises:
-            MissingDependency: A package of a foreign system is not installed.
-        """
-        entry = self.backend.entry
-        if entry is not None and self.variant:
-            kind = {HTTP: Served, INDEX: BareIndex}[self.variant]
-            return kind(self.backend.name, entry, folder)
-        return self.backend.open(folder)
 
 
 class WorkerFailed(Exception):
@@ -69,15 +36,15 @@ class Worker:
     """A worker process; ended at the latest with the process that made it.
 
     Args:
-        entrant: What it measures.
-        corpus: Folder as `write_corpus` left it.
+        backend: What it measures.
         scratch: Empty folder for the system, removed by the caller.
+        questions: As `Session` takes them.
     """
 
-    def __init__(self, entrant: Entrant, corpus: Path, scratch: Path) -> None:
+    def __init__(self, backend: Backend, scratch: Path, questions: Any) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
-        arguments = (other, entrant, corpus, scratch)
+        arguments = (other, backend, scratch, questions)
         self._process = context.Process(target=_work, args=arguments, daemon=False)
         self._process.start()
         self._unanswered = 0
@@ -99,19 +66,25 @@ class Worker:
         Args:
             what: Name of a method of `Session`.
             arguments: Its arguments.
-            ends: On the clock of `time.monotonic`; when it is past, the worker is killed.
+            ends: On the clock of `time.monotonic`; the worker is not asked, or killed, after it.
 
         Raises:
-            WorkerFailed: The method failed, or the process ended.
-            OutOfTime: The answer did not come in time.
+            OutOfTime: The answer did not come until then.
+            WorkerFailed: The method failed, the process ended, or it was killed because the answer
+                did not come within `CALL_SECONDS`.
         """
+        hangs = time.monotonic() + CALL_SECONDS
+        if time.monotonic() > ends:
+            raise OutOfTime
         try:
             self._pipe.send((what, arguments))
             self._unanswered += 1
             while not await asyncio.to_thread(self._pipe.poll, 0.25):
-                if time.monotonic() > ends:
+                if time.monotonic() > min(hangs, ends):
                     self.kill()
-                    raise OutOfTime
+                    if hangs > ends:
+                        raise OutOfTime
+                    raise WorkerFailed(f"No answer within {CALL_SECONDS:g} s.")
             holds, result = self._pipe.recv()
             self._unanswered -= 1
         except (EOFError, OSError) as error:
@@ -141,7 +114,7 @@ class Worker:
             self._process.join()
 
 
-def _work(pipe: Connection, entrant: Entrant, corpus: Path, scratch: Path) -> None:
+def _work(pipe: Connection, backend: Backend, scratch: Path, questions: Any) -> None:
     """Answer questions until the pipe is closed."""
     os.dup2(2, 1)  # what engines print belongs to no report
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends this in order
@@ -154,7 +127,7 @@ def _work(pipe: Connection, entrant: Entrant, corpus: Path, scratch: Path) -> No
                 return
             try:
                 if session is None:
-                    session = Session(entrant.open(scratch), StoredCorpus(corpus))
+                    session = Session(backend.open(scratch), questions)
                 answer = (True, runner.run(getattr(session, what)(*arguments)))
             except Exception as error:  # noqa: BLE001 - whatever a system raises is its own row
                 answer = (False, said(error))

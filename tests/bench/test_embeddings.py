@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import Unavailable
-from corral.bench.data.embeddings import BATCH, EmbeddingCache
+from corral.bench.data.embedded import BATCH, Embedding
+from corral.bench.data.judged import JudgedSet
+from corral.providers.ingestion.cache import EmbeddingCache
 
 
 class Counting(Embedder):
@@ -36,54 +39,56 @@ class Counting(Embedder):
         return row
 
 
-async def embed(
-    cache: EmbeddingCache, embedder: Embedder, texts: list[str], kind: str = "document"
-) -> NDArray[np.float32]:
-    """Return the embeddings of texts."""
-    return await cache.embed(embedder, "query" if kind == "query" else "document", texts)
+@asynccontextmanager
+async def opened(folder: Path, embedder: Embedder) -> AsyncIterator[Embedding]:
+    """Open a model with the cache in a folder."""
+    cache = EmbeddingCache(folder, 100)
+    yield Embedding(embedder, cache)
+    await cache.close()
+
+
+def judged(*texts: str) -> JudgedSet:
+    """Return a set of documents, the first of which is its only question as well."""
+    documents = {f"d{n}": text for n, text in enumerate(texts)}
+    return JudgedSet("set", documents, {"q": texts[0]}, {"q": {"d0": 1}})
 
 
 async def test_texts_are_embedded_once(tmp_path: Path) -> None:
     """Equal texts are embedded once, now and by a later process; the rest is kept in order."""
     model = Counting()
-    cache = EmbeddingCache(tmp_path / "bench" / "embeddings.db")
-    first = await embed(cache, model, ["a", "bbb", "a"])
-    assert model.texts == ["a", "bbb"]
-    cache.close()
-    cache = EmbeddingCache(tmp_path / "bench" / "embeddings.db")
-    again = await embed(cache, model, ["bbb", "cc", "a"])
-    assert model.texts == ["a", "bbb", "cc"]
-    assert np.array_equal(again[[2, 0, 2]], first)
+    async with opened(tmp_path, model) as embedding:
+        first = await embedding.embed(judged("a", "bbb", "a"))
+    assert model.texts == ["a", "bbb", "a"], "the last one as a question"
+    async with opened(tmp_path, model) as embedding:
+        again = (await embedding.embed(judged("bbb", "cc", "a"))).documents
+    assert model.texts[3:] == ["cc", "bbb"]
+    assert np.array_equal(again[[2, 0, 2]], first.documents)
     assert np.linalg.norm(again, axis=1) == pytest.approx(np.ones(3))
     assert again.dtype == np.float32
-    assert (await embed(cache, model, [])).shape == (0, 4)
-    cache.close()
 
 
 async def test_models_and_kinds_are_kept_apart(tmp_path: Path) -> None:
     """Another model, dimension or trait, and the same text as a question, are other embeddings."""
-    cache = EmbeddingCache(tmp_path / "embeddings.db")
-    await embed(cache, Counting(), ["a"])
     other = Counting()
     other.traits = {"precision": "int8"}
-    for model in (Counting("b"), Counting(dimension=8), other):
-        assert (await embed(cache, model, ["a"])).shape[1] == model.info.dimension
-        assert model.texts == ["a"]
-    question = await embed(cache, Counting(), ["a"], "query")
-    assert np.array_equal(question, -await embed(cache, Counting(), ["a"]))
-    cache.close()
+    for model in (Counting(), Counting("b"), Counting(dimension=8), other):
+        async with opened(tmp_path, model) as embedding:
+            made = await embedding.embed(judged("a"))
+        assert made.documents.shape == (1, model.info.dimension)
+        assert np.array_equal(made.queries, -made.documents)
+        assert model.texts == ["a", "a"]
 
 
 async def test_an_interruption_loses_one_batch_at_most(tmp_path: Path) -> None:
     """What was embedded before the model failed is there for the next run."""
-    cache = EmbeddingCache(tmp_path / "embeddings.db")
     texts = ["x" * n for n in range(1, 3 * BATCH)]
     done: list[int] = []
-    with pytest.raises(Unavailable):
-        await cache.embed(Counting(most=2 * BATCH), "document", texts, done.append)
+    async with opened(tmp_path, Counting(most=2 * BATCH)) as embedding:
+        with pytest.raises(Unavailable):
+            await embedding.embed(judged(*texts), done.append)
     assert done == [BATCH, BATCH]
-    assert cache.missing(Counting(), "document", texts) == BATCH - 1
     model = Counting()
-    await embed(cache, model, texts)
-    assert len(model.texts) == BATCH - 1
-    cache.close()
+    async with opened(tmp_path, model) as embedding:
+        await embedding.embed(judged(*texts), done.append)
+    assert len(model.texts) == BATCH - 1 + 1, "what was lost, and the question"
+    assert sum(done[2:]) == len(texts) + 1

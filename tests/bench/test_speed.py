@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 from corral.api.errors import Conflict, InvalidRequest, UnknownProvider
 from corral.api.vector_dbs import SearchMode
-from corral.bench.backends import find_backends
-from corral.bench.data.corpus import StoredCorpus, synthetic_corpus, write_corpus
+from corral.bench.backends import Backend, find_backends
+from corral.bench.data.corpus import synthetic_corpus
 from corral.bench.peers.exact import Exact
 from corral.bench.report.report import Report, read_report
 from corral.bench.report.speed_sections import speed_tables
 from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
 from corral.bench.speed import session as speed_session
-from corral.bench.speed import workload as speed_workload
+from corral.bench.speed import worker as speed_worker
 from corral.bench.speed.load import Timed
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
 from corral.bench.speed.results import Measured, build_row, speed_rows
 from corral.bench.speed.session import Ready, Session, folder_mib, memory_mib, spread
-from corral.bench.speed.worker import Entrant, Worker, WorkerFailed
+from corral.bench.speed.worker import Worker, WorkerFailed
 from corral.server.command_line.cli import main
 
 ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"
@@ -44,9 +44,9 @@ class Here:
 
     systems: ClassVar[dict[str, type[Exact]]] = {}
 
-    def __init__(self, entrant: Entrant, corpus: Path, scratch: Path) -> None:
-        kind = self.systems[entrant.label]
-        self._session = Session(kind(entrant.label, scratch), StoredCorpus(corpus))
+    def __init__(self, backend: Backend, scratch: Path, questions: Any) -> None:
+        kind = self.systems[backend.name]
+        self._session = Session(kind(backend.name, scratch), questions)
         self.alive = True
 
     async def call(self, what: str, *arguments: Any, ends: float = 0) -> Any:
@@ -80,7 +80,7 @@ def run_here(
     monkeypatch: pytest.MonkeyPatch, folder: Path, kinds: dict[str, type[Exact]], **options: Any
 ) -> Report:
     """Run a plan whose backends are these classes."""
-    monkeypatch.setattr(speed_workload, "Worker", Here)
+    monkeypatch.setattr(speed, "Worker", Here)
     monkeypatch.setattr(Here, "systems", kinds)
     plan = plan_of(folder, backends=list(kinds), **options)
     return asyncio.run(speed.run_speed(plan))
@@ -118,7 +118,7 @@ async def test_every_cell_is_measured_in_processes_of_their_own(tmp_path: Path) 
         assert build.memory_mib is not None
         assert build.disk_mib is not None
     assert sum(units for units, _ in done) == 1
-    assert sum(work for _, work in done) == round(plan.seconds(plan.sources[0], served=False) * 100)
+    assert sum(work for _, work in done) == plan.work
 
 
 def test_a_finished_size_is_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,44 +173,40 @@ async def test_a_run_ends_when_its_time_is_up(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "cells").exists()
 
 
-async def test_a_worker_that_ends_is_a_failure(tmp_path: Path) -> None:
+async def test_a_worker_that_ends_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its exit code is told, and one that hangs is killed when the time is up."""
-    write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
+    corpus = synthetic_corpus(20, 8, 2)
+    questions = corpus.questions, corpus.asked
     [backend] = find_backends(["exact"])
-    worker = Worker(Entrant(backend), tmp_path, tmp_path)
-    await worker.call("prepare")
+    worker = Worker(backend, tmp_path, questions)
+    await worker.call("prepare", corpus.collection)
     with pytest.raises(WorkerFailed, match="AttributeError"):
         await worker.call("no such method")
     worker.kill()
     with pytest.raises(WorkerFailed, match="process ended"):
-        await worker.call("prepare")
-    worker = Worker(Entrant(backend), tmp_path, tmp_path)
+        await worker.call("prepare", corpus.collection)
+    worker = Worker(backend, tmp_path, questions)
     with pytest.raises(OutOfTime):
-        await worker.call("ready", ends=time.monotonic() - 1)
+        await worker.call("footprint", ends=time.monotonic() - 1)
+    assert worker.alive, "it was not asked"
+    monkeypatch.setattr(speed_worker, "CALL_SECONDS", -1.0)
+    with pytest.raises(WorkerFailed, match="No answer within"):
+        await worker.call("footprint")
     assert not worker.alive
 
 
 async def test_an_interrupted_worker_closes_its_system(tmp_path: Path) -> None:
     """`stop` waits for the call that was given up, then for the system's own end."""
-    write_corpus(synthetic_corpus(20, 8, 2), tmp_path)
+    corpus = synthetic_corpus(20, 8, 2)
     [backend] = find_backends(["exact"])
-    worker = Worker(Entrant(backend), tmp_path, tmp_path)
+    worker = Worker(backend, tmp_path, (corpus.questions, corpus.asked))
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(worker.call("prepare"), 0.01)
+        await asyncio.wait_for(worker.call("prepare", corpus.collection), 0.01)
     worker.stop()
     assert not worker.alive
     assert worker.exit_code == 0
-
-
-def test_a_server_is_measured_against_the_bare_index(tmp_path: Path) -> None:
-    """Both get the same questions in turn; a note says what the server adds."""
-    plan = plan_of(tmp_path, backends=["sqlite"], modes=["keyword", "vector"], server=True)
-    assert [(source.count, served) for source, served in plan.units()] == [
-        (200, False),
-        (5000, True),
-    ]
-    labels = [c.label for c in plan.entrants(served=True)]
-    assert labels == ["sqlite index", "sqlite http"]
 
 
 @pytest.mark.parametrize(
@@ -244,17 +240,16 @@ def test_bad_input_is_refused_before_any_work(
 def test_ratios_are_medians_of_rounds() -> None:
     """Each round is compared with the baseline's own round, percentiles are of all answers."""
     cell = Cell(SearchMode.KEYWORD, None, 1)
-    backend, base = (Entrant(one) for one in find_backends(["sqlite", "exact"]))
-    ours, theirs = Measured(backend, False), Measured(base, False)
+    ours, theirs = map(Measured, find_backends(["sqlite", "exact"]))
     ours.rounds[cell] = [Timed((0.002,) * 3, 0.006), Timed((0.008,) * 3, 0.03), Timed((0.003,), 1)]
     theirs.rounds[cell] = [Timed((0.001,) * 3, 1), Timed((0.002,) * 3, 1), Timed((0.003,), 1)]
     corpus = synthetic_corpus(20, 8, 2)
-    [row] = speed_rows(ours, theirs, corpus, 10, "exact")
+    [row] = speed_rows(ours, theirs, corpus, 10)
     assert row.ratio == pytest.approx(2)
     assert row.throughput_qps == pytest.approx(100)
     assert row.n_queries == 7
     assert row.p50_ms == pytest.approx(3)
-    [alone] = speed_rows(ours, None, corpus, 10, "")
+    [alone] = speed_rows(ours, None, corpus, 10)
     assert (alone.ratio, alone.baseline) == (None, None)
 
 
@@ -290,7 +285,7 @@ def test_the_rate_of_inserts_counts_what_was_put_off(tmp_path: Path) -> None:
     """txtai stores everything in `build`; a rate of its `add` alone would be of nothing."""
     [txtai, base] = find_backends(["txtai", "exact"])
     for backend, rate in ((txtai, 20 / 2.5), (base, 20 / 0.5)):
-        one = Measured(Entrant(backend), False, inserts=[(10, 0.2), (10, 0.3)])
+        one = Measured(backend, inserts=[(10, 0.2), (10, 0.3)])
         one.ready = Ready(2.0, 2.1)
         assert one.rate == pytest.approx(rate)
         row = build_row(one, None, synthetic_corpus(20, 8, 2))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,12 +9,10 @@ from corral.api.errors import InvalidRequest
 from corral.api.filters import matches, parse_filter
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import (
-    StoredCorpus,
     share_limit,
     short_size,
     synthetic_corpus,
     without,
-    write_corpus,
 )
 from corral.bench.data.sources import parse_share, parse_size
 from corral.bench.data.synthetic import synthetic_data
@@ -78,21 +74,13 @@ def test_a_filter_passes_exactly_its_share(selectivity: float) -> None:
     assert share_limit(None) is None
 
 
-def test_stored_material_is_read_back_in_batches(tmp_path: Path) -> None:
-    """A worker gets the chunks with their embeddings, from any row on."""
+def test_chunks_are_made_part_by_part() -> None:
+    """A worker gets them in batches, from any row on; each has its own id, text and share."""
     corpus = synthetic_corpus(25, dimension=8, questions=3)
-    write_corpus(corpus, tmp_path)
-    stored = StoredCorpus(tmp_path)
-    assert (stored.count, stored.collection) == (25, corpus.collection)
-    assert stored.questions == corpus.questions
-    assert np.array_equal(stored.asked, corpus.asked)
-    batches = list(stored.batches(10, 5, 22))
-    assert [len(chunks) for chunks, _ in batches] == [10, 7]
-    assert [c for chunks, _ in batches for c in chunks] == corpus.chunks()[5:22]
-    assert np.array_equal(np.concatenate([rows for _, rows in batches]), corpus.embeddings[5:22])
-    chunk, row = stored.last()
-    assert chunk == corpus.chunks()[24]
-    assert np.array_equal(row, corpus.embeddings[24])
+    assert [*corpus.chunks(0, 10), *corpus.chunks(10, 22), *corpus.chunks(22)] == corpus.chunks()
+    [last] = corpus.chunks(-1)
+    assert (last.chunk_id, last.content) == (corpus.chunk_ids[24], corpus.texts[24])
+    assert last.metadata["share"] == corpus.shares[24]
 
 
 def test_rows_can_be_taken_out() -> None:
