@@ -17,6 +17,7 @@ from typing import Annotated, Any, cast
 from fastapi import Depends, Path, Request, Response
 from fastapi.datastructures import Default
 from fastapi.params import Depends as Dependency
+from fastapi.params import Form
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
@@ -60,8 +61,8 @@ register_url_convertor("id", _IdConvertor())
 class ContractRoute(APIRoute):
     """A route whose body is read by pydantic, and which answers 400 where something is not found.
 
-    Llama Stack's clients expect BadRequest for an unknown vector DB. Routes of other wires set
-    `not_found_status` to 404.
+    Llama Stack's clients expect BadRequest for an unknown vector DB; of other wires, see
+    `NotFoundRoute`. A form is read by the framework, large files on the disk.
 
     Who may use it is declared with `access.roles` and checked before the body is read.
 
@@ -114,6 +115,8 @@ class ContractRoute(APIRoute):
         field = self.body_field
         if field is None:
             return handler
+        if isinstance(field.field_info, Form):
+            return self._form_handler(handler)
         model = cast(type[BaseModel], field.field_info.annotation)
 
         async def handle(request: Request) -> Response:
@@ -127,16 +130,8 @@ class ContractRoute(APIRoute):
 
         return handle
 
-
-class FormRoute(ContractRoute):
-    """A route whose body is a form, which the framework reads, large files on the disk.
-
-    A web page can make a browser send a form to any address without asking; a browser says so.
-    """
-
-    def get_route_handler(self) -> Handler:
-        """Return the handler of this route."""
-        handler = APIRoute.get_route_handler(self)
+    def _form_handler(self, handler: Handler) -> Handler:
+        """Return the handler of a form, which a web page can make a browser send to any address."""
 
         async def handle(request: Request) -> Response:
             self.check_access(request)
@@ -145,6 +140,12 @@ class FormRoute(ContractRoute):
             return await handler(request)
 
         return handle
+
+
+class NotFoundRoute(ContractRoute):
+    """A route whose clients expect 404 where something is not found."""
+
+    not_found_status = 404
 
 
 class InsertRoute(ContractRoute):

@@ -12,18 +12,11 @@ from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.applications.forms import DifyError, refusals
 from corral.server.limits import check_max_chunks
-from corral.server.routing import ContractRoute, LimitsOf, RetrievalOf, StackOf
+from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
 from corral.server.tools.places import title_of
 
-
-class DifyRoute(ContractRoute):
-    """A route whose clients expect 404 for unknown knowledge."""
-
-    not_found_status = 404
-
-
 router = APIRouter(
-    tags=["Dify"], route_class=DifyRoute, responses=refusals(DifyError), dependencies=[READER]
+    tags=["Dify"], route_class=NotFoundRoute, responses=refusals(DifyError), dependencies=[READER]
 )
 
 

@@ -14,15 +14,15 @@ from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field, RootModel
 
 from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.filters import Comparison, Compound, Filter
-from corral.api.hits import Hit
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
 from corral.providers.documents import (
     WHOLE,
-    Page,
+    StoredDocument,
     delete_document,
     list_documents,
     read_document,
@@ -34,14 +34,7 @@ from corral.server.access.roles import PUBLIC, READER, WRITER
 from corral.server.applications.forms import LibreChatError, refusals
 from corral.server.applications.tokens import USER
 from corral.server.limits import check_max_chunks
-from corral.server.routing import (
-    ContractRoute,
-    FormRoute,
-    LimitsOf,
-    RagToolOf,
-    RetrievalOf,
-    StackOf,
-)
+from corral.server.routing import LimitsOf, NotFoundRoute, RagToolOf, RetrievalOf, StackOf
 from corral.server.tools.places import title_of
 
 PUBLIC_USER = "public"
@@ -50,26 +43,10 @@ PAGE = 1000
 """Ids that are read at once."""
 
 
-class LibreChatRoute(ContractRoute):
-    """A route whose clients expect 404 for an unknown file; a body may be a form."""
-
-    not_found_status = 404
-
-
-class UploadRoute(FormRoute, LibreChatRoute):
-    """A route of these whose body is a form."""
-
-
 router = APIRouter(
     prefix="/librechat",
     tags=["LibreChat"],
-    route_class=LibreChatRoute,
-    responses=refusals(LibreChatError),
-)
-uploads = APIRouter(
-    prefix="/librechat",
-    tags=["LibreChat"],
-    route_class=UploadRoute,
+    route_class=NotFoundRoute,
     responses=refusals(LibreChatError),
 )
 
@@ -140,28 +117,37 @@ async def health() -> ServiceHealth:
 @router.get("/ids", summary="List the files (LibreChat)")
 async def ids(request: Request, stack: StackOf) -> list[str]:
     """Return the ids of the caller's files."""
-    return [name for name in await _all_ids(stack) if await _owned(request, stack, name)]
+    index = await _index(stack)
+    found: list[str] = []
+    more = index is not None
+    while index and more:
+        page = await list_documents(index, found[-1] if found else "", PAGE)
+        found += [each.document_id for each in page.items]
+        more = page.has_more
+    if index is None or _user(request) is None:
+        return found
+    return [name for name in found if await _file(request, index, name)]
 
 
 @router.get("/documents", summary="Show files (LibreChat)")
 async def documents(request: Request, stack: StackOf, ids: FileIds) -> list[LibreChatDocument]:
     """Return the chunks of files, in their order."""
-    found = [await _chunks(request, stack, name) for name in ids]
-    return [_document(chunk) for chunks in found for chunk in chunks]
+    _, found = await _files(request, stack, ids)
+    chunks = [chunk for each in found for chunk in each.chunks]
+    audit.current().returns(_name(stack), [chunk.chunk_id for chunk in chunks])
+    return [_document(chunk) for chunk in chunks]
 
 
 @router.delete("/documents", summary="Delete files (LibreChat)", dependencies=[WRITER])
 async def delete(request: Request, ids: FileNames, stack: StackOf) -> Deleted:
     """Delete files; if one is unknown, none is."""
-    for name in ids.root:
-        await _chunks(request, stack, name)
-    index = await stack.index(_settings(stack).vector_db_id)
+    index, _ = await _files(request, stack, ids.root)
     for name in ids.root:
         await delete_document(index, name)
     return Deleted(message=f"Documents for {len(ids.root)} files deleted successfully")
 
 
-@uploads.post("/embed", summary="Store a file (LibreChat)", dependencies=[WRITER])
+@router.post("/embed", summary="Store a file (LibreChat)", dependencies=[WRITER])
 async def embed(
     request: Request,
     stack: StackOf,
@@ -183,11 +169,11 @@ async def embed(
         content=URL(uri=f"data:{kind};base64,{data}"),
         metadata={"source": filename, "filename": filename, "file_id": file_id, **owner},
     )
-    await _registered(stack)
-    if not await _owned(request, stack, file_id, new=True):
+    stored = await read_document(await _made(stack), file_id, WHOLE)
+    if stored and not _may(request, stored):
         raise Conflict(f"The file_id {file_id!r} is another user's.", field="file_id")
     try:
-        await rag_tool.insert([document], _settings(stack).vector_db_id)
+        await rag_tool.insert([document], _name(stack))
     except InvalidRequest as error:
         if error.field is None or not error.field.endswith("mime_type"):
             raise
@@ -222,15 +208,10 @@ async def query_multiple(
 async def _search(
     stack: Stack, search: RetrievalOf, question: str, k: int, wanted: Filter
 ) -> Found:
-    name = _settings(stack).vector_db_id
-    if not await stack.registered([name]):
+    if await _index(stack) is None:
         return []
-    hits = (await search.search(name, question, k=k, filters=wanted)).hits
-    return [_found(hit) for hit in hits]
-
-
-def _found(hit: Hit) -> list[LibreChatDocument | float]:
-    return [_document(hit.chunk), 1.0 - hit.score]
+    hits = (await search.search(_name(stack), question, k=k, filters=wanted)).hits
+    return [[_document(hit.chunk), 1.0 - hit.score] for hit in hits]
 
 
 def _document(chunk: Chunk) -> LibreChatDocument:
@@ -250,65 +231,49 @@ def _of(request: Request, file_ids: list[str], entity_id: str | None = None) -> 
     return Compound("and", (named, Compound("or", (own, *agents))))
 
 
-async def _chunks(request: Request, stack: Stack, file_id: str) -> list[Chunk]:
-    """Return the chunks of a file that the caller may see.
+async def _files(
+    request: Request, stack: Stack, file_ids: list[str]
+) -> tuple[EmbeddingIndex, list[StoredDocument]]:
+    """Return files that the caller may see, and where they are.
 
     Raises:
-        NotFound: There is none.
+        NotFound: One is not there.
     """
-    name = _settings(stack).vector_db_id
-    if await stack.registered([name]):
-        index = await stack.index(name)
-        found = await read_document(index, file_id, WHOLE)
-        entry = audit.current()
-        entry.names(name)
-        if found is not None and _may(request, found.metadata):
-            entry.returns(name, [chunk.chunk_id for chunk in found.chunks])
-            return list(found.chunks)
+    if index := await _index(stack):
+        found = [await _file(request, index, name) for name in file_ids]
+        if all(found):
+            return index, [each for each in found if each]
     raise NotFound("The specified file_ids were not found.", field="ids")
 
 
-async def _owned(request: Request, stack: Stack, file_id: str, *, new: bool = False) -> bool:
-    """Return True if the caller may see a file; without users everybody may.
-
-    Args:
-        new: What to return for a file that is not there.
-    """
-    if _user(request) is None:
-        return True
-    index = await stack.index(_settings(stack).vector_db_id)
-    found = await read_document(index, file_id, Page(0, 1))
-    return new if found is None else _may(request, found.metadata)
+async def _file(request: Request, index: EmbeddingIndex, file_id: str) -> StoredDocument | None:
+    found = await read_document(index, file_id, WHOLE)
+    return found if found and _may(request, found) else None
 
 
-def _may(request: Request, metadata: dict[str, Any]) -> bool:
+def _may(request: Request, file: StoredDocument) -> bool:
     user = _user(request)
-    return user is None or metadata.get("user_id") in (user, PUBLIC_USER)
+    return user is None or file.metadata.get("user_id") in (user, PUBLIC_USER)
 
 
-async def _all_ids(stack: Stack) -> list[str]:
-    name = _settings(stack).vector_db_id
-    if not await stack.registered([name]):
-        return []
-    index = await stack.index(name)
-    page = await list_documents(index, "", PAGE)
-    names = [each.document_id for each in page.items]
-    while page.has_more:
-        page = await list_documents(index, page.last_id, PAGE)
-        names += [each.document_id for each in page.items]
-    return names
+async def _index(stack: Stack) -> EmbeddingIndex | None:
+    """Return the index of LibreChat's files, None before the first; the audit log names it."""
+    name = _name(stack)
+    audit.current().names(name)
+    return await stack.index(name) if await stack.registered([name]) else None
 
 
-async def _registered(stack: Stack) -> None:
-    """Register the vector DB of LibreChat's files, if the operator has not."""
-    name = _settings(stack).vector_db_id
-    if not await stack.registered([name]):
-        model = stack.default_model()
-        await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
+async def _made(stack: Stack) -> EmbeddingIndex:
+    """Return the index of LibreChat's files; register it if the operator has not."""
+    if index := await _index(stack):
+        return index
+    name, model = _name(stack), stack.default_model()
+    await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
+    return await stack.index(name)
 
 
-def _settings(stack: Stack) -> Any:
-    return stack.config.server.librechat
+def _name(stack: Stack) -> str:
+    return stack.config.server.librechat.vector_db_id
 
 
 def _user(request: Request) -> str | None:

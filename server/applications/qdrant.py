@@ -14,7 +14,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel, BeforeValidator, Field
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode, VectorDB
@@ -23,7 +22,7 @@ from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.applications.forms import QdrantError, refusals
 from corral.server.limits import check_max_chunks
-from corral.server.routing import ContractRoute, LimitsOf, PathId, StackOf
+from corral.server.routing import LimitsOf, NotFoundRoute, PathId, StackOf
 
 VERSION = "1.20.0"
 """The version of Qdrant whose answers these are; its client compares it with its own."""
@@ -34,13 +33,7 @@ USER_AGENT = "python-client/"
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
 
 
-class QdrantRoute(ContractRoute):
-    """A route whose clients expect 404 for an unknown collection."""
-
-    not_found_status = 404
-
-
-router = APIRouter(tags=["Qdrant"], route_class=QdrantRoute, responses=refusals(QdrantError))
+router = APIRouter(tags=["Qdrant"], route_class=NotFoundRoute, responses=refusals(QdrantError))
 
 
 def _nearest(query: Any) -> Any:
@@ -186,7 +179,6 @@ async def query(
     wanted = request.limit + request.offset
     check_max_chunks(wanted, limits, field="limit")
     index = await stack.index(collection)
-    _check_threshold(request.score_threshold, index.vector_db)
     found = await index.query(
         request.query,
         k=wanted,
@@ -203,14 +195,6 @@ async def query(
 def _metric(vector_db: VectorDB) -> Metric:
     """Return the metric of the scores: between unit vectors each is the cosine here."""
     return Metric.COSINE if vector_db.normalize else vector_db.metric
-
-
-def _check_threshold(threshold: float | None, vector_db: VectorDB) -> None:
-    if threshold is None or _metric(vector_db) is not Metric.COSINE or -1 <= threshold <= 1:
-        return
-    raise InvalidRequest(
-        f"score_threshold must be a cosine in [-1, 1] (got {threshold}).", field="score_threshold"
-    )
 
 
 def _passes(point: Point, threshold: float | None, vector_db: VectorDB) -> bool:

@@ -1,1 +1,1 @@
-"""Routes that only Corral has: documents, copies, orphans, limits."""
+"""Routes that only Corral has: documents, jobs, copies, orphans."""

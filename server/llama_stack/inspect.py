@@ -1,4 +1,4 @@
-"""What the server is and has: health, version, providers, models."""
+"""What the server is, has and allows: health, version, providers, models, limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field
 from corral.api.errors import NotFound, UnknownProvider
 from corral.api.principal import Principal
 from corral.api.provider import Api, ProviderSpec
+from corral.providers.config import Limits
 from corral.providers.configured import ProviderStatus
+from corral.providers.document_limits import DocumentLimits
 from corral.providers.registry import broken_plugins, provider_specs
 from corral.providers.stack import Stack
 from corral.server import DISTRIBUTION
@@ -89,6 +91,13 @@ class ProviderList(BaseModel):
     broken: list[BrokenProvider] = Field(description="Installed, but their import fails.")
 
 
+class LimitsReply(BaseModel):
+    """What the operator allows, as run.yaml has it."""
+
+    server: Limits = Field(description="Of one request: `server.limits`.")
+    document: DocumentLimits = Field(description="Of one document: `rag.document_limits`.")
+
+
 class Model(BaseModel):
     """An embedding model that vector DBs can be registered with.
 
@@ -149,6 +158,13 @@ async def retrieve_provider(
         if status.provider_id == provider_id:
             return _provider(status, principal)
     raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
+
+
+@router.get("/limits", summary="What the operator allows")
+async def limits(stack: StackOf) -> LimitsReply:
+    """Return how much one request and one document may have."""
+    config = stack.config
+    return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
 
 
 @models.get("", summary="List the embedding models")

@@ -21,8 +21,8 @@ from fastapi.routing import APIRoute
 from pydantic import BeforeValidator, Field
 
 from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
+from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import Job
-from corral.providers.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect
@@ -65,7 +65,6 @@ SHARED = (
     file_batches.router,
     store_files.router,
     vector_stores.router,
-    files.uploads,
     files.router,
     embeddings.router,
     inspect.models,
@@ -150,10 +149,10 @@ async def attach_file(
     vector_store_id: PathId, request: AttachFile, stack: StackOf, stores: StoresOf
 ) -> VectorStoreFileObject:
     """Read a file into a store, and answer when that is done."""
-    await stores.usable(vector_store_id)
+    store = await stores.usable(vector_store_id)
     jobs = await attach(stack, vector_store_id, [request], must_exist=False)
     await settled(stack, jobs, WAIT_SECONDS)
-    return await _shown(stack, await stack.ingestion.job(jobs[0].job_id))
+    return _shown(await stack.ingestion.job(jobs[0].job_id), store.registered)
 
 
 @router.get(STORE + "/files")
@@ -165,11 +164,10 @@ async def list_files(
     status: StatusFilter = None,
 ) -> Page[VectorStoreFileObject]:
     """Return a page of the files of a store."""
-    page = await store_files.listed(stack, stores, vector_store_id, cursor, status)
+    page = await store_files.listed(stack, stores, vector_store_id, cursor, status, _shown)
     turned = Cursor(limit=1, order="asc" if cursor.order == "desc" else "desc")
     last = await store_files.listed(stack, stores, vector_store_id, turned, status)
-    data = [await _shown(stack, await newest(stack, vector_store_id, f.id)) for f in page.data]
-    return page.model_copy(update={"data": data, "last_id": last.first_id})
+    return page.model_copy(update={"last_id": last.first_id})
 
 
 @router.get(STORE + "/files/{file_id}")
@@ -177,8 +175,8 @@ async def retrieve_file(
     vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
 ) -> VectorStoreFileObject:
     """Return what has become of a file."""
-    await stores.usable(vector_store_id)
-    return await _shown(stack, await newest(stack, vector_store_id, file_id))
+    store = await stores.usable(vector_store_id)
+    return _shown(await newest(stack, vector_store_id, file_id), store.registered)
 
 
 @router.get(STORE + "/files/{file_id}/content")
@@ -198,9 +196,9 @@ async def read_file(
     )
 
 
-async def _shown(stack: Stack, job: Job) -> VectorStoreFileObject:
+def _shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
     """Return a file in Llama Stack's words: the strategy `auto` is shown as such."""
-    file = shown(job, await stack.vector_db(job.vector_db_id))
+    file = shown(job, vector_db)
     return file if job.chunking else file.model_copy(update={"chunking_strategy": AutoStrategy()})
 
 

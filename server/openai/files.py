@@ -24,24 +24,19 @@ from corral.server.openai.paging import (
     ends,
 )
 from corral.server.openai.routes import OpenAIRoute
-from corral.server.routing import FormRoute, StackOf
+from corral.server.routing import StackOf
 
 READ_BYTES = 1 << 20
 
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 
 
-class UploadRoute(FormRoute, OpenAIRoute):
-    """A route of OpenAI's wire whose body is a form."""
-
-
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=OpenAIRoute, responses=ERRORS)
-uploads = APIRouter(prefix="/v1/files", tags=["Files"], route_class=UploadRoute, responses=ERRORS)
 
 FileIdInPath = Annotated[str, Path(description="`file-` and 24 hex digits.")]
 
 
-@uploads.post("", summary="Upload a file")
+@router.post("", summary="Upload a file")
 async def create(
     stack: StackOf,
     file: Annotated[UploadFile, File(description="At most `files.max_mib`.")],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE
+from corral.api.vector_dbs import VectorDB
+from corral.providers.documents import WHOLE, read_document
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.server.access import audit
@@ -126,8 +127,9 @@ async def listed(
     vector_store_id: str,
     cursor: Cursor,
     status: FileStatus | None,
+    form: Callable[[Job, VectorDB], VectorStoreFileObject] = shown,
 ) -> Page[VectorStoreFileObject]:
-    """Return a page of the files of a store."""
+    """Return a page of the files of a store, each in a form of the wire."""
     store = await stores.usable(vector_store_id)
     with continued():
         jobs, has_more = await stack.ingestion.page(
@@ -137,19 +139,16 @@ async def listed(
             files_only=True,
             **cursor.model_dump(),
         )
-    data = [shown(job, store.registered) for job in jobs]
+    data = [form(job, store.registered) for job in jobs]
     return Page[VectorStoreFileObject](data=data, has_more=has_more, **ends(data))
 
 
 async def texts(stack: Stack, job: Job) -> list[str]:
     """Return the text of a job's document, in pieces that join to all of it."""
-    index = await stack.index(job.vector_db_id)
-    ids = await index.document_chunk_ids(job.document_id)
-    chunks: list[Chunk] = []
-    for start in range(0, len(ids), READ_AT_ONCE):
-        chunks += await index.get_chunks(ids[start : start + READ_AT_ONCE])
+    found = await read_document(await stack.index(job.vector_db_id), job.document_id, WHOLE)
+    chunks = found.chunks if found else ()
     audit.current().returns(job.vector_db_id, [chunk.chunk_id for chunk in chunks])
-    return joining(sorted(chunks, key=_position))
+    return joining(chunks)
 
 
 def joining(chunks: Sequence[Chunk]) -> list[str]:
@@ -165,8 +164,3 @@ def joining(chunks: Sequence[Chunk]) -> list[str]:
         found.append(gap + text[max(0, reached - record.char_start) :])
         reached = max(reached, record.char_start + len(text))
     return found
-
-
-def _position(chunk: Chunk) -> int:
-    record = chunk.chunk_metadata
-    return record.position or 0 if record else 0

@@ -13,8 +13,7 @@ from corral.api.errors import NotFound
 from corral.api.principal import Role
 from corral.server.access.roles import Needs
 from corral.server.errors import ERRORS
-from corral.server.page.routes import PageRoute
-from corral.server.routing import StackOf
+from corral.server.routing import NotFoundRoute, StackOf
 
 FOLDER = "reports"
 """In the data folder: `corral bench quality --out ~/.corral/reports/NAME` puts one there."""
@@ -30,7 +29,7 @@ _POLICY = (
 router = APIRouter(
     prefix="/reports",
     tags=["Inspect"],
-    route_class=PageRoute,
+    route_class=NotFoundRoute,
     responses=ERRORS,
     dependencies=[Depends(Needs(Role.READER, operator=True))],
 )

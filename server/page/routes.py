@@ -13,7 +13,7 @@ from corral.api.errors import NotFound
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC
 from corral.server.applications import qdrant
-from corral.server.routing import ContractRoute
+from corral.server.routing import NotFoundRoute
 
 PLACES = {
     "docs": "/docs",
@@ -49,13 +49,7 @@ _PLAYGROUND = {
 }
 
 
-class PageRoute(ContractRoute):
-    """A route of a page: what is not there is a 404."""
-
-    not_found_status = 404
-
-
-router = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[PUBLIC])
+router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependencies=[PUBLIC])
 
 
 @router.get("/")

@@ -16,15 +16,10 @@ from corral.providers.configured import ProviderStatus
 from corral.providers.stack import Stack
 from corral.server.access.roles import PUBLIC, Needs
 from corral.server.errors import ERRORS, ErrorBody, response_of
-from corral.server.routing import ContractRoute
+from corral.server.routing import NotFoundRoute
 from corral.server.telemetry.metrics import Metrics
 
-
-class _Route(ContractRoute):
-    not_found_status = 404
-
-
-router = APIRouter(tags=["Inspect"], route_class=_Route, responses=ERRORS)
+router = APIRouter(tags=["Inspect"], route_class=NotFoundRoute, responses=ERRORS)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 2.0

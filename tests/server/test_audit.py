@@ -122,6 +122,24 @@ def test_what_applications_and_tools_do_is_written_down(tmp_path: Path) -> None:
     assert deleted["vector_dbs"] == shown["vector_dbs"] == ["librechat"]
 
 
+def test_librechats_files_are_written_down(app: InProcess, tmp_path: Path) -> None:
+    """Sending, listing, asking for and deleting a file names their vector DB; only answers return.
+
+    If this fails: nobody can tell where a file went, or a deletion looks as if it had been read.
+    """
+    ann = holder(app, "ann", Role.WRITER)
+    form = {"data": {"file_id": "plan"}, "files": {"file": ("plan.md", b"fences", "text/markdown")}}
+    bearer = {"authorization": f"Bearer {ann.secret}"}
+    sent = app.send("POST", "/librechat/embed", headers=bearer, **form)
+    assert sent.status_code == 200
+    assert ann.ok("GET", "/librechat/ids") == ["plan"]
+    ann.ok("POST", "/librechat/query", {"query": "fences", "file_id": "plan"})
+    ann.ok("DELETE", "/librechat/documents", ["plan"])
+    written = lines(tmp_path / "audit")
+    assert [line["vector_dbs"] for line in written] == [["librechat"]] * 4
+    assert [bool(line["returned"]) for line in written] == [False, False, True, False]
+
+
 def test_refusals_are_written_too(app: InProcess, tmp_path: Path) -> None:
     """No key, a revoked one, too small a role, a foreign vector DB, a path that is none."""
     ann, gone = holder(app, "ann", tenant="acme"), holder(app, "gone")
