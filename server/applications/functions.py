@@ -13,9 +13,8 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, status_of
 from corral.server.routing import ContractRoute, StackOf
 from corral.server.tools.catalog import find_tool, offered
-from corral.server.tools.routing import ToolServicesOf
 from corral.server.tools.schemas import Schema, arguments_schema, strict_schema
-from corral.server.tools.tool import Tool, counted
+from corral.server.tools.tool import Tool, ToolServicesOf, counted
 
 router = APIRouter(prefix="/v1/tools", tags=["Agents"], route_class=ContractRoute, responses=ERRORS)
 

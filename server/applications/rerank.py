@@ -71,7 +71,7 @@ async def rerank_v2(request: CohereRequest, stack: StackOf, limits: LimitsOf) ->
 async def rerank_tei(request: TEIRequest, stack: StackOf, limits: LimitsOf) -> list[TEIResult]:
     """Return the texts by how well they answer a query, by the first configured model, or BM25."""
     check_count(request.texts, limits.max_k, field="texts", setting="max_k")
-    found = await ordered(stack, limits, _usual(stack), request.query, request.texts)
+    found = await ordered(stack, _usual(stack), request.query, request.texts)
     return [
         TEIResult(
             index=index, score=score, text=request.texts[index] if request.return_text else None
@@ -90,7 +90,7 @@ async def _answered(
     if most is not None:
         texts = await asyncio.to_thread(lambda: [tokenizer().cut(each, most) for each in texts])
     model = request.model or _usual(stack)
-    found = await ordered(stack, limits, model, request.query, texts, request.top_n)
+    found = await ordered(stack, model, request.query, texts, request.top_n)
     read = await asyncio.to_thread(_tokens, [request.query, *texts])
     reply = CohereReply(
         id=str(uuid.uuid4()),
@@ -107,7 +107,6 @@ def _usual(stack: Stack) -> str:
 
 async def ordered(
     stack: Stack,
-    limits: Limits,
     model: str,
     query: str,
     documents: Sequence[str],
@@ -116,10 +115,9 @@ async def ordered(
     """Return number and score of the documents, best first: the first `top_n`, or all for 0.
 
     Raises:
-        InvalidRequest: The model is unknown, or there are too many documents.
+        InvalidRequest: The model is unknown.
         ProviderError: The model's service failed.
     """
-    check_count(documents, limits.max_k, field="documents", setting="max_k")
     reranker, embedder = await _reranker(stack, model)
     embedding, rows = await _embedded(embedder, query, documents)
     hits = [

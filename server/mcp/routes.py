@@ -18,8 +18,7 @@ from corral.server.access.roles import READER
 from corral.server.limits import MIB
 from corral.server.mcp import check_installed
 from corral.server.routing import ContractRoute
-from corral.server.tools.routing import ToolServicesOf
-from corral.server.tools.tool import ToolServices
+from corral.server.tools.tool import ToolServices, ToolServicesOf
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager

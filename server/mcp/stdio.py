@@ -23,8 +23,6 @@ def services_of(stack: Stack) -> ToolServices:
         stack,
         Retrieval(stack, server.limits.max_k),
         RagTool(stack, stack.config.rag, limits=server.limits),
-        server.limits,
-        server.tools,
         (server.tools.public_url or here).rstrip("/"),
     )
 

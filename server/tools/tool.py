@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
+from fastapi import Depends, Request
 from pydantic import BaseModel
 
 from corral.api.errors import CorralError, Forbidden
@@ -20,6 +21,7 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import status_of
+from corral.server.routing import RagToolOf, RetrievalOf, StackOf
 
 
 class Arguments(NullsAreDefaults):
@@ -34,8 +36,6 @@ class ToolServices:
         stack: The vector DBs.
         retrieval: Searches them.
         rag_tool: Inserts documents and makes contexts.
-        limits: What one call may ask for.
-        settings: What the operator says of the tools.
         base_url: Where this server is reached, without a slash at the end; for addresses of
             documents that have none of their own.
     """
@@ -43,9 +43,28 @@ class ToolServices:
     stack: Stack
     retrieval: Retrieval
     rag_tool: RagTool
-    limits: Limits
-    settings: ToolSettings
     base_url: str
+
+    @property
+    def limits(self) -> Limits:
+        """What one call may ask for."""
+        return self.stack.config.server.limits
+
+    @property
+    def settings(self) -> ToolSettings:
+        """What the operator says of the tools."""
+        return self.stack.config.server.tools
+
+
+async def _services(
+    request: Request, stack: StackOf, retrieval: RetrievalOf, rag_tool: RagToolOf
+) -> ToolServices:
+    base_url = stack.config.server.tools.public_url or str(request.base_url)
+    return ToolServices(stack, retrieval, rag_tool, base_url.rstrip("/"))
+
+
+ToolServicesOf = Annotated[ToolServices, Depends(_services)]
+"""What the tools of a request work with, as its caller may see it."""
 
 
 A = TypeVar("A", bound=Arguments)
