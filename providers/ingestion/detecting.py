@@ -64,9 +64,9 @@ _ARCHIVE = (b"PK\3\4", b"PK\5\6")
 _OPEN = ("", TEXT, MARKDOWN)
 """Types that may turn out to be web pages."""
 _PAGE = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b",
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*+<(?:!doctype\s+html|html)\b",
     re.IGNORECASE | re.DOTALL,
-)
+)  # `*+`: comments have one reading; tried in every grouping they would take forever
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
 _HEAD = 4096
@@ -77,12 +77,13 @@ def type_of(filename: str) -> str | None:
     return SUFFIXES.get(PurePosixPath(filename).suffix.lower())
 
 
-def detected(data: bytes, named: str) -> str:
+def detected(data: bytes, named: str, charset: str | None = None) -> str:
     """Return the MIME type of a file: what its bytes say, else what its sender does.
 
     Args:
         data: The file.
         named: What its sender says; "" for nothing.
+        charset: Of its text, as its sender says; None for nothing.
 
     Raises:
         InvalidRequest: It is of a kind that cannot be read (`field` is then "mime_type"), or of
@@ -97,8 +98,9 @@ def detected(data: bytes, named: str) -> str:
             hint="It is broken or of another kind: check that it opens elsewhere.",
             field="content",
         )
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    if b"\0" in data[:_HEAD] and not is_wide and "utf-16" not in named:
+    marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+    is_wide = data.startswith(marks) or (charset or "").startswith(("utf-16", "utf16", "utf_16"))
+    if b"\0" in data[:_HEAD] and not is_wide:
         raise unsupported("The file is not text: it holds zero bytes")
     return named or _kind_of_text(data[:_HEAD])
 
@@ -158,8 +160,10 @@ def _packed(file: IO[bytes], named: str) -> str:
     """Return what a ZIP archive is by the names in it."""
     try:
         with zipfile.ZipFile(file) as archive:
-            names = set(archive.namelist())
-            says = archive.read("mimetype")[:100] if "mimetype" in names else b""
+            names, says = set(archive.namelist()), b""
+            if "mimetype" in names:
+                with archive.open("mimetype") as entry:  # all of it could be any size
+                    says = entry.read(100)
     except Exception as error:  # a broken archive raises anything
         raise InvalidRequest(
             f"The archive cannot be read ({type(error).__name__}).",

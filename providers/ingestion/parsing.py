@@ -116,7 +116,7 @@ def parse(
     """
     named, charset = split_mime_type(mime_type)
     if isinstance(content, bytes):
-        kind = detected(content, named)
+        kind = detected(content, named, charset)
         if kind in _OF_BYTES:
             return _document(_OF_BYTES[kind](content, limits), limits)
     else:

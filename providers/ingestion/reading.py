@@ -96,7 +96,7 @@ class Reader:
     def _read_file(self, path: Path, named: str) -> ParsedDocument:
         if is_plain_text(named) and path.stat().st_size <= SHORT_TEXT:
             content = path.read_bytes()
-            if is_plain_text(detected(content, split_mime_type(named)[0])):
+            if is_plain_text(detected(content, *split_mime_type(named))):
                 return parse(content, named, self._limits)
         return self._in_child(str(path), named, "file")
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from corral.api.errors import InvalidRequest, MissingDependency
-from corral.providers.ingestion.detecting import DOCX, HTML, MARKDOWN, PDF
+from corral.providers.ingestion.detecting import DOCX, HTML, MARKDOWN, PDF, detected
 from corral.providers.ingestion.mime_types import (
     chosen_type,
     decode,
@@ -143,6 +144,15 @@ def test_the_charset_that_is_named_decodes(charset: str, text: str) -> None:
     """In any case, with or without quotes."""
     data = text.encode(charset.strip('"'))
     assert parse(data, f"text/plain; charset={charset}").text == text
+
+
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "UTF-16LE", "utf_16_le"])
+def test_a_wide_charset_needs_no_byte_order_mark(charset: str) -> None:
+    """A text whose sender names UTF-16 holds zero bytes, and is a text.
+
+    If this fails: it is refused as binary, though the error of a bad charset asks to name one.
+    """
+    assert parse("hay".encode(charset), f"text/plain; charset={charset}").text == "hay"
 
 
 @pytest.mark.parametrize("charset", ["zlib", "rot13", "idna", "punycode", "unicode_escape", "x"])
@@ -382,6 +392,33 @@ def test_a_missing_package_is_named(
     assert caught.value.command == "pip install 'corral-rag[documents]'"
     assert parse("grass").text == "grass"
     assert "Grazing plan" in parse(WORD, DOCX).text
+
+
+def test_comments_before_a_text_are_read_once() -> None:
+    """A Markdown file that begins with comments is no web page, and that is seen at once.
+
+    If this fails: 40 comments hold the interpreter, and so the server, for days.
+    """
+    text = "<!-- markdownlint-disable -->\n" * 100 + "# Hay"
+    assert detected(text.encode(), MARKDOWN) == MARKDOWN
+    assert detected(text.replace("# Hay", "<html>").encode(), MARKDOWN) == HTML
+
+
+def test_an_archive_is_known_by_the_begin_of_its_type() -> None:
+    """Only so much is unpacked of the entry `mimetype` as a type can take.
+
+    If this fails: 100 KB take 100 MB of the server's memory, and 1 MB a gigabyte.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("mimetype", b" " * 50_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match="an archive"):
+            detected(packed.getvalue(), "")
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_page_that_says_what_its_content_is_needs_no_guess(
