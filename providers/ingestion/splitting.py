@@ -46,8 +46,8 @@ _HEAD = re.compile(r"\s*(?:#{1,6}(?:\s|$)|`{3,}[^`]*$|~{3,}|<!--.*-->\s*$)")
 
 _BLOCK = re.compile(
     r"""
-    \ {0,3}(`{3,}|~{3,}).*?\n\ {0,3}\1[`~]*[ \t]*(?=\n|\Z)  # code between its fences
-    | [^\n]*\|[^\n]*\n\ {0,3}[|:-][|:\- \t]*+(?:\n[^\n]*\|[^\n]*)+  # a table with its header
+    \ {0,3}(`{3,}+|~{3,}+).*?\n\ {0,3}\1[`~]*[ \t]*(?=\n|\Z)  # code between its fences
+    | [^\n|]*\|[^\n]*+\n\ {0,3}[|:-][|:\- \t]*+(?:\n[^\n|]*\|[^\n]*)+  # a table with its header
     | \ {0,3}(?:[-*+]|\d{1,9}[.)])[ \t][^\n]*  # a list: its first line, then items and indented
       (?:\n(?:\n*(?:[ \t]|(?:[-*+]|\d{1,9}[.)])[ \t])|(?![\#`~>|<]))[^\n]+)*  # or lazy lines
     """,
@@ -230,21 +230,49 @@ class _Walk:
         number = bisect_left(self._fences, start, key=lambda fence: fence.start())
         fence = self._fences[number - 1] if number % 2 else None
         lead = f"{fence[0].strip()}\n" if fence and fence.end() <= start else ""
-        splitter = self._splitter(start, stop)
-        for offset, part in splitter.chunk_indices(lead + self._text[start:stop]):
+        text, measure = lead + self._window_of(start, stop), self._nearly(start, stop)
+        for offset, part in self._parts(text, measure, self._room, self._overlap):
             begin, end = (start + place - len(lead) for place in (offset, offset + len(part)))
             if end > start:
                 yield max(begin, start), end
 
-    def _splitter(self, start: int, stop: int) -> Any:
-        """Return what splits a window, by sizes that are nearly right."""
+    def _window_of(self, start: int, stop: int) -> str:
+        """Return a part of the text for the splitter: what begins within a line is no heading.
+
+        It would be one for each number sign in the line, and a chunk each.
+        """
+        part = self._text[start:stop]
+        before = self._text[max(0, start - 4) : start].rstrip(" ")
+        is_inside = self._joins and part.startswith("#") and before and before[-1] != "\n"
+        return f"x{part[1:]}" if is_inside else part
+
+    def _nearly(self, start: int, stop: int) -> Measure:
+        """Return what measures the parts of a window, nearly right."""
         stop = min(stop, len(self._text))
         known, nearly = self._near
         if start not in known or stop > known.stop:
             known = range(start, stop + READ_AHEAD * (stop - start))
             nearly = self._sizes.nearly(self._text[start : known.stop])
             self._near = known, nearly
-        return self._kind.from_callback(nearly, self._room, self._overlap)
+        return nearly
+
+    def _parts(self, text: str, size: Measure, room: int, overlap: int) -> list[tuple[int, str]]:
+        """Return begin and text of each chunk of a text as the splitter makes it.
+
+        It panics, which is no `Exception`, where an overlap begins before the chunk that it is of
+        (0.33). The text is cut without overlaps then.
+        """
+        for most in (overlap, 0):
+            try:
+                parts: list[tuple[int, str]] = self._kind.from_callback(
+                    size, room, most
+                ).chunk_indices(text)
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":
+                    raise
+            else:
+                return parts
+        raise RuntimeError("The splitter panicked.")
 
     def _joined(
         self, ends: Sequence[tuple[int, int]], *, is_last: bool
@@ -302,8 +330,8 @@ class _Walk:
         room = self._room - self._size(head)
         while room * LEAST_BODY >= self._room:
             overlap = min(self._overlap, room // 2)
-            splitter = self._kind.from_callback(self._near[1], room, overlap)
-            parts = splitter.chunk_indices(self._text[begin : min(begin + length, end)])
+            window = self._window_of(begin, min(begin + length, end))
+            parts = self._parts(window, self._near[1], room, overlap)
             if len(parts) < 2 and begin + length < end:
                 length *= 2
                 continue

@@ -12,7 +12,7 @@ _SEPARATOR = re.compile(r"^ {0,3}[|:-][|:\- \t]*+$", re.MULTILINE)
 FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
 """Where a block of code begins or ends."""
 _BAR = re.compile(r"(?<!\\)\|")
-_FILLED = re.compile(r"[^ |]")
+_FILLED = re.compile(r"[^\s|]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -98,6 +99,21 @@ def test_any_text_can_be_split(text: str, chunk_size: int, markdown: bool) -> No
     check(text, split(text, chunk_size=chunk_size, overlap=0, markdown=markdown), chunk_size)
 
 
+@pytest.mark.parametrize(
+    ("text", "chunk_size", "overlap"),
+    [
+        ("\u2003\u2003\n  continued\né", 8, 2),  # where the splitter itself panics
+        ("|---|---|---|\n|---|---|---|\n\u2003\u2003|---|---|---|", 5, 0),  # a cell of blanks
+    ],
+)
+def test_wide_white_space_is_white_space(text: str, chunk_size: int, overlap: int) -> None:
+    """A text with em spaces, or others that take several bytes, is split like any other.
+
+    If this fails: such a file ends the worker that splits it, and jobs wait until a restart.
+    """
+    check(text, split(text, chunk_size=chunk_size, overlap=overlap, markdown=True), chunk_size)
+
+
 @pytest.mark.parametrize("markdown", [False, True])
 @pytest.mark.parametrize("overlap", [0, 8])
 def test_a_long_text_is_split_in_windows(markdown: bool, overlap: int, spy: type[Spy]) -> None:
@@ -127,6 +143,32 @@ def test_a_window_grows_where_one_chunk_fills_it() -> None:
     pieces = split(text, chunk_size=8, overlap=0)
     check(text, pieces, 8)
     assert [piece.text for piece in pieces] == ["start", "end"]
+
+
+@pytest.mark.parametrize("sign", ["`", "~", "|a"])
+def test_a_line_of_one_sign_is_read_once(sign: str) -> None:
+    """Below a heading a long line may begin a block; that it begins none is seen at once.
+
+    If this fails: such a line of 8,000 tokens holds the interpreter for minutes.
+    """
+    line = sign * 100_000
+    began = time.process_time()
+    assert splitting._BLOCK.match(f"{line}\nhay\n") is None
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("sign", ["# ", "## ", "> # "])
+def test_a_line_of_number_signs_is_one_heading(sign: str) -> None:
+    """A number sign within a line makes no heading of the rest of the line.
+
+    If this fails: 200 KB of them are cut 50,000 times, which takes minutes.
+    """
+    text = sign * 4_000
+    began = time.process_time()
+    pieces = split(text, chunk_size=512, overlap=0, markdown=True)
+    assert time.process_time() - began < 5
+    check(text, pieces, 512)
+    assert len(pieces) < 20
 
 
 @pytest.mark.parametrize("markdown", [False, True])
