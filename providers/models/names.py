@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Protocol, TypeVar
 
 from pydantic import StringConstraints
+
+from corral.api.errors import NotFound
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
@@ -29,3 +32,11 @@ def each_once(models: list[M]) -> list[M]:
     if twice:
         raise ValueError(f"{twice[0]!r} appears twice")
     return models
+
+
+def not_served(provider_id: str, kind: str, model: str, known: Iterable[str]) -> NotFound:
+    """Return the refusal of a model that is not configured; `kind` says what it would be for."""
+    return NotFound(
+        f"{provider_id} does not serve the {kind} model {model!r}.",
+        hint=f"Known: {', '.join(known)}.",
+    )

@@ -6,16 +6,17 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.errors import CorralError, NotFound, ProviderError
+from corral.api.errors import CorralError, ProviderError
 from corral.api.hits import Hit
 from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
-from corral.providers.embedding._local.embedder import run_in
+from corral.providers.models.loading import Loading, run_in
 from corral.providers.rerank.rescoring import rescored
 
 
@@ -64,7 +65,8 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
         self._load_model, self._check, self._batch_size = load, check, batch_size
         self._models = {each.model: each for each in models}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=provider_id)
-        self._loaded: dict[str, LocalReranker] = {}
+        loads = {each.model: partial(self._load, each) for each in models}
+        self._loading = Loading(provider_id, "re-ranking", loads, self._worker)
 
     def models(self) -> list[str]:
         """Return the configured models, in their order."""
@@ -78,14 +80,7 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
             ConfigError: Its files are not there, or are something else.
             Unavailable: The hub that has them cannot be reached.
         """
-        if model not in self._models:
-            raise NotFound(
-                f"{self.provider_id} does not serve the re-ranking model {model!r}.",
-                hint=f"Known: {', '.join(self._models)}.",
-            )
-        if model not in self._loaded:
-            return await run_in(self._worker, self._load, self._models[model])
-        return self._loaded[model]
+        return await self._loading.model(model)
 
     async def health(self) -> Health:
         """Return OK if the folders of the models hold their files."""
@@ -101,12 +96,7 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _load(self, source: Source) -> LocalReranker:
-        # Runs in the one thread: callers at the same time load once.
-        if source.model not in self._loaded:
-            model = self._load_model(source)
-            made = LocalReranker(source, model, self._worker, self._batch_size)
-            self._loaded[source.model] = made
-        return self._loaded[source.model]
+        return LocalReranker(source, self._load_model(source), self._worker, self._batch_size)
 
 
 class LocalReranker(Reranker):

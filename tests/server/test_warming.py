@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_model_in_use_is_loaded_at_the_start(
     loaded: list[str] = []
     load = LocalProvider._load
 
-    def counting(self: LocalProvider, served: object) -> object:
+    def counting(self: LocalProvider[Any], served: object) -> object:
         loaded.append(MODEL)
         return load(self, served)  # type: ignore[arg-type]
 

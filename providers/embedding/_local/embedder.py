@@ -10,19 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar, TypeVarTuple
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.errors import CorralError, NotFound
+from corral.api.errors import CorralError
 from corral.api.provider import EmbeddingProvider, Health
 from corral.providers.embedding._local.batches import LocalModel, batches
 from corral.providers.embedding._local.questions import Questions
+from corral.providers.models.loading import Loading, run_in
 
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
+E = TypeVar("E", bound=Embedder)
 
 DOCUMENTS_NICE = 10
 """How far the thread of documents stands behind the others, as `nice` counts."""
@@ -32,22 +33,36 @@ TEXTS_PER_WINDOW = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class Workers:
+    """The threads of a provider.
+
+    Attributes:
+        documents, queries: Of their own: `lanes`, and one.
+        lanes: Batches of documents that are computed at once.
+    """
+
+    documents: ThreadPoolExecutor
+    queries: ThreadPoolExecutor
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[E]):
     """A model that a provider serves.
 
     Attributes:
         infos: Under each of its names.
-        load: Loads it; slow. Raises MissingDependency or ConfigError.
+        load: Loads it; slow. Raises MissingDependency, ConfigError or Unavailable.
         check: Says what the first use does beside loading, such as fetching files. Raises what
             `load` would for a file that is not there; quick.
     """
 
     infos: Sequence[ModelInfo]
-    load: Callable[[], LocalModel]
+    load: Callable[[Workers], E]
     check: Callable[[], str | None]
 
 
-class LocalProvider(EmbeddingProvider):
+class LocalProvider(EmbeddingProvider, Generic[E]):
     """Serves models of this process, each loaded once at its first use.
 
     Documents and questions have worker threads of their own, so a question never waits for an
@@ -60,51 +75,44 @@ class LocalProvider(EmbeddingProvider):
             in one thread, take four fifths of the time of one after the other in all threads.
     """
 
-    def __init__(self, provider_id: str, *served: Served, lanes: int = 1) -> None:
+    def __init__(self, provider_id: str, *served: Served[E], lanes: int = 1) -> None:
         super().__init__(provider_id)
-        self._served = {info.model: each for each in served for info in each.infos}
-        self._documents = ThreadPoolExecutor(
+        documents = ThreadPoolExecutor(
             lanes, thread_name_prefix=f"{provider_id}-documents", initializer=_behind_questions
         )
-        self._lanes = lanes
-        self._loading = threading.Lock()
-        self._queries = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
-        self._loaded: dict[int, LocalEmbedder] = {}
-        self._refused: dict[int, str] = {}
+        queries = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
+        self._workers = Workers(documents, queries, lanes)
+        self._served = served
+        loads: dict[str, Callable[[], E]] = {}
+        for each in served:
+            loads |= dict.fromkeys((info.model for info in each.infos), partial(self._load, each))
+        self._loading = Loading(provider_id, "embedding", loads, documents)
+        self._refused: dict[str, str] = {}
 
     def models(self) -> list[ModelInfo]:
         """Return the models under all of their names."""
-        each = dict.fromkeys(map(id, self._served.values()))
-        served = {id(one): one for one in self._served.values()}
-        return [info for key in each for info in served[key].infos]
+        return [info for each in self._served for info in each.infos]
 
-    async def embedder(self, model: str) -> LocalEmbedder:
+    async def embedder(self, model: str) -> E:
         """Return the one embedder behind all names of a model.
 
         Raises:
             NotFound: Another name.
             MissingDependency: The weights are not installed.
-            ConfigError: The files are not the right ones.
+            ConfigError: The files are not the right ones, or the embeddings have another dimension.
+            Unavailable: The files cannot be fetched.
         """
-        if model not in self._served:
-            raise NotFound(
-                f"{self.provider_id} does not serve the embedding model {model!r}.",
-                hint=f"Known: {', '.join(self._served)}.",
-            )
-        served = self._served[model]
-        if id(served) not in self._loaded:
-            return await run_in(self._documents, self._load, served)
-        return self._loaded[id(served)]
+        return await self._loading.model(model)
 
     async def health(self) -> Health:
         """Return OK if the models' files exist, or if the first use fetches them and has not failed
         to; loading checks their digests."""
         notes: list[str] = []
         try:
-            for key, served in {id(one): one for one in self._served.values()}.items():
+            for served in self._served:
                 note = await asyncio.to_thread(served.check)
-                if note and key in self._refused:
-                    return Health("Error", self._refused[key])
+                if note and (refused := self._refused.get(served.infos[0].model)):
+                    return Health("Error", refused)
                 notes += [note] if note else []
         except CorralError as error:
             return Health("Error", str(error))
@@ -112,21 +120,15 @@ class LocalProvider(EmbeddingProvider):
 
     async def close(self) -> None:
         """Stop the worker threads; work that has not begun is cancelled."""
-        self._documents.shutdown(wait=False, cancel_futures=True)
-        self._queries.shutdown(wait=False, cancel_futures=True)
+        self._workers.documents.shutdown(wait=False, cancel_futures=True)
+        self._workers.queries.shutdown(wait=False, cancel_futures=True)
 
-    def _load(self, served: Served) -> LocalEmbedder:
-        with self._loading:  # callers at the same time load once
-            if id(served) not in self._loaded:
-                try:
-                    model = served.load()
-                except CorralError as error:
-                    self._refused[id(served)] = str(error)
-                    raise
-                model.embed(model.tokenize([model.query]))  # the first time takes longer
-                workers = self._documents, self._queries
-                self._loaded[id(served)] = LocalEmbedder(served, model, *workers, self._lanes)
-            return self._loaded[id(served)]
+    def _load(self, served: Served[E]) -> E:
+        try:
+            return served.load(self._workers)
+        except CorralError as error:
+            self._refused[served.infos[0].model] = str(error)
+            raise
 
 
 class LocalEmbedder(Embedder):
@@ -134,26 +136,20 @@ class LocalEmbedder(Embedder):
     about six digits.
 
     Args:
-        served: What it is.
-        documents, queries: Worker threads of their own: `lanes`, and one.
-        lanes: Batches of documents that are computed at once.
+        info: What it is.
+        model: Loaded.
+        workers: Where it computes.
     """
 
-    def __init__(
-        self,
-        served: Served,
-        model: LocalModel,
-        documents: ThreadPoolExecutor,
-        queries: ThreadPoolExecutor,
-        lanes: int,
-    ) -> None:
-        self.info = served.infos[0].model_copy(update={"max_tokens": model.max_tokens})
+    def __init__(self, info: ModelInfo, model: LocalModel, workers: Workers) -> None:
+        model.embed(model.tokenize([model.query]))  # the first time takes longer
+        self.info = info.model_copy(update={"max_tokens": model.max_tokens})
         self.traits = model.traits
         self.tokenizer = model
         self.marks = len(model.tokenize([model.passage])[0])
         self._model = model
-        self._documents, self._lanes = documents, lanes
-        self._questions = Questions(model, queries)
+        self._documents, self._lanes = workers.documents, workers.lanes
+        self._questions = Questions(model, workers.queries)
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of texts, shape (n, dimension), in their order.
@@ -187,8 +183,3 @@ def _behind_questions() -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), DOCUMENTS_NICE)
-
-
-async def run_in(lane: ThreadPoolExecutor, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what a function returns in a worker thread."""
-    return await asyncio.get_running_loop().run_in_executor(lane, work, *args)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo, TextTokenizer
-from corral.api.errors import ConfigError, NotFound
-from corral.api.provider import EmbeddingProvider, Health
-from corral.providers.embedding._local.embedder import run_in
-from corral.providers.embedding._local.library_config import LibraryModel
+from corral.api.errors import ConfigError
+from corral.providers.embedding._local.embedder import LocalProvider, Served, Workers
+from corral.providers.embedding._local.library_config import LibraryModel, check_folder
+from corral.providers.models.loading import run_in
 
 Model = TypeVar("Model", bound=LibraryModel)
 
@@ -41,82 +40,24 @@ class LoadedModel(TextTokenizer, Protocol):
         """Return the embedding of a question, shape (dimension,)."""
 
 
-class LibraryProvider(EmbeddingProvider, Generic[Model]):
-    """Serves the models of the settings; documents and questions have a worker thread each.
+class LibraryEmbedder(Embedder):
+    """One model, with the library's own prefixes, pooling and normalization.
 
     Args:
-        provider_id: Its id in the configuration.
-        models: From the settings.
-        load: Loads one; slow. Raises ConfigError or Unavailable.
+        info: What it is.
+        model: Loaded.
+        workers: Where it computes.
+
+    Raises:
+        ConfigError: Its embeddings have another dimension.
     """
 
-    def __init__(
-        self, provider_id: str, models: Sequence[Model], load: Callable[[Model], LoadedModel]
-    ) -> None:
-        super().__init__(provider_id)
-        self._load_model = load
-        self._models = {each.model: each for each in models}
-        self._documents = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-documents")
-        self._questions = ThreadPoolExecutor(1, thread_name_prefix=f"{provider_id}-queries")
-        self._loaded: dict[str, LibraryEmbedder] = {}
-
-    def models(self) -> list[ModelInfo]:
-        """Return the configured models, in their order."""
-        return [_info(each) for each in self._models.values()]
-
-    async def embedder(self, model: str) -> LibraryEmbedder:
-        """Return the embedder of a configured model, loading it at the first call.
-
-        Raises:
-            NotFound: It is not configured.
-            ConfigError, Unavailable: It cannot be loaded, or not be fetched, or its embeddings have
-                another dimension.
-        """
-        if model not in self._models:
-            raise NotFound(
-                f"{self.provider_id} does not serve the embedding model {model!r}.",
-                hint=f"Known: {', '.join(self._models)}.",
-            )
-        if model not in self._loaded:
-            return await run_in(self._documents, self._load, self._models[model])
-        return self._loaded[model]
-
-    async def health(self) -> Health:
-        """Return OK if the folders of the models are there."""
-        for each in self._models.values():
-            if each.path is not None and not each.path.is_dir():
-                return Health("Error", f"The folder of {each.model!r} is missing.")
-        return Health("OK")
-
-    async def close(self) -> None:
-        """Stop the worker threads; work that has not begun is cancelled."""
-        self._documents.shutdown(wait=False, cancel_futures=True)
-        self._questions.shutdown(wait=False, cancel_futures=True)
-
-    def _load(self, source: Model) -> LibraryEmbedder:
-        # Runs in the one thread for documents: callers at the same time load once.
-        if source.model not in self._loaded:
-            model = self._load_model(source)
-            _check_dimension(source, model)
-            made = LibraryEmbedder(source, model, self._documents, self._questions)
-            self._loaded[source.model] = made
-        return self._loaded[source.model]
-
-
-class LibraryEmbedder(Embedder):
-    """One model, with the library's own prefixes, pooling and normalization."""
-
-    def __init__(
-        self,
-        source: LibraryModel,
-        model: LoadedModel,
-        documents: ThreadPoolExecutor,
-        questions: ThreadPoolExecutor,
-    ) -> None:
-        self.info = _info(source).model_copy(update={"max_tokens": model.max_tokens})
+    def __init__(self, info: ModelInfo, model: LoadedModel, workers: Workers) -> None:
+        _check_dimension(info, model)
+        self.info = info.model_copy(update={"max_tokens": model.max_tokens})
         self.traits = model.traits
         self.tokenizer, self.marks = model, model.marks
-        self._model, self._documents, self._questions = model, documents, questions
+        self._model, self._documents, self._questions = model, workers.documents, workers.queries
 
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of texts, shape (n, dimension), in their order."""
@@ -133,18 +74,36 @@ class LibraryEmbedder(Embedder):
         return await run_in(self._questions, self._model.question, text)
 
 
-def _check_dimension(source: LibraryModel, model: LoadedModel) -> None:
+def library_provider(
+    provider_id: str, models: Sequence[Model], load: Callable[[Model], LoadedModel]
+) -> LocalProvider[LibraryEmbedder]:
+    """Return a provider that serves the models of the settings; loads nothing yet.
+
+    Args:
+        provider_id: Its id in the configuration.
+        models: From the settings.
+        load: Loads one; slow. Raises ConfigError or Unavailable.
+    """
+    return LocalProvider(provider_id, *(_served(each, load) for each in models))
+
+
+def _served(source: Model, load: Callable[[Model], LoadedModel]) -> Served[LibraryEmbedder]:
+    info = ModelInfo(
+        model=source.model, dimension=source.dimension, unrelated_cosine=source.unrelated_cosine
+    )
+
+    def loaded(workers: Workers) -> LibraryEmbedder:
+        return LibraryEmbedder(info, load(source), workers)
+
+    return Served([info], loaded, lambda: check_folder(source))
+
+
+def _check_dimension(info: ModelInfo, model: LoadedModel) -> None:
     found = model.documents(["a text"]).shape[1]
-    if found != source.dimension:
+    if found != info.dimension:
         raise ConfigError(
-            f"inline::{model.traits['library']}: {source.model!r} gives {found} dimensions, "
-            f"configured are {source.dimension}.",
+            f"inline::{model.traits['library']}: {info.model!r} gives {found} dimensions, "
+            f"configured are {info.dimension}.",
             hint="Correct dimension.",
             field="dimension",
         )
-
-
-def _info(model: LibraryModel) -> ModelInfo:
-    return ModelInfo(
-        model=model.model, dimension=model.dimension, unrelated_cosine=model.unrelated_cosine
-    )

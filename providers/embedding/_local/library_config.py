@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
+from corral.api.errors import ConfigError
 from corral.api.provider import ProviderConfig
 from corral.providers.models.onnx import Digest
 
@@ -32,6 +33,12 @@ class LibraryFiles(ProviderConfig):
         if self.sha256 and self.path is None:
             raise ValueError("sha256 needs path")
         return self
+
+
+def check_folder(model: LibraryFiles) -> None:
+    """Raise ConfigError if a model has a folder of its own that is not there."""
+    if model.path is not None and not model.path.is_dir():
+        raise ConfigError(f"The folder of {model.model!r} is missing.", field="path")
 
 
 class SavedFiles(LibraryFiles):

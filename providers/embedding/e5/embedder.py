@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.batches import LocalModel
-from corral.providers.embedding._local.embedder import LocalProvider, Served
+from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider, Served, Workers
 from corral.providers.embedding.e5.config import E5Config
 from corral.providers.embedding.e5.weights import DIMENSION, MAX_TOKENS, model_file
 
@@ -17,15 +16,16 @@ UNRELATED_COSINE = {False: 0.77, True: 0.24}
 """By whether embeddings are centered; RFC 0017, 0025 and 0029 have the measurements."""
 
 
-def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider:
+def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider[LocalEmbedder]:
     """Return the provider; loads nothing yet."""
 
-    def load() -> LocalModel:
+    def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.e5.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
         path = model_file(config.model_path)
-        return Model(path, home, config.threads, config.precision, centered=config.centered)
+        model = Model(path, home, config.threads, config.precision, centered=config.centered)
+        return LocalEmbedder(infos[0], model, workers)
 
     def check() -> None:
         model_file(config.model_path)

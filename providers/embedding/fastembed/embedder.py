@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.providers.embedding._local.library import LibraryProvider, LoadedModel
+from corral.providers.embedding._local.embedder import LocalProvider
+from corral.providers.embedding._local.library import LibraryEmbedder, LoadedModel, library_provider
 from corral.providers.embedding._local.library_config import LibraryModel
 from corral.providers.embedding.fastembed.config import FastEmbedConfig
 
 
-def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LibraryProvider[LibraryModel]:
+def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LocalProvider[LibraryEmbedder]:
     """Return the provider; loads nothing yet."""
 
     def load(model: LibraryModel) -> LoadedModel:
@@ -18,4 +19,4 @@ def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LibraryProv
 
         return Model(model, config, home)
 
-    return LibraryProvider(provider_id, config.models, load)
+    return library_provider(provider_id, config.models, load)

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.errors import NotFound
 from corral.api.provider import EmbeddingProvider, Health
 from corral.providers.embedding.hashing.config import HashingConfig
+from corral.providers.models.names import not_served
 
 MODEL = "hashing"
 NGRAM = 3
@@ -50,10 +50,7 @@ class HashingProvider(EmbeddingProvider):
             NotFound: Another name than `hashing`.
         """
         if model != MODEL:
-            raise NotFound(
-                f"{self.provider_id} does not serve the embedding model {model!r}.",
-                hint=f"Known: {MODEL}.",
-            )
+            raise not_served(self.provider_id, "embedding", model, [MODEL])
         return self._embedder
 
     async def health(self) -> Health:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.batches import LocalModel
-from corral.providers.embedding._local.embedder import LocalProvider, Served
+from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider, Served, Workers
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.weights import (
     DIMENSION,
@@ -23,15 +22,16 @@ MODEL = "all-MiniLM-L6-v2"
 ALIASES = (MODEL, f"sentence-transformers/{MODEL}")
 
 
-def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider:
+def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider[LocalEmbedder]:
     """Return the provider; loads nothing yet."""
 
-    def load() -> LocalModel:
+    def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
         folder = available_folder(config.model_path, home, config.hub)
-        return Model(folder, home, config.threads, config.precision)
+        model = Model(folder, home, config.threads, config.precision)
+        return LocalEmbedder(infos[0], model, workers)
 
     infos = [ModelInfo(model=name, dimension=DIMENSION, max_tokens=MAX_TOKENS) for name in ALIASES]
     served = Served(infos, load, lambda: check_files(config.model_path, home, config.hub))

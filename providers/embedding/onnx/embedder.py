@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.batches import LocalModel
-from corral.providers.embedding._local.embedder import LocalProvider, Served
+from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider, Served, Workers
 from corral.providers.embedding.onnx.config import OnnxConfig, OnnxModel
 from corral.providers.embedding.onnx.files import OPTIONAL, dimension_of
 from corral.providers.models.onnx import check_folder, open_folder
 
 
-def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider:
+def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider[LocalEmbedder]:
     """Return the provider; reads the dimensions, and loads nothing yet.
 
     Raises:
@@ -21,14 +20,15 @@ def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider:
     return LocalProvider(provider_id, *(_served(one, config, home) for one in config.models))
 
 
-def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served:
+def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served[LocalEmbedder]:
     dimension = dimension_of(model)
 
-    def load() -> LocalModel:
+    def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.embedding.onnx.model import Model  # noqa: PLC0415 - it loads onnxruntime
 
-        return Model(model, open_folder(model, home, OPTIONAL), dimension, config.threads)
+        folder = open_folder(model, home, OPTIONAL)
+        return LocalEmbedder(info, Model(model, folder, dimension, config.threads), workers)
 
     info = ModelInfo(
         model=model.model,

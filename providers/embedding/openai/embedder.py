@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.errors import NotFound
+from corral.api.errors import ProviderError
 from corral.api.provider import EmbeddingProvider, Health
-from corral.providers.embedding.openai.client import Client
 from corral.providers.embedding.openai.config import OpenAIConfig, OpenAIModel
+from corral.providers.embedding.openai.decoding import decode_embeddings
+from corral.providers.models.http_service import HttpService, sendable
+from corral.providers.models.names import not_served
 
 
 def create(provider_id: str, config: OpenAIConfig, home: Path) -> OpenAIProvider:
@@ -26,11 +29,17 @@ class OpenAIProvider(EmbeddingProvider):
 
     def __init__(self, provider_id: str, config: OpenAIConfig) -> None:
         super().__init__(provider_id)
-        self._client = Client(provider_id, config)
+        self._service = HttpService(
+            f"{provider_id} (remote::openai)",
+            config,
+            hints={413: "Lower batch_size."},
+            slow_hint="Raise timeout_seconds, or lower batch_size.",
+            retry_busy=True,
+        )
         # One bound for all models and ingests; questions pass by it and never wait for an ingest.
         slots = asyncio.Semaphore(config.max_concurrency)
         self._embedders = {
-            model.model: OpenAIEmbedder(self._client, config, model, slots)
+            model.model: OpenAIEmbedder(self._service, config, model, slots)
             for model in config.models
         }
 
@@ -45,26 +54,27 @@ class OpenAIProvider(EmbeddingProvider):
             NotFound: It is not configured.
         """
         if model not in self._embedders:
-            raise NotFound(
-                f"{self.provider_id} does not serve the embedding model {model!r}.",
-                hint=f"Known: {', '.join(self._embedders)}.",
-            )
+            raise not_served(self.provider_id, "embedding", model, self._embedders)
         return self._embedders[model]
 
     async def health(self) -> Health:
         """Return OK if the service answers within 3 seconds."""
-        return await self._client.health()
+        return await self._service.health("/models")
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._service.close()
 
 
 class OpenAIEmbedder(Embedder):
     """One model of the service. Embeddings come as the service gives them, not normalized."""
 
     def __init__(
-        self, client: Client, config: OpenAIConfig, model: OpenAIModel, slots: asyncio.Semaphore
+        self,
+        service: HttpService,
+        config: OpenAIConfig,
+        model: OpenAIModel,
+        slots: asyncio.Semaphore,
     ) -> None:
         self.info = ModelInfo(
             model=model.model, dimension=model.dimension, max_tokens=model.max_tokens
@@ -73,7 +83,7 @@ class OpenAIEmbedder(Embedder):
             "query_prefix": model.query_prefix,
             "document_prefix": model.document_prefix,
         }
-        self._client = client
+        self._service = service
         self._model = model
         self._slots = slots
         self._workers = config.max_concurrency
@@ -85,7 +95,9 @@ class OpenAIEmbedder(Embedder):
         All or nothing: the first batch that fails cancels the others and is raised.
 
         Raises:
-            Unavailable, ProviderTimeout, ProviderError: As `Client.embed`.
+            Unavailable: The service cannot be reached, or is overloaded, at every attempt.
+            ProviderTimeout: It did not answer within `timeout_seconds`.
+            ProviderError: It refused, or answered with something else than embeddings.
         """
         result = np.empty((len(texts), self.info.dimension), np.float32)
         starts = iter(range(0, len(texts), self._batch_size))
@@ -95,7 +107,7 @@ class OpenAIEmbedder(Embedder):
                 batch = slice(start, start + self._batch_size)
                 prefixed = [self._model.document_prefix + text for text in texts[batch]]
                 async with self._slots:
-                    result[batch] = await self._client.embed(self._model, prefixed)
+                    result[batch] = await self._embed(prefixed)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -107,5 +119,24 @@ class OpenAIEmbedder(Embedder):
 
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,); errors as `embed_documents`."""
-        found = await self._client.embed(self._model, [self._model.query_prefix + text])
+        found = await self._embed([self._model.query_prefix + text])
         return found.reshape(-1)
+
+    async def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the embeddings of one batch, shape (n, dimension), in its order."""
+        model = self._model
+        request: dict[str, Any] = {
+            "model": model.model,
+            "input": [sendable(text) for text in texts],
+            "encoding_format": "base64",  # as the official client asks; numbers are taken too
+        }
+        if model.send_dimensions:
+            request["dimensions"] = model.dimension
+        body = await self._service.post("/embeddings", request)
+        try:
+            return decode_embeddings(body, len(texts), model.dimension)
+        except ValueError as error:
+            raise ProviderError(
+                f"{self._service.name} answered {model.model!r} with {error}.",
+                hint="Compare base_url and the model's dimension with the service's own.",
+            ) from None

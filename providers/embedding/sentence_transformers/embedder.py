@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.providers.embedding._local.library import LibraryProvider, LoadedModel
+from corral.providers.embedding._local.embedder import LocalProvider
+from corral.providers.embedding._local.library import LibraryEmbedder, LoadedModel, library_provider
 from corral.providers.embedding.sentence_transformers.config import (
     SentenceTransformersConfig,
     SentenceTransformersModel,
@@ -13,7 +14,7 @@ from corral.providers.embedding.sentence_transformers.config import (
 
 def create(
     provider_id: str, config: SentenceTransformersConfig, home: Path
-) -> LibraryProvider[SentenceTransformersModel]:
+) -> LocalProvider[LibraryEmbedder]:
     """Return the provider; loads nothing yet."""
 
     def load(model: SentenceTransformersModel) -> LoadedModel:
@@ -24,4 +25,4 @@ def create(
 
         return Model(model, config, home)
 
-    return LibraryProvider(provider_id, config.models, load)
+    return library_provider(provider_id, config.models, load)

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from corral.api.errors import NotFound, ProviderError
+from corral.api.errors import ProviderError
 from corral.api.provider import Health, InferenceProvider
 from corral.providers.inference.chat.config import ChatConfig
 from corral.providers.models.http_service import HttpService, sendable
+from corral.providers.models.names import not_served
 
 
 def create(provider_id: str, config: ChatConfig, home: Path) -> ChatProvider:
@@ -39,10 +40,7 @@ class ChatProvider(InferenceProvider):
             ProviderError: It refused, or answered with something else than a text.
         """
         if model not in self._config.models:
-            raise NotFound(
-                f"{self.provider_id} does not serve the language model {model!r}.",
-                hint=f"Known: {', '.join(self._config.models)}.",
-            )
+            raise not_served(self.provider_id, "language", model, self._config.models)
         body = await self._service.post("/chat/completions", self._request(model, prompt))
         try:
             return _text(body)

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.errors import NotFound, ProviderError
+from corral.api.errors import ProviderError
 from corral.api.hits import Hit
 from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
 from corral.providers.models.http_service import HttpService, sendable
+from corral.providers.models.names import not_served
 from corral.providers.rerank.http.config import HTTPRerankConfig
 from corral.providers.rerank.http.dialects import decode_scores, mapped, request_body
 from corral.providers.rerank.rescoring import rescored
@@ -55,10 +56,7 @@ class HTTPRerankProvider(RerankProvider):
             NotFound: It is not configured.
         """
         if model not in self._rerankers:
-            raise NotFound(
-                f"{self.provider_id} does not serve the re-ranking model {model!r}.",
-                hint=f"Known: {', '.join(self._rerankers)}.",
-            )
+            raise not_served(self.provider_id, "re-ranking", model, self._rerankers)
         return self._rerankers[model]
 
     async def health(self) -> Health:

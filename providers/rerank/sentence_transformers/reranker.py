@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.api.errors import ConfigError
+from corral.providers.embedding._local.library_config import check_folder
 from corral.providers.rerank.cross_encoders import LoadedModel, LocalRerankProvider
 from corral.providers.rerank.sentence_transformers.config import (
     CrossEncoderConfig,
@@ -25,9 +25,4 @@ def create(
 
         return Model(model, config, home)
 
-    return LocalRerankProvider(provider_id, config.models, load, _check, config.batch_size)
-
-
-def _check(model: SavedCrossEncoder) -> None:
-    if model.path is not None and not model.path.is_dir():
-        raise ConfigError(f"The folder of {model.model!r} is missing.", field="path")
+    return LocalRerankProvider(provider_id, config.models, load, check_folder, config.batch_size)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import ModelInfo
-from corral.providers.embedding._local.embedder import LocalProvider, Served
+from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider, Served, Workers
 
 LANES = 2
 LONG = 600
@@ -49,8 +49,12 @@ async def test_batches_of_one_call_are_computed_at_once() -> None:
 
     If this fails: half of the processors idle while documents go in, or rows are mixed up.
     """
-    served = Served([ModelInfo(model="meeting", dimension=2)], Meeting, lambda: None)
-    provider = LocalProvider("local", served, lanes=LANES)
+    info = ModelInfo(model="meeting", dimension=2)
+
+    def load(workers: Workers) -> LocalEmbedder:
+        return LocalEmbedder(info, Meeting(), workers)
+
+    provider = LocalProvider("local", Served([info], load, lambda: None), lanes=LANES)
     try:
         embedder = await provider.embedder("meeting")
         texts = [letter * (LONG + n) for n, letter in enumerate("dacb")]

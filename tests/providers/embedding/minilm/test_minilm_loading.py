@@ -66,7 +66,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def test_both_names_lead_to_one_embedder(home: Path) -> None:
     """The short and the long name are the same model, loaded once, also by callers at once."""
 
-    async def run(provider: LocalProvider) -> None:
+    async def run(provider: LocalProvider[LocalEmbedder]) -> None:
         infos = provider.models()
         assert [(i.model, i.dimension, i.max_tokens) for i in infos] == [
             ("all-MiniLM-L6-v2", 384, 256),

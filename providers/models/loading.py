@@ -1,0 +1,61 @@
+"""Models of this process: each is loaded at its first use, in a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar, TypeVarTuple
+
+from corral.providers.models.names import not_served
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Loading(Generic[T]):
+    """The models of one provider, by their names. One that fails to load is tried again.
+
+    Args:
+        provider_id: The provider's id in the configuration.
+        kind: What its models are for, for the refusal of another name.
+        loads: By name, what loads the model; slow. Names of one model share it.
+        worker: Where models are loaded.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        kind: str,
+        loads: Mapping[str, Callable[[], T]],
+        worker: ThreadPoolExecutor,
+    ) -> None:
+        self._provider_id, self._kind, self._worker = provider_id, kind, worker
+        self._loads = loads
+        self._loaded: dict[Callable[[], T], T] = {}
+        self._turn = threading.Lock()
+
+    async def model(self, name: str) -> T:
+        """Return a model, the same one at each call.
+
+        Raises:
+            NotFound: There is none of that name.
+            CorralError: It cannot be loaded.
+        """
+        load = self._loads.get(name)
+        if load is None:
+            raise not_served(self._provider_id, self._kind, name, self._loads)
+        if load not in self._loaded:
+            await run_in(self._worker, self._load, load)
+        return self._loaded[load]
+
+    def _load(self, load: Callable[[], T]) -> None:
+        with self._turn:  # callers at the same time load once
+            if load not in self._loaded:
+                self._loaded[load] = load()
+
+
+async def run_in(lane: ThreadPoolExecutor, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return what a function returns in a worker thread."""
+    return await asyncio.get_running_loop().run_in_executor(lane, work, *args)
