@@ -244,7 +244,8 @@ class EmbeddingIndex(LegSearch):
         """Return the number of chunks stored."""
         scope = self._scope
         with self._calls, scope.reading():
-            return await self._count_in_scope(scope)
+            seen = scope.visible()
+            return await (self._count() if seen is None else self._count_passing(seen))
 
     async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
@@ -267,7 +268,13 @@ class EmbeddingIndex(LegSearch):
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._scope
         with self._calls, scope.reading():
-            return await self._chunk_ids_in_scope(scope, start, size)
+            seen = scope.visible()
+            if seen is None:
+                ids = await self._chunk_ids(start, size)
+            else:
+                ids = await self._chunk_ids_passing(start, size, seen)
+        self._check_page("chunk ids", ids, start, size)
+        return list(ids)
 
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
         """Return the first documents whose ids follow an id, ascending by code point, with counts.
@@ -287,7 +294,13 @@ class EmbeddingIndex(LegSearch):
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._scope
         with self._calls, scope.reading():
-            return await self._documents_in_scope(scope, start, size)
+            seen = scope.visible()
+            if seen is None:
+                found = await self._documents(start, size)
+            else:
+                found = await self._documents_passing(start, size, seen)
+        self._check_page("documents", [one.document_id for one in found], start, size)
+        return list(found)
 
     async def document_chunk_ids(self, document_id: str) -> list[str]:
         """Return the ids of a document's chunks, ascending; none where there is no such document.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.documents import READ_AT_ONCE
 from corral.api.errors import Conflict, ContractViolation
 from corral.api.index_hooks import IndexHooks
 from corral.api.principal import Principal
@@ -53,30 +53,6 @@ class ScopedHooks(IndexHooks):
             found = await self._get(chunk_ids[start : start + READ_AT_ONCE], False)
             seen += [chunk.chunk_id for chunk in found if scope.sees(chunk)]
         return seen
-
-    async def _count_in_scope(self, scope: Scope) -> int:
-        visible = scope.visible()
-        return await (self._count() if visible is None else self._count_passing(visible))
-
-    async def _chunk_ids_in_scope(self, scope: Scope, after: str, limit: int) -> list[str]:
-        visible = scope.visible()
-        if visible is None:
-            ids = list(await self._chunk_ids(after, limit))
-        else:
-            ids = list(await self._chunk_ids_passing(after, limit, visible))
-        self._check_page("chunk ids", ids, after, limit)
-        return ids
-
-    async def _documents_in_scope(
-        self, scope: Scope, after: str, limit: int
-    ) -> list[DocumentCount]:
-        visible = scope.visible()
-        if visible is None:
-            found = list(await self._documents(after, limit))
-        else:
-            found = list(await self._documents_passing(after, limit, visible))
-        self._check_page("documents", [one.document_id for one in found], after, limit)
-        return found
 
     def _check_page(self, what: str, ids: Sequence[str], after: str, limit: int) -> None:
         """Raise ContractViolation unless these are at most `limit` ids, ascending from `after`."""

@@ -117,6 +117,11 @@ def _storable(value: Any, depth: int = 0) -> Any:
     return value
 
 
+def encodable(text: str) -> str:
+    """Return a text that has a form in UTF-8: each lone surrogate is `?`."""
+    return text.encode(errors="replace").decode()
+
+
 def is_unicode(text: str) -> bool:
     """Return True if a text can be encoded: it holds no lone surrogate."""
     return _SURROGATES.search(text) is None

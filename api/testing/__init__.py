@@ -50,20 +50,14 @@ The tests need pytest and nothing else: each runs its coroutines in one `asyncio
 All data is seeded, in 1 to 8 dimensions; what can be computed by hand is.
 """
 
+import pkgutil
+
 import pytest
 
 # Before they are imported, so that their assertions say what was compared.
 pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{module}"
-        for module in (
-            "acl", "concurrency", "confidence", "differential", "documents", "enumeration",
-            "filters", "fuzzy", "guards", "hostile", "hybrid", "isolation", "keyword",
-            "lifecycle", "limits",
-            "persistence", "refusals", "scoring", "vector", "writes",
-        )
-    )
-)  # fmt: skip
+    *(f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__))
+)
 
 from corral.api.testing.acl import AclTests
 from corral.api.testing.concurrency import ConcurrencyTests

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corral.api.provider import Capabilities
@@ -62,16 +62,10 @@ class Group:
         return "passed" if self.passed else "not applicable"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields and the outcome as JSON values."""
-        failures = [{"test": f.test, "rule": f.rule, "message": f.message} for f in self.failures]
-        return {
-            "outcome": self.outcome,
-            "passed": self.passed,
-            "failed": self.failed,
-            "not_run": self.not_run,
-            "not_applicable": self.not_applicable,
-            "failures": failures,
-        }
+        """Return the outcome and the fields but the name as JSON values."""
+        fields = asdict(self)
+        del fields["name"]
+        return {"outcome": self.outcome, **fields}
 
 
 def standard_groups() -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.errors import ProviderError, ProviderTimeout, Unavailable
 from corral.api.provider import Health, ProviderConfig
+from corral.api.wire import encodable
 
 LONGEST_DELAY_SECONDS = 8.0
 HEALTH_TIMEOUT_SECONDS = 3.0
@@ -208,7 +209,7 @@ class _TryAgain(Exception):
 
 def sendable(text: str) -> str:
     """Return what a service can take: no lone surrogate, and not empty, which OpenAI refuses."""
-    return text.encode("utf-8", "replace").decode() or " "
+    return encodable(text) or " "
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

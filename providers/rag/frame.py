@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import Any
 
 from corral.api.rag import template_parts
+from corral.api.wire import encodable
 from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.ranking.unseen import clean_text
 
@@ -103,7 +104,7 @@ class ItemTemplate:
     def __init__(self, template: str, citations: bool = False) -> None:
         if citations and not template.endswith("\n"):
             template += "\n"  # the next marker begins a line
-        parts = template_parts(template.encode(errors="replace").decode())
+        parts = template_parts(encodable(template))
         hint, exact = _index_line(parts)
         cited = _CITATION if citations else ()
         self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)

@@ -21,6 +21,7 @@ from rs_bpe.bpe import openai
 
 from corral.api.embedder import TextTokenizer
 from corral.api.errors import InvalidRequest
+from corral.api.wire import encodable
 
 DEFAULT_TOKENIZER = "cl100k"
 EMBEDDER = "embedder"
@@ -132,19 +133,19 @@ class _BytePairs:
         self._table = load()
 
     def count(self, text: str) -> int:
-        count: int = self._table.count(_encodable(text))
+        count: int = self._table.count(encodable(text))
         return count
 
     def count_within(self, text: str, max_tokens: int) -> int | None:
         if max_tokens < 0:
             return None
-        count: int | None = self._table.count_till_limit(_encodable(text), max_tokens)
+        count: int | None = self._table.count_till_limit(encodable(text), max_tokens)
         return count
 
     def cut(self, text: str, max_tokens: int) -> str:
         # White space at the end of a prefix can cost less than in front of a word: look further.
         furthest = max_tokens + 2
-        safe = _encodable(text[: max(furthest + 1, 0) * MAX_CHARACTERS_PER_TOKEN])
+        safe = encodable(text[: max(furthest + 1, 0) * MAX_CHARACTERS_PER_TOKEN])
         tokens = self._table.encode(safe)
         if len(tokens) <= max_tokens:
             return text
@@ -165,7 +166,7 @@ class _Bytes:
     adds_up = True
 
     def count(self, text: str) -> int:
-        return len(_encodable(text).encode())
+        return len(encodable(text).encode())
 
     def count_within(self, text: str, max_tokens: int) -> int | None:
         count = self.count(text)
@@ -173,7 +174,7 @@ class _Bytes:
 
     def cut(self, text: str, max_tokens: int) -> str:
         most = max(max_tokens, 0)  # as many characters as bytes, or fewer
-        prefix = _encodable(text[:most]).encode()[:most].decode(errors="ignore")
+        prefix = encodable(text[:most]).encode()[:most].decode(errors="ignore")
         return text[: len(prefix)]
 
     def nearly(self, text: str) -> Callable[[str], int]:
@@ -229,15 +230,6 @@ class _Own:
             return bisect_right(ends, found + len(part)) - bisect_right(ends, found)
 
         return count
-
-
-def _encodable(text: str) -> str:
-    """Replace lone surrogates, which have no UTF-8 form, by one character each."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text
 
 
 _MAKERS: dict[str, Callable[[], Tokenizer]] = {

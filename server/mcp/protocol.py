@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from corral.api.errors import CorralError, InvalidRequest
+from corral.api.wire import encodable
 from corral.providers.config import ToolSettings
 from corral.providers.documents import list_documents
 from corral.server import DISTRIBUTION
@@ -153,7 +154,7 @@ def _message(error: Exception) -> str:
 
 def _text(text: str) -> types.TextContent:
     # A lone surrogate must not turn an answer into a failure.
-    return types.TextContent(text=text.encode("utf-8", "replace").decode())
+    return types.TextContent(text=encodable(text))
 
 
 def _resource(vector_db_id: str, name: str) -> types.Resource:

@@ -65,8 +65,3 @@ def padded(
     matrix = np.full(mask.shape, filler, np.int32)
     matrix[mask] = np.concatenate([np.asarray(ids, np.int32) for ids in rows])
     return matrix, mask
-
-
-def encodable(text: str) -> str:
-    """Return a text without lone surrogates, which are no text for a tokenizer: each is "?"."""
-    return text.encode("utf-8", "replace").decode()

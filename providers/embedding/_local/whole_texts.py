@@ -5,7 +5,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer
 
 from corral.api.embedder import TextTokenizer
-from corral.providers.embedding._local.session import encodable
+from corral.api.wire import encodable
 
 
 class WholeTexts(TextTokenizer):

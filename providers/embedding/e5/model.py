@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from corral.api.wire import encodable
 from corral.providers.embedding._local.graph_cache import cached_graph
 from corral.providers.embedding._local.onnx_graph import (
     EMBEDDING,
@@ -23,7 +24,7 @@ from corral.providers.embedding._local.onnx_graph import (
     BertGraph,
 )
 from corral.providers.embedding._local.precision import Precision, at_precision, trait
-from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding._local.session import Session, padded
 from corral.providers.embedding.e5.center import SHARE, common_vector, without_common_part
 from corral.providers.embedding.e5.token_weights import COMMON, token_weights
 from corral.providers.embedding.e5.weights import (

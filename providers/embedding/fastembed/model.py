@@ -11,9 +11,9 @@ from fastembed import TextEmbedding
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError
+from corral.api.wire import encodable
 from corral.providers.embedding._local.library_config import LibraryModel
 from corral.providers.embedding._local.library_files import open_with
-from corral.providers.embedding._local.session import encodable
 from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.fastembed.config import FastEmbedConfig
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK
+from corral.api.wire import encodable
+from corral.providers.embedding._local.graph_cache import cached_graph
+from corral.providers.embedding._local.onnx_graph import EMBEDDING, IDS, MASK, BertGraph
 from corral.providers.embedding._local.precision import Precision, at_precision, trait
-from corral.providers.embedding._local.session import Session, encodable, padded
+from corral.providers.embedding._local.session import Session, padded
 from corral.providers.embedding._local.whole_texts import WholeTexts
-from corral.providers.embedding.minilm.onnx_graph import cached_graph
 from corral.providers.embedding.minilm.weights import (
+    DIMENSION,
     MAX_TOKENS,
     SHA256,
     TOKENIZER_NAME,
@@ -23,6 +26,11 @@ from corral.providers.embedding.minilm.weights import (
     read_tokenizer,
     read_weights,
 )
+
+# Sizes, from the model's own config.
+LAYERS = 6
+HEADS = 12
+EPSILON = 1e-12
 
 
 class Model(WholeTexts):
@@ -53,7 +61,9 @@ class Model(WholeTexts):
         self._tokenizer.enable_truncation(MAX_TOKENS)
         super().__init__(self._tokenizer)
         weights = at_precision(precision, read_weights(folder))
-        self._session = Session(cached_graph(home, precision, weights), weights, threads)
+        digest = f"{SHA256[WEIGHTS_NAME]} {precision}"
+        graph = cached_graph(home, "minilm", digest, lambda: build_graph(weights))
+        self._session = Session(graph, weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 256, the marks at both ends included."""
@@ -78,3 +88,13 @@ class Model(WholeTexts):
         ids, mask = padded(token_ids)
         feed = {IDS: ids, MASK: mask.astype(np.int32)}
         return self._session.run(EMBEDDING, feed, one_thread=one_thread)
+
+
+def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the serialized graph, from token ids to embeddings."""
+    graph = BertGraph(weights, heads=HEADS, epsilon=EPSILON)
+    hidden = graph.embed_ids()
+    for layer in range(LAYERS):
+        hidden = graph.layer(f"encoder.layer.{layer}.", hidden)
+    graph.mean_pooling(hidden)
+    return graph.serialized("all-MiniLM-L6-v2", DIMENSION, from_ids=True)

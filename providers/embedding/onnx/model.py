@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.session import encodable, padded
+from corral.api.wire import encodable
+from corral.providers.embedding._local.session import padded
 from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.onnx.config import OnnxModel
 from corral.providers.embedding.onnx.files import max_tokens_of, pooling_of, prefixes_of

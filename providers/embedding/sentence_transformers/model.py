@@ -16,8 +16,8 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
 from corral.api.errors import ConfigError
+from corral.api.wire import encodable
 from corral.providers.embedding._local.library_files import open_saved
-from corral.providers.embedding._local.session import encodable
 from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.sentence_transformers.config import (
     SentenceTransformersConfig,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError
-from corral.providers.embedding._local.session import encodable, padded
+from corral.api.wire import encodable
+from corral.providers.embedding._local.session import padded
 from corral.providers.models.onnx import (
     CONFIG,
     graph_file,

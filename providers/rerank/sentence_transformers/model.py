@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
 from corral.api.errors import ConfigError
+from corral.api.wire import encodable
 from corral.providers.embedding._local.library_files import open_saved
-from corral.providers.embedding._local.session import encodable
 from corral.providers.rerank.sentence_transformers.config import (
     CrossEncoderConfig,
     SavedCrossEncoder,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, NotFound
 from corral.providers.embedding._local.embedder import LocalEmbedder, LocalProvider
-from corral.providers.embedding.minilm import SPEC, onnx_graph, weights
+from corral.providers.embedding.minilm import SPEC, model, weights
 from corral.providers.embedding.minilm.config import MiniLMConfig
 from corral.providers.embedding.minilm.embedder import create
 from corral.providers.embedding.minilm.weights import SHA256, model_folder
@@ -50,13 +50,13 @@ def linked_model(folder: Path) -> Path:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one whenever a graph is built."""
     counted: list[int] = []
-    build = onnx_graph.build_graph
+    build = model.build_graph
 
     def counting(tensors: Mapping[str, Any]) -> bytes:
         counted.append(1)
         return build(tensors)
 
-    monkeypatch.setattr(onnx_graph, "build_graph", counting)
+    monkeypatch.setattr(model, "build_graph", counting)
     return counted
 
 

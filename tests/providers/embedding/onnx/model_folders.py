@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from corral.providers.embedding._local.precision import at_precision
-from corral.providers.embedding.minilm.onnx_graph import build_graph
+from corral.providers.embedding.minilm.model import build_graph
 from corral.providers.embedding.minilm.weights import model_folder, read_weights
 
 WORDS = {"[UNK]": 0, "red": 1, "barn": 2, "hill": 3, "query:": 4, "passage:": 5}
