@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -25,7 +24,7 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric, nearest
-from corral.providers.vector_io.memory.filters import ChunkIds, MetadataIndex
+from corral.providers.vector_io.memory.filters import MetadataIndex
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.matrix import Matrix
 
@@ -33,22 +32,7 @@ READ_AT_ONCE = 32
 """Chunks that are read without a thread; their copies take 0.3 ms at most, of plain metadata."""
 
 CACHED_FILTERS = 16
-"""Filters whose chunks are remembered until the next write; 9 bytes a chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    """The chunks that pass a filter.
-
-    Attributes:
-        passing: By id.
-        rows: Of the matrix, ascending.
-        mask: By place in the keyword index.
-    """
-
-    passing: ChunkIds
-    rows: NDArray[np.intp]
-    mask: NDArray[np.bool_]
+"""Filters whose chunks are remembered until the next write; 1 byte a chunk."""
 
 
 class MemoryIndex(EmbeddingIndex):
@@ -72,13 +56,17 @@ class MemoryIndex(EmbeddingIndex):
 
     def _clear(self) -> None:
         self._chunks: dict[str, Chunk] = {}
+        self._size = 0  # as the last whole write has left it
         self._metric = effective_metric(self.vector_db)
         self._embeddings = Matrix(self.vector_db.embedding_dimension, self._metric)
         self._metadata = MetadataIndex()
-        self._selections: dict[str, _Selection] = {}
-        self._documents_of: dict[str, set[str]] = {}  # chunk ids by document
+        self._selections: dict[str, NDArray[np.bool_]] = {}  # which places pass, by filter
+        self._documents_of: dict[str, set[int]] = {}  # places by document
         self._words = KeywordIndex(
-            self.vector_db.field_weights, self.vector_db.language, fuzzy=self._fuzzy
+            self.vector_db.field_weights,
+            self.vector_db.language,
+            self._embeddings.ids,
+            fuzzy=self._fuzzy,
         )
 
     # --- the contract's hooks ----------------------------------------------------------------
@@ -123,7 +111,7 @@ class MemoryIndex(EmbeddingIndex):
         await asyncio.to_thread(self._delete, chunk_ids)
 
     async def _count(self) -> int:
-        return len(self._chunks)
+        return self._size
 
     async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit)
@@ -150,11 +138,11 @@ class MemoryIndex(EmbeddingIndex):
 
     def _ids_of(self, document_id: str) -> list[str]:
         with self._lock:
-            return list(self._documents_of.get(document_id, ()))
+            return self._ids_at(self._documents_of.get(document_id, ()))
 
     def _count_selected(self, filter_: Filter) -> int:
         with self._lock:
-            return len(self._selected(filter_).rows)
+            return int(np.count_nonzero(self._selected(filter_)))
 
     def _empty(self) -> None:
         with self._lock:
@@ -172,21 +160,22 @@ class MemoryIndex(EmbeddingIndex):
         with self._lock:
             self._selections.clear()
             self._embeddings.reserve(len(stored))
-            if replace_documents:
-                old = [self._documents_of.get(name, ()) for name in replace_documents]
-                self._remove(list(chain.from_iterable(old)))
+            old = [self._documents_of.get(name, ()) for name in replace_documents]
+            self._remove(self._ids_at(chain.from_iterable(old)))
             self._remove(chunk.chunk_id for chunk in stored)
-            self._embeddings.extend([chunk.chunk_id for chunk in stored], embeddings)
-            for chunk, found in zip(stored, terms, strict=True):
+            places = self._embeddings.extend([chunk.chunk_id for chunk in stored], embeddings)
+            for place, chunk, found in zip(places, stored, terms, strict=True):
                 self._chunks[chunk.chunk_id] = chunk
-                self._metadata.add(chunk.chunk_id, chunk.metadata)
+                self._metadata.add(place, chunk.metadata)
                 if chunk.document_id is not None:
-                    self._documents_of.setdefault(chunk.document_id, set()).add(chunk.chunk_id)
-                self._words.add(chunk.chunk_id, found)
+                    self._documents_of.setdefault(chunk.document_id, set()).add(place)
+                self._words.add(place, found)
+            self._size = len(self._chunks)
 
     def _delete(self, chunk_ids: Iterable[str]) -> None:
         with self._lock:
             self._remove(chunk_ids)
+            self._size = len(self._chunks)
 
     def _remove(self, chunk_ids: Iterable[str]) -> None:
         self._selections.clear()
@@ -194,22 +183,21 @@ class MemoryIndex(EmbeddingIndex):
             chunk = self._chunks.pop(chunk_id, None)
             if chunk is None:
                 continue
-            self._metadata.remove(chunk_id, chunk.metadata)
+            place = self._embeddings.remove(chunk_id)
+            self._metadata.remove(place, chunk.metadata)
             if chunk.document_id is not None:
                 beside = self._documents_of[chunk.document_id]
-                beside.remove(chunk_id)
+                beside.remove(place)
                 if not beside:
                     del self._documents_of[chunk.document_id]
-            self._embeddings.remove(chunk_id)
-            self._words.remove(chunk_id)
+            self._words.remove(place)
 
     def _search_vectors(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None
     ) -> list[Candidate]:
         with self._lock:
             held = self._embeddings
-            places = None if filter_ is None else self._selected(filter_).rows
-            near = held.near(embedding, k, places)
+            near = held.near(embedding, k, self._selected(filter_) if filter_ else None)
             found = nearest(near, held.rows[near], embedding, k, self._metric)
             # With those tied with the k-th, so that ties are broken by id.
             hits = zip(found.rows.tolist(), found.scores.tolist(), strict=True)
@@ -220,13 +208,8 @@ class MemoryIndex(EmbeddingIndex):
         self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
     ) -> KeywordLeg:
         with self._lock:
-            mask = None if filter_ is None else self._selected(filter_).mask
-            hits, greatest = self._words.search(text, k, mask, fuzzy=fuzzy)
-            found = (
-                Candidate(chunk_id, hit.score, matched_terms=tuple(hit.terms))
-                for chunk_id, hit in hits.items()
-            )
-            return KeywordLeg(found, greatest)
+            mask = self._selected(filter_) if filter_ else None
+            return self._words.search(text, k, mask, fuzzy=fuzzy)
 
     def _search_both(
         self, embedding: NDArray[np.float32], text: str, k: int, filter_: Filter | None
@@ -244,42 +227,41 @@ class MemoryIndex(EmbeddingIndex):
         copies = [_copy(chunk) for chunk in found]
         if include_embeddings:
             for chunk in copies:
-                chunk.embedding = self._embeddings.of(chunk.chunk_id).tolist()
+                place = self._embeddings.places[chunk.chunk_id]
+                chunk.embedding = self._embeddings.rows[place].tolist()
         return copies
 
     def _ids_after(self, after: str, limit: int, filter_: Filter | None = None) -> list[str]:
         with self._lock:
-            return sorted(i for i in self._among(self._chunks, filter_) if i > after)[:limit]
+            found: Iterable[str] = self._chunks
+            if filter_:
+                found = self._ids_at(np.flatnonzero(self._selected(filter_)).tolist())
+            return sorted(i for i in found if i > after)[:limit]
+
+    def _ids_at(self, places: Iterable[int]) -> list[str]:
+        return [self._embeddings.ids[place] for place in places]
 
     def _count_documents(
         self, after: str, limit: int, filter_: Filter | None
     ) -> list[DocumentCount]:
         counted: list[DocumentCount] = []
         with self._lock:
+            passing = self._selected(filter_) if filter_ else self._embeddings.alive
             for name in sorted(name for name in self._documents_of if name > after):
-                found = len(self._among(self._documents_of[name], filter_))
+                found = int(np.count_nonzero(passing[list(self._documents_of[name])]))
                 counted += [DocumentCount(name, found)] if found else []
                 if len(counted) == limit:
                     break
         return counted
 
-    def _selected(self, filter_: Filter) -> _Selection:
-        """Return the chunks that pass a filter, under the lock."""
+    def _selected(self, filter_: Filter) -> NDArray[np.bool_]:
+        """Return which places pass a filter, under the lock."""
         key = repr(filter_)  # not the filter: to Python, 1 equals True
         if key not in self._selections:
             if len(self._selections) >= CACHED_FILTERS:
                 self._selections.clear()
-            passing = self._metadata.passing(filter_)
-            rows, mask = self._embeddings.places(passing), self._words.mask(passing)
-            self._selections[key] = _Selection(passing, rows, mask)
+            self._selections[key] = self._metadata.passing(filter_, self._embeddings.alive)
         return self._selections[key]
-
-    def _among(self, chunk_ids: Collection[str], filter_: Filter | None) -> Collection[str]:
-        """Return those of some chunks that pass."""
-        if filter_ is None:
-            return chunk_ids
-        passing = self._selected(filter_).passing
-        return [i for i in chunk_ids if (i in passing.ids) != passing.negated]
 
 
 def _copy(chunk: Chunk) -> Chunk:

@@ -1,7 +1,7 @@
 """Keyword search over dictionaries: BM25 by its definition, of the words or of similar words.
 
 A chunk has a place, a small number, so that the scores of all chunks are one array, to which each
-term of a query adds its part. A place that a chunk has left is given to the next one.
+term of a query adds its part.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
 from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io.memory import fuzzy as fuzzy_words
-from corral.providers.vector_io.memory.filters import ChunkIds
 
 MAX_FUZZY_TERMS = 64
 """Query terms for which similar words are looked for; the rest of a longer query is found as it is
@@ -44,14 +44,6 @@ class _Posting:
     changed: set[int]
 
 
-@dataclass(slots=True)
-class WordHit:
-    """A chunk's BM25, above 0, and the query's terms that it holds (or similar ones)."""
-
-    score: float
-    terms: list[str]
-
-
 class KeywordIndex:
     """The terms of all chunks. Not safe to use from several threads at once.
 
@@ -67,21 +59,28 @@ class KeywordIndex:
 
     Args:
         language: Name of the language for stemming and stop words.
+        ids: The chunk id of each place; the caller's, who keeps it.
         fuzzy: Pass True to let all queries find similar terms.
     """
 
-    def __init__(self, field_weights: Mapping[str, float], language: str, *, fuzzy: bool) -> None:
+    def __init__(
+        self,
+        field_weights: Mapping[str, float],
+        language: str,
+        ids: Sequence[str],
+        *,
+        fuzzy: bool,
+    ) -> None:
         self._field_weights = field_weights
         self._analyzer = analyzer(language)
         self._fuzzy = fuzzy
-        self._places: dict[str, int] = {}  # by chunk id
-        self._free: list[int] = []
-        self._ids: list[str] = []  # by place, as are the terms
-        self._terms: list[ChunkTerms] = []
+        self._ids = ids
+        self._terms: dict[int, ChunkTerms] = {}  # by place
         self._postings: dict[str, dict[int, float]] = {}  # term -> place -> frequency
         self._arrays: dict[str, _Posting] = {}  # of terms searched for
         self._weighed: dict[str, _Weights] = {}  # of terms searched for since the last write
         self._lengths = np.zeros(64, dtype=np.int64)  # by place
+        self._end = 0  # behind the last place that was used
         self._total_length = 0
         self._vocabulary = Vocabulary()
 
@@ -89,13 +88,14 @@ class KeywordIndex:
         """Return what `add` takes; safe to call at any time."""
         return chunk_terms(chunk, self._field_weights, self._analyzer)
 
-    def add(self, chunk_id: str, terms: ChunkTerms) -> None:
+    def add(self, place: int, terms: ChunkTerms) -> None:
         """Index a new chunk."""
         self._weighed.clear()
-        place = self._place_for(chunk_id, terms)
-        self._places[chunk_id] = place
-        if place == len(self._lengths):
-            self._lengths = np.concatenate([self._lengths, np.zeros_like(self._lengths)])
+        self._terms[place] = terms
+        if place >= len(self._lengths):
+            more = np.zeros(max(place, len(self._lengths)), dtype=np.int64)
+            self._lengths = np.concatenate([self._lengths, more])
+        self._end = max(self._end, place + 1)
         self._lengths[place] = terms.length
         self._total_length += terms.length
         for term, frequency in terms.frequencies.items():
@@ -103,34 +103,18 @@ class KeywordIndex:
             if term in self._arrays:
                 self._arrays[term].changed.add(place)
 
-    def _place_for(self, chunk_id: str, terms: ChunkTerms) -> int:
-        if self._free:
-            place = self._free.pop()
-            self._ids[place], self._terms[place] = chunk_id, terms
-            return place
-        self._ids.append(chunk_id)
-        self._terms.append(terms)
-        return len(self._ids) - 1
-
-    def remove(self, chunk_id: str) -> None:
+    def remove(self, place: int) -> None:
         """Remove a chunk."""
         self._weighed.clear()
-        place = self._places.pop(chunk_id)
-        self._free.append(place)
-        self._total_length -= self._terms[place].length
-        for term in self._terms[place].frequencies:
+        terms = self._terms.pop(place)
+        self._total_length -= terms.length
+        for term in terms.frequencies:
             del self._postings[term][place]
             if term in self._arrays:
                 self._arrays[term].changed.add(place)
             if not self._postings[term]:
                 del self._postings[term]
                 self._arrays.pop(term, None)
-
-    def mask(self, passing: ChunkIds) -> NDArray[np.bool_]:
-        """Return which places have chunks that pass; those of no chunk do not count."""
-        mask = np.full(len(self._ids), passing.negated)
-        mask[[self._places[chunk_id] for chunk_id in passing.ids]] = not passing.negated
-        return mask
 
     def search(
         self,
@@ -139,23 +123,23 @@ class KeywordIndex:
         mask: NDArray[np.bool_] | None = None,
         *,
         fuzzy: bool = False,
-    ) -> tuple[dict[str, WordHit], float]:
-        """Return the chunks that hold a term of the query, by id, best first, ties by id.
+    ) -> KeywordLeg:
+        """Return the chunks that hold a term of the query, best first, ties by id.
 
-        The number is the score that none could exceed (`bm25.greatest`); a term that no chunk holds
-        counts as its similar terms. A term that the query repeats counts as often. Terms are added
-        up in alphabetical order, so that chunks of equal texts have equal scores to the last bit.
+        In the score that none could exceed (`bm25.greatest`), a term that no chunk holds counts as
+        its similar terms. A term that the query repeats counts as often. Terms are added up in
+        alphabetical order, so that chunks of equal texts have equal scores to the last bit.
 
         Args:
             query: Any text.
             k: Most chunks wanted, >= 1; by default all.
-            mask: As `mask` returns it, of the chunks that may be returned; None for all.
+            mask: Which places may be returned; None for all.
             fuzzy: Pass True to find chunks with similar terms too; a hit's terms are then those
                 that the chunk holds.
         """
         wanted = Counter(self._analyzer.terms(query))
         variants = self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
-        scores = np.zeros(len(self._ids))
+        scores = np.zeros(self._end)
         holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             places, worth = self._term_scores(term, variants.get(term))
@@ -167,12 +151,15 @@ class KeywordIndex:
         near = found[best_rows(scores[found], k)].tolist()  # and those tied with the last
         best = heapq.nsmallest(k, near, key=lambda n: (-scores[n], self._ids[n]))
         stand_for = _by_word(wanted, variants) if fuzzy else _by_query_term(wanted, variants)
-        hits = {self._ids[n]: WordHit(float(scores[n]), self._held_by(n, stand_for)) for n in best}
-        return hits, greatest(holding, len(self._places))
+        hits = (
+            Candidate(self._ids[n], float(scores[n]), matched_terms=self._held_by(n, stand_for))
+            for n in best
+        )
+        return KeywordLeg(hits, greatest(holding, len(self._terms)))
 
-    def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> list[str]:
-        held = self._terms[place].frequencies
-        return [term for term, words in stand_for.items() if not held.keys().isdisjoint(words)]
+    def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+        held = self._terms[place].frequencies.keys()
+        return tuple([term for term, words in stand_for.items() if not held.isdisjoint(words)])
 
     def _similar(self, wanted: Iterable[str]) -> dict[str, dict[str, float]]:
         self._vocabulary.add(self._postings)
@@ -195,14 +182,14 @@ class KeywordIndex:
         chunk is the largest of saturated weight times similarity.
         """
         places, weights = self._weights(term)
-        exact = idf(len(places), len(self._places)) * weights
+        exact = idf(len(places), len(self._terms)) * weights
         if not variants:
             return places, exact
-        best = np.zeros(len(self._ids))
+        best = np.zeros(self._end)
         for variant, similarity in variants.items():
             holding, weights = self._weights(variant)
             best[holding] = np.maximum(best[holding], similarity * weights)
-        best *= idf(int(np.count_nonzero(best)), len(self._places))
+        best *= idf(int(np.count_nonzero(best)), len(self._terms))
         best[places] = np.maximum(best[places], exact)
         held = np.flatnonzero(best)
         return held, best[held]
@@ -213,7 +200,7 @@ class KeywordIndex:
             return _NOWHERE
         if term not in self._weighed:
             posting = self._posting(term)
-            average = self._total_length / len(self._places)
+            average = self._total_length / len(self._terms)
             weights = term_weight(posting.frequencies, self._lengths[posting.places], average)
             self._weighed[term] = posting.places, weights
         return self._weighed[term]
@@ -225,7 +212,7 @@ class KeywordIndex:
         if held is None or 4 * len(held.changed) > len(now):
             places, frequencies = np.array(list(now)), np.array(list(now.values()))
         elif held.changed:
-            moved = np.zeros(len(self._ids), dtype=np.bool_)
+            moved = np.zeros(self._end, dtype=np.bool_)
             moved[list(held.changed)] = True
             kept = ~moved[held.places]
             new = [place for place in held.changed if place in now]

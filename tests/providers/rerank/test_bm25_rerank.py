@@ -65,16 +65,16 @@ def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
         )
         for number, text in enumerate(texts(25, 20, seed=5))
     ]
-    index = KeywordIndex(weights, language, fuzzy=False)
-    for chunk in chunks:
-        index.add(chunk.chunk_id, index.analyze(chunk))
+    index = KeywordIndex(weights, language, [chunk.chunk_id for chunk in chunks], fuzzy=False)
+    for place, chunk in enumerate(chunks):
+        index.add(place, index.analyze(chunk))
     query = "w59x w5x w5x running Fussball 猫 w1x absent"
-    searched, _ = index.search(query)
+    searched = {hit.chunk_id: hit for hit in index.search(query)}
     db = vector_db(language=language, field_weights=weights)
     found = candidate_bm25(query, chunks, db, k1=1.2, b=0.75)
     for row, chunk in enumerate(chunks):
-        assert found.raw_scores[row] == pytest.approx(searched[chunk.chunk_id].score, rel=1e-12)
-        assert list(found.matched_terms[row]) == searched[chunk.chunk_id].terms
+        assert found.raw_scores[row] == pytest.approx(searched[chunk.chunk_id].raw_score, rel=1e-12)
+        assert tuple(found.matched_terms[row]) == searched[chunk.chunk_id].matched_terms
 
 
 async def test_unmatched_chunks_follow_in_their_order() -> None:

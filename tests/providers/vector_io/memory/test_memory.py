@@ -313,6 +313,25 @@ async def test_a_replace_that_finds_no_memory_leaves_the_old_version(
     assert await index.count() == 200
 
 
+async def test_a_count_sees_whole_writes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a replace, when the old chunks are gone, their number is still that of then.
+
+    If this fails: `_count` looks at what a write is changing.
+    """
+    index = await filled({"a": "sheep", "b": "goat"})
+    assert isinstance(index, MemoryIndex)
+    extend, counted = index._embeddings.extend, list[int]()
+
+    def watched(*arguments: Any) -> Any:
+        counted.append(asyncio.run(index._count()))  # in the writer's thread
+        return extend(*arguments)
+
+    monkeypatch.setattr(index._embeddings, "extend", watched)
+    chunks = [Chunk(chunk_id=i, content="cow") for i in "abc"]
+    await index.add_chunks(chunks, [[1, 0]] * 3)
+    assert (counted, await index.count()) == ([2], 3)
+
+
 async def test_a_reader_waits_for_a_write_in_a_thread() -> None:
     """While a write holds the index, who fetches chunks does not hold up the event loop.
 
