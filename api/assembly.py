@@ -29,31 +29,31 @@ class AssemblyOptions(Strict):
 
     order: Order = Field(
         default="score",
-        description="score: best first. document: document by document, each in its own order. "
-        "edges: the best at both ends.",
+        description="score: best first. document: by document, in document order. edges: the best "
+        "at both ends.",
     )
     expand: Expand | None = Field(
         default=None,
-        description="How many adjacent chunks of its document join a chunk, before it and behind "
-        "it, 0 to 5; without repeating the overlap. null: as the vector DB was registered (0).",
+        description="Neighboring chunks to include on each side of a hit (0-5); overlapping text "
+        "is printed once. null: as registered (default 0).",
     )
     deduplicate: bool = Field(
         default=True,
-        description="Leave out chunks that repeat a text, ignoring white space.",
+        description="Remove chunks with the same text, ignoring white space.",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
         default=None,
-        description="Most chunks found of one document, 1 to 1000; adjacent chunks of `expand` do "
-        "not count. null: as the vector DB was registered (no bound).",
+        description="Maximum number of hits from one document (1-1000), not counting neighbors. "
+        "null: as registered (default: no limit).",
     )
     citations: bool = Field(
         default=False,
-        description="Whether chunks begin with a marker such as `[1]` and their source, and the "
-        "answer's metadata says what each marker stands for.",
+        description="Start each chunk with a marker such as `[1]` and its source, and describe "
+        "the markers in the metadata.",
     )
     vector_db_weights: dict[Identifier, VectorDBWeight] = Field(
         default_factory=dict,
         max_length=1000,
-        description="How much each of several vector DBs counts when their results are merged, in "
-        "(0, 1000]; 1 for those that are not named.",
+        description="Weight of each vector DB when the results of several are merged, in (0, "
+        "1000]; default 1.",
     )

@@ -30,7 +30,7 @@ MAX_EMBEDDED_HEADINGS = 200
 
 
 class ChunkMetadata(Strict):
-    """Where a chunk came from: Llama Stack's optional record, kept and returned as given.
+    """Where a chunk comes from: Llama Stack's optional record, stored and returned as given.
 
     The fields from `position` on are ours: a chunk's place in its document, which context assembly
     needs to add adjacent chunks without repeating their overlap, and to cite. The RAG tool fills
@@ -45,7 +45,7 @@ class ChunkMetadata(Strict):
     created_timestamp: int | None = None
     updated_timestamp: int | None = None
     chunk_window: Storable | None = Field(
-        default=None, description='Token span in its document, "0-512".'
+        default=None, description='Token span in its document, such as "0-512".'
     )
     chunk_tokenizer: Storable | None = None
     chunk_embedding_model: Storable | None = None
@@ -56,9 +56,11 @@ class ChunkMetadata(Strict):
         default=None, ge=0, description="Its number in its document, from 0."
     )
     char_start: int | None = Field(
-        default=None, ge=0, description="Where it begins in its document."
+        default=None, ge=0, description="First character in its document."
     )
-    char_end: int | None = Field(default=None, ge=0, description="Where it ends, exclusive.")
+    char_end: int | None = Field(
+        default=None, ge=0, description="Last character in its document, exclusive."
+    )
     repeated_characters: int | None = Field(
         default=None,
         ge=1,
@@ -66,17 +68,17 @@ class ChunkMetadata(Strict):
     )
     page: int | None = Field(default=None, ge=1, description="The page on which it begins, from 1.")
     page_end: int | None = Field(
-        default=None, ge=1, description="The page on which it ends, where that is another."
+        default=None, ge=1, description="The page on which it ends, if different."
     )
     line_start: int | None = Field(
-        default=None, ge=1, description="The line on which it begins, from 1, in a text or code."
+        default=None, ge=1, description="The line on which it begins, from 1 (texts and code)."
     )
     line_end: int | None = Field(default=None, ge=1, description="The line on which it ends.")
     heading_path: list[Storable] | None = Field(
         default=None,
         max_length=MAX_HEADINGS,
-        description="The headings that it is under, the outermost first; of code, the class and "
-        "function. It is embedded with the content, and keyword search reads it with the title.",
+        description="The headings above it, outermost first; in code, the class and function. "
+        "Embedded with the content, and searched as part of the title.",
     )
     filename: Storable | None = Field(default=None, max_length=MAX_ID_LENGTH)
     previous_chunk_id: Identifier | None = None
@@ -84,15 +86,15 @@ class ChunkMetadata(Strict):
     gap_before: Storable | None = Field(
         default=None,
         max_length=MAX_GAP,
-        description="White space between the chunk before it and itself, which is in neither.",
+        description="White space between the previous chunk and this one, which is in neither.",
     )
     document_hash: str | None = Field(
-        default=None, max_length=64, description="Of what its document was made from."
+        default=None, max_length=64, description="Hash of the input of its document."
     )
     document_origin: str | None = Field(
         default=None,
         max_length=255,
-        description="Tells documents of one id apart, as their sender does.",
+        description="The document's `origin`.",
     )
     expires_at: int | None = Field(
         default=None,
@@ -109,8 +111,8 @@ Acl = Annotated[list[str], AfterValidator(check_acl)]
 class Chunk(Strict):
     """A piece of text with its metadata; equal chunk_id means the same chunk.
 
-    An absent `chunk_id` is derived from the document id and the text, so inserting the same chunk
-    twice stores it once, and equal text in two documents stays two chunks.
+    If `chunk_id` is absent, it is derived from the document id and the text: inserting the same
+    chunk twice stores it once, and the same text in two documents is two chunks.
     """
 
     content: InterleavedText
@@ -121,8 +123,8 @@ class Chunk(Strict):
     acl: Acl | None = Field(
         default=None,
         exclude_if=lambda acl: acl is None,
-        description="Who may read it: tokens, one of which a reader must hold. Absent: the vector "
-        "DB's `default_acl`. [] is for admins only. Returned to writers.",
+        description="Who may read it: a reader needs one of these tokens. Absent: the vector DB's "
+        "`default_acl`. []: only admins. Returned only to writers and admins.",
     )
 
     @model_validator(mode="before")

@@ -26,10 +26,10 @@ _FITTED = {"both": (0.30, 17.0), "cosine": (0.46, 13.0), "share": (0.19, 16.0)}
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the legs of a search say of whether it found an answer.
+    """The two numbers that confidence combines.
 
     Attributes:
-        cosine: Of the best chunk, in [-1, 1]; None where the vector leg did not run.
+        cosine: Cosine of the best chunk, in [-1, 1]; None if the vector leg did not run.
         keyword_share: The best keyword score as a share of the greatest that the query allows, in
             [0, 1]; None where the keyword leg did not run, or cannot tell.
         unrelated_cosine: What texts that have nothing to do with each other have under the model.

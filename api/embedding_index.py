@@ -217,7 +217,7 @@ class EmbeddingIndex(LegSearch):
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
     ) -> list[Chunk]:
-        """Return the chunks of these ids that exist, in the order of the ids."""
+        """Return the chunks with these ids, in the order of the ids; unknown ids are skipped."""
         scope = self._scope
         with self._calls, scope.reading():
             stored = await self._get(chunk_ids, include_embeddings)

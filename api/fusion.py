@@ -57,7 +57,7 @@ class LegHit:
 
 @dataclass(slots=True)  # not frozen, as `LegHit`
 class Explanation:
-    """Why a chunk is where it is: what each leg said of it and how that became its score.
+    """How a chunk's score was computed from its legs.
 
     Attributes:
         legs: By leg name, the legs that found the chunk.

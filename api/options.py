@@ -36,10 +36,10 @@ class HybridSearchWeights(Strict):
 
 
 class RankingOptions(Strict):
-    """How OpenAI's clients, and Llama Stack's by its extensions, say `ranker` and threshold.
+    """`ranker` and `score_threshold` in the format of OpenAI and Llama Stack's extensions.
 
-    `hybrid_search`, `weights` and `impact_factor` ask for reciprocal rank fusion, `alpha` for a
-    weighted combination; a request says one of the two.
+    `hybrid_search`, `weights` and `impact_factor` select reciprocal rank fusion, `alpha` a weighted
+    combination; send one of the two.
     """
 
     ranker: Literal["none", "auto", "default-2024-11-15", "rrf", "weighted"] | None = Field(
@@ -90,13 +90,11 @@ class RetrievalOptions(Strict):
     )
     rerank: Rerank | None = Field(
         default=None,
-        description="Second ordering of the best chunks: mmr, bm25, model or none; null: as "
-        "registered.",
+        description="Re-ranking of the best chunks: mmr, bm25, model or none; null: as registered.",
     )
     cutoff: Cutoff | None = Field(
         default=None,
-        description="gap leaves out what comes after the largest drop of the score; null: as "
-        "registered.",
+        description="gap: remove the hits after the largest drop in score; null: as registered.",
     )
     query_syntax: QuerySyntax | None = Field(
         default=None,
@@ -105,29 +103,29 @@ class RetrievalOptions(Strict):
     )
     fuzzy: bool | None = Field(
         default=None,
-        description="Find words spelled nearly like those of the query too, in keyword search, on "
-        "providers with that capability; null: as registered.",
+        description="Also match misspelled words in keyword search, on providers with that "
+        "capability; null: as registered.",
     )
     queries: list[Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]] = Field(
         default_factory=list,
         max_length=MAX_QUERIES,
-        description="Further phrasings of the question: each is searched, the results are fused.",
+        description="Other wordings of the question: each is searched, and the results are fused.",
     )
     filters: WireFilter | None = Field(
         default=None,
-        description="OpenAI-shaped: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
-        "`{type: and|or, filters: [...]}`. Applied before the best are taken.",
+        description="In OpenAI's format: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
+        "`{type: and|or, filters: [...]}`. Applied before the best hits are selected.",
     )
     score_threshold: float | None = Field(
-        default=0.0, ge=0, le=1, description="Lowest final score to keep (0-1; null or 0: all)."
+        default=0.0, ge=0, le=1, description="Minimum final score (0-1; null or 0: all)."
     )
     min_confidence: Confidence | None = Field(
         default=None,
-        description="Lowest confidence of an answer (0-1); below it nothing is found and `reason` "
-        "says nothing_relevant (null: as registered).",
+        description="Minimum confidence (0-1; null: as registered); below it there are no hits "
+        "and `reason` is nothing_relevant.",
     )
     include_embeddings: bool = Field(default=False, description="Return each chunk's embedding.")
-    explain: bool = Field(default=False, description="Return why each chunk was found.")
+    explain: bool = Field(default=False, description="Explain the score of each chunk.")
 
     @model_validator(mode="after")
     def _in_openais_words(self) -> Self:

@@ -166,7 +166,7 @@ class Orphan:
     """Data in an engine that no registration holds.
 
     Attributes:
-        name: Of the file, folder, table or collection.
+        name: Name of the file, folder, table or collection.
         drop: Deletes it with everything in it.
         vector_db_id: The id that it was made for, where the engine knows.
     """

@@ -92,9 +92,9 @@ MAX_URL_LENGTH = 4096
 
 
 class URL(Strict):
-    """A document's address; fetched only where the operator allows its host.
+    """Address of a document, fetched only if the operator allows its host.
 
-    A `data:` URI holds the document itself, which is how binary files are sent; nothing is fetched.
+    A `data:` URI contains the document itself, such as a binary file; nothing is fetched.
     """
 
     uri: str = Field(min_length=1)
@@ -107,11 +107,11 @@ class URL(Strict):
 
 
 class RAGDocument(Strict):
-    """A document to be split, embedded and stored.
+    """A document to split, embed and store.
 
-    `content` that is a plain string of one http(s) address is that address, like `{"uri": ...}`,
-    and is refused unless the operator allows its host. Every other string is text, and so is every
-    text item: `{"type": "text", "text": "https://..."}` stores the address itself.
+    If `content` is a string with one http(s) address, Corral fetches that address, as with `{"uri":
+    ...}`, if the operator allows its host, and else refuses it. Every other string is text, and so
+    is every text item: `{"type": "text", "text": "https://..."}` stores the address itself.
     """
 
     document_id: Identifier
@@ -121,14 +121,14 @@ class RAGDocument(Strict):
     origin: str | None = Field(
         default=None,
         max_length=255,
-        description="Any text that tells it from other documents of this id, such as a hash of a "
-        "file's path; see `same_origin_only`. It is kept with the chunks and never shown.",
+        description="Where the document comes from, such as a hash of a file's path; see "
+        "`same_origin_only`. Stored with the chunks and never returned.",
     )
     acl: Acl | None = Field(
         default=None,
         exclude_if=lambda acl: acl is None,
-        description="Who may read it, as of a chunk: tokens, one of which a reader must hold. "
-        "Absent: the vector DB's `default_acl`.",
+        description="Who may read it: a reader needs one of these tokens. Absent: the vector DB's "
+        "`default_acl`.",
     )
 
     @model_validator(mode="before")
@@ -147,7 +147,7 @@ class RAGDocument(Strict):
 
 
 class DefaultQueryGenerator(Strict):
-    """The question as it stands: texts of a message joined by `separator`."""
+    """The question as it is: texts of a message joined by `separator`."""
 
     type: Literal["default"] = "default"
     separator: str = Field(default=" ", max_length=100)
@@ -178,13 +178,14 @@ def check_query_template(template: str) -> str:
 
 
 class LLMQueryGenerator(Strict):
-    """A question rewritten by a language model of the operator's configuration."""
+    """A question rewritten by a configured language model."""
 
     type: Literal["llm"]
     model: str = Field(min_length=1, max_length=255, description="A configured language model.")
     template: Annotated[str, AfterValidator(check_query_template)] = Field(
         max_length=10_000,
-        description="The prompt; {query} or {messages}, also in double braces, is the question.",
+        description="The prompt, with the question as {query} or {messages}, also in double "
+        "braces.",
     )
 
 
@@ -216,11 +217,12 @@ class RAGQueryConfig(RetrievalOptions, AssemblyOptions, NullsAreDefaults):
         default=4096,
         ge=1,
         le=1_000_000,
-        description="Hard bound of the assembled context, in tokens.",
+        description="Maximum number of tokens in the context.",
     )
     max_chunks: MaxChunks = Field(
         default=5,
-        description="Most chunks in the context; `auto`: the root of the number of chunks.",
+        description="Maximum number of chunks in the context; `auto`: the square root of the "
+        "number of chunks.",
     )
     chunk_template: Annotated[str, AfterValidator(check_template)] = Field(
         default=DEFAULT_CHUNK_TEMPLATE, max_length=10_000

@@ -29,7 +29,7 @@ MAX_CANDIDATES = 10_000
 
 
 class LegWeights(Strict):
-    """How much each leg counts: >= 0, not both 0; only their ratio matters for rrf."""
+    """Weight of each leg: >= 0, not both 0; for rrf only their ratio matters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -54,7 +54,7 @@ class _Ranker(Strict):
         default=None,
         ge=1,
         le=MAX_CANDIDATES,
-        description="Chunks that each leg hands to fusion; when absent max(2k, 40), and max(2k, "
+        description="Chunks that each leg passes on to fusion; default max(2k, 40), and max(2k, "
         "100) for `weighted`.",
     )
     fewest: ClassVar[int] = MIN_CANDIDATES
@@ -84,7 +84,7 @@ class _Ranker(Strict):
 def _show_impact_factor(schema: dict[str, Any]) -> None:
     constant = {**schema["properties"]["rank_constant"], "title": "Impact Factor"}
     del constant["default"]
-    constant["description"] = "Llama Stack's name of `rank_constant`; send one of them."
+    constant["description"] = "Llama Stack's name for `rank_constant`; send one of them."
     schema["properties"]["impact_factor"] = constant
 
 
@@ -100,7 +100,7 @@ class RRFRanker(_Ranker):
         le=1e6,
         allow_inf_nan=False,
         validation_alias=AliasChoices("rank_constant", "impact_factor"),
-        description="Larger values flatten the advantage of the first ranks.",
+        description="Larger values reduce the advantage of the top ranks.",
     )
     weights: LegWeights = LegWeights()
 
@@ -116,12 +116,12 @@ class _Weights(Strict):
 
 
 def _show_weights(schema: dict[str, Any]) -> None:
-    description = "In the place of `alpha`, which is then the vector leg's share of their sum."
+    description = "Instead of `alpha`, which is then the vector leg's share of their sum."
     schema["properties"]["weights"] = LegWeights.model_json_schema() | {"description": description}
 
 
 class WeightedRanker(_Ranker):
-    """Convex combination of the legs' scores; alpha 1 is the vector leg alone, 0 the other.
+    """Weighted sum of the legs' scores; alpha 1 is the vector leg alone, 0 the keyword leg alone.
 
     Instead of `alpha` a request may send `weights`, of which only the ratio matters: alpha is the
     vector leg's share of their sum.
@@ -135,14 +135,14 @@ class WeightedRanker(_Ranker):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the vector leg; when absent 0.55, less where the embedding model "
-        "knows few of the query's words, which its tokenizer then cuts into letters.",
+        description="Weight of the vector leg (0-1; default 0.55, and less if the embedding model "
+        "does not know the language of the query).",
     )
     normalization: Literal["raw", "min_max", "z_score"] = Field(
         default="z_score",
-        description="raw: the scores in [0, 1] as they are; min_max: each leg's candidates "
-        "stretched to [0, 1]; z_score: each leg's scores in units of their standard deviation, "
-        "so that a leg counts more where it tells its candidates apart.",
+        description="raw: scores in [0, 1] as they are; min_max: each leg scaled to [0, 1]; "
+        "z_score: each leg in units of its standard deviation, so that a leg counts "
+        "more if its scores differ more.",
     )
     fewest: ClassVar[int] = MIN_WEIGHTED_CANDIDATES
 
@@ -179,7 +179,7 @@ class WeightedRanker(_Ranker):
 
 
 class MaxRanker(_Ranker):
-    """The better of the legs' weighted scores. Weights are at most 1, so the score stays in [0, 1].
+    """The better of the two weighted scores. Weights are at most 1, so the score stays in [0, 1].
 
     The keyword default 0.7 is that of the browser co-pilot whose design this follows.
     """

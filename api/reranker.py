@@ -24,7 +24,7 @@ class _Rerank(Strict):
         default=DEFAULT_RERANK_CANDIDATES,
         ge=1,
         le=MAX_RERANK_CANDIDATES,
-        description="Chunks to order, best first; never fewer than the query asks for.",
+        description="Number of best chunks to re-rank; never fewer than the query asks for.",
     )
 
 
@@ -32,11 +32,13 @@ class _BM25(_Rerank):
     k1: float = Field(
         default=1.2, ge=0, le=100, allow_inf_nan=False, description="Saturation of term frequency."
     )
-    b: float = Field(default=0.75, ge=0, le=1, description="Penalty of long texts: 0 none, 1 full.")
+    b: float = Field(
+        default=0.75, ge=0, le=1, description="Penalty for long texts: 0 none, 1 full."
+    )
 
 
 class MMRRerank(_BM25):
-    """Maximal marginal relevance: relevant to the query, and unlike what is already chosen."""
+    """Maximal marginal relevance: relevant to the query, but unlike the chunks already picked."""
 
     type: Literal["mmr"] = "mmr"
     lambda_: float = Field(
@@ -44,34 +46,35 @@ class MMRRerank(_BM25):
         ge=0,
         le=1,
         alias="lambda",
-        description="1: relevance alone; 0: diversity alone.",
+        description="1: relevance only; 0: diversity only.",
     )
     relevance: Literal["embedding", "bm25", "both"] = Field(
         default="embedding",
-        description="embedding: the cosine to the query; bm25: of the candidate's text; both: "
+        description="embedding: cosine to the query; bm25: BM25 of the candidate's text; both: "
         "their mean.",
     )
 
 
 class BM25Rerank(_BM25):
-    """BM25 among the candidates, whatever they were found by."""
+    """Re-rank the candidates by BM25, whatever leg found them."""
 
     type: Literal["bm25"] = "bm25"
 
 
 class ModelRerank(_Rerank):
-    """A cross-encoder of the operator's configuration reads the query and each text together."""
+    """Re-rank with a configured cross-encoder, which reads the query and each text together."""
 
     type: Literal["model"] = "model"
     model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
     on_error: Literal["error", "degrade"] = Field(
         default="error",
-        description="degrade: if the model fails, keep the first order and say so in the answer.",
+        description="degrade: if the model fails, keep the original order and add a note to the "
+        "answer.",
     )
 
 
 class NoRerank(Strict):
-    """No re-ranking, where a vector DB is registered with one."""
+    """No re-ranking, even if one is registered."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

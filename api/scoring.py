@@ -42,7 +42,7 @@ ROWS_AT_ONCE = 1024
 
 
 class Metric(StrEnum):
-    """How two embeddings are compared. With normalized embeddings all three rank alike."""
+    """Similarity of two embeddings. With normalized embeddings all three rank alike."""
 
     COSINE = "cosine"
     L2 = "l2"

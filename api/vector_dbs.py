@@ -21,7 +21,7 @@ from corral.api.wire import Identifier, NullsAreDefaults, Strict
 
 
 class SearchMode(StrEnum):
-    """How a vector DB is searched: by embedding, by words, or by both with fusion."""
+    """Search by embedding, by words, or by both with fusion."""
 
     VECTOR = "vector"
     KEYWORD = "keyword"
@@ -106,14 +106,15 @@ DEFAULT_CHUNK_SIZE = 256
 
 
 class ChunkingConfig(Strict):
-    """Chunk sizes of an insert that names none, in tokens."""
+    """Default chunk sizes in tokens, for inserts without their own."""
 
     chunk_size_in_tokens: int = Field(
         default=DEFAULT_CHUNK_SIZE,
         ge=1,
         le=8192,
-        description="Most cl100k tokens of a chunk. 256, the default, is also bounded by what the "
-        "embedding model reads, counted by its own tokenizer; another size is taken as it is.",
+        description="Maximum number of cl100k tokens per chunk. The default 256 is also limited "
+        "to the embedding model's window, by its own tokenizer; any other size is "
+        "used as it is.",
     )
     overlap_in_tokens: int = Field(default=32, ge=0, le=4096)
 
@@ -128,16 +129,16 @@ class SearchSettings(NullsAreDefaults):
     """The part of a registration that decides how chunks are indexed and searched."""
 
     search_mode: SearchMode = Field(
-        default=SearchMode.HYBRID, description="Mode of a query that names none."
+        default=SearchMode.HYBRID, description="Search mode of queries without their own."
     )
     ranker: Ranker = Field(default=DEFAULT_RANKER, description="How hybrid results are fused.")
     rerank: Rerank | None = Field(
         default=None,
-        description="Second ordering of the best chunks: mmr, bm25 or model (default: none).",
+        description="Re-ranking of the best chunks: mmr, bm25 or model (default: none).",
     )
     cutoff: Cutoff = Field(
         default="none",
-        description="gap leaves out what comes after the largest drop of the score.",
+        description="gap: remove the hits after the largest drop in score.",
     )
     query_syntax: QuerySyntax = Field(
         default="plain",
@@ -146,45 +147,46 @@ class SearchSettings(NullsAreDefaults):
     )
     min_confidence: Confidence = Field(
         default=0.0,
-        description="Least confidence of an answer, in [0, 1]; below it nothing is found.",
+        description="Minimum confidence, in [0, 1]; below it a query returns no hits.",
     )
     fuzzy: bool = Field(
         default=False,
-        description="Find words spelled nearly like the query's too, in keyword search, on "
-        "providers with that capability.",
+        description="Also match misspelled words in keyword search, on providers with that "
+        "capability.",
     )
     language: Annotated[str, AfterValidator(language_name)] = Field(
         default="english",
-        description="ISO code or English name; decides stemming and stop words. `simple`: neither.",
+        description="ISO code or English name; sets stemming and stop words. `simple`: neither.",
     )
     metric: Metric = Metric.COSINE
     normalize: bool = Field(
-        default=True, description="Store embeddings with length 1, so that all metrics score alike."
+        default=True,
+        description="Normalize embeddings to length 1, so that all metrics rank alike.",
     )
     field_weights: Annotated[dict[str, float], AfterValidator(_check_weights)] = Field(
         default_factory=lambda: dict(DEFAULT_FIELD_WEIGHTS),
-        description="Keyword weight of `content`, of `title` and of other metadata keys. A term's "
+        description="Keyword weights of `content`, `title` and other metadata keys. A term's "
         "frequency in a chunk is the sum over these fields of weight times count.",
     )
     chunking: ChunkingConfig = ChunkingConfig()
     expand: Expand = Field(
         default=0,
-        description="Neighbors of its document to include on each side of a chunk (0-5, "
-        "default 0).",
+        description="Neighboring chunks to include on each side of a hit (0-5, default 0).",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
-        default=None, description="Most chunks of one document in a context (default: no bound)."
+        default=None,
+        description="Maximum number of chunks of one document in a context (default: no limit).",
     )
 
     default_acl: Acl = Field(
         default_factory=lambda: [EVERYONE],
-        description="Who may read a chunk that has no acl of its own; everybody who may use the "
-        "vector DB, unless it says otherwise.",
+        description="Who may read a chunk without an acl; default: everyone who can use the "
+        "vector DB.",
     )
 
 
 class VectorDBRegistration(SearchSettings):
-    """A request to register a vector DB: Llama Stack's fields, and ours beside them."""
+    """A request to register a vector DB, with Llama Stack's fields and Corral's."""
 
     vector_db_id: Identifier
     embedding_model: str = Field(min_length=1, max_length=255)
@@ -193,22 +195,22 @@ class VectorDBRegistration(SearchSettings):
     provider_vector_db_id: str | None = Field(
         default=None,
         max_length=255,
-        description="An attached table of remote::pgvector, by its name there. Elsewhere Corral "
-        "names its own storage, and only the vector_db_id itself is accepted.",
+        description="Name of an attached table of remote::pgvector. For other providers it must "
+        "be the vector_db_id.",
     )
     vector_db_name: str | None = Field(default=None, max_length=255)
     unrelated_cosine: Cosine | None = Field(
         default=None,
-        description="Cosine that the model gives to texts that have nothing to do with each other, "
-        "from which confidence counts; null: the model's.",
+        description="Cosine of unrelated texts under the model, the zero point of confidence; "
+        "null: the model's.",
     )
 
 
 class VectorDB(SearchSettings):
-    """A registered vector DB, as it is stored and returned."""
+    """A registered vector DB."""
 
     identifier: Identifier
-    tenant: str = Field(default="", description="Whose it is; empty: the default tenant's.")
+    tenant: str = Field(default="", description="Its tenant; empty: the default tenant.")
     provider_id: str
     provider_resource_id: str
     type: Literal["vector_db"] = "vector_db"
@@ -219,17 +221,17 @@ class VectorDB(SearchSettings):
     created_at: float = Field(
         default=0.0,
         ge=0,
-        description="Unix seconds; tells two registrations of one id apart.",
+        description="Unix seconds; distinguishes two registrations of the same id.",
     )
     rebuilt_at: float | None = Field(
         default=None,
-        description="Unix seconds. When the index that serves now was begun; null: with the "
-        "registration.",
+        description="Start of the rebuild that made the current index, in Unix seconds; null: "
+        "never rebuilt.",
     )
     fingerprint: str | None = Field(
         default=None,
-        description="Of the embedder that made the embeddings, as JSON. null: registered by an "
-        "older Corral and not used since; the first use records it.",
+        description="The embedder that made the embeddings, as JSON. null: registered by an older "
+        "Corral and not used since; recorded at the first use.",
     )
 
     @property

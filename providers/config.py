@@ -103,17 +103,17 @@ class Providers(Section):
 
 
 class Limits(Section):
-    """What one request may ask for; beyond it the answer is a 4xx that names the setting."""
+    """Limits of one request; over one, the error (4xx) names the setting."""
 
-    max_body_mib: float = Field(default=64, gt=0, description="Request body.")
+    max_body_mib: float = Field(default=64, gt=0, description="Size of a request body.")
     max_snapshot_mib: float = Field(
-        default=16_384, gt=0, description="Snapshot to import; written to disk as it arrives."
+        default=16_384, gt=0, description="Size of a snapshot to import."
     )
     max_k: int = Field(
         default=1000,
         ge=5,
         le=1000,
-        description="Hits of one query; at least 5, a query's default.",
+        description="Hits of one query; at least 5, the default of queries.",
     )
     max_chunks_per_insert: int = Field(default=10_000, ge=1, description="Chunks of one insert.")
     max_documents_per_insert: int = Field(
@@ -123,7 +123,7 @@ class Limits(Section):
         default=32, ge=1, description="Vector DBs of one RAG query."
     )
     max_concurrent_inserts: int = Field(
-        default=4, ge=1, description="Inserts at work at once, of each vector_io provider."
+        default=4, ge=1, description="Inserts that run at once on each vector_io provider."
     )
 
 

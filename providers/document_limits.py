@@ -21,14 +21,14 @@ def _limit(default: T, description: str, **bound: float) -> T:
 
 @dataclass(frozen=True, slots=True)
 class DocumentLimits:
-    """What reading one document may take; beyond it the answer is a 400 that names the setting."""
+    """Limits for reading one document; over one, the error (400) names the setting."""
 
     max_pages: int = _limit(2000, "Pages of a PDF.", ge=1)
     max_paragraphs: int = _limit(100_000, "Paragraphs and table cells of a Word file.", ge=1)
     max_characters: int = _limit(32_000_000, "Characters of the text.", ge=1)
     max_seconds: float = _limit(30, "Time to read it.", gt=0)
     max_memory_mib: int = _limit(
-        1024, "Memory to read it, where the system can bound that (Linux).", ge=256
+        1024, "Memory to read it, on systems that can limit it (Linux).", ge=256
     )
 
     # As of `Section`: an unknown key is refused, and no error quotes a value.

@@ -77,29 +77,40 @@ ROUTERS = (
 """All routes, in the order of the documentation."""
 
 DESCRIPTION = """\
-One fence around every vector database. Register a *vector DB* with a search mode, insert chunks or
-documents, and ask: the RAG tool retrieves, fuses and assembles a context within a token budget.
+Vector, keyword and hybrid search over any vector database. Register a *vector DB* with a search
+mode, insert chunks or documents, and ask questions: the RAG tool searches, fuses the results and
+assembles a context within a token budget.
 
-* Every score is in [0, 1] and higher is better, on every backend and in every mode.
-* Precedence: request, then registration, then default. Unknown keys are refused.
-* Every refusal has the same body; its `error.message` says what to do.
+* Every score is in [0, 1], and higher is better, on every backend and in every mode.
+* The request wins over the registration, the registration over the default. Unknown keys are
+  errors.
+* Every error has the same format; `error.message` says what to do.
 """
 
 TAGS = [
-    {"name": "Vector DBs", "description": "What is registered, and how it is searched."},
-    {"name": "Chunks", "description": "Insert and query pieces of text, embedded here or there."},
-    {"name": "Documents", "description": "What is stored of them; to be listed and deleted."},
-    {"name": "RAG tool", "description": "Documents in, a question in, a budgeted context out."},
+    {"name": "Vector DBs", "description": "Register vector DBs, and set how to search them."},
+    {
+        "name": "Chunks",
+        "description": "Insert and query single chunks, with or without your own embeddings.",
+    },
+    {
+        "name": "Documents",
+        "description": "List, show and delete stored documents, and set who may read them.",
+    },
+    {
+        "name": "RAG tool",
+        "description": "Insert documents, ask questions, get a context within a token budget.",
+    },
     {
         "name": "Vector stores",
         "description": "OpenAI's view of the vector DBs. Also under /v1/openai/v1.",
     },
-    {"name": "Files", "description": "Uploaded files, as OpenAI has them."},
-    {"name": "Embeddings", "description": "The configured models, by OpenAI's API."},
+    {"name": "Files", "description": "OpenAI's API for uploaded files."},
+    {"name": "Embeddings", "description": "OpenAI's API for the configured embedding models."},
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
-    {"name": "Jobs", "description": "Documents that go in behind the request, and survive it."},
-    {"name": "Models", "description": "The re-rankers as a service."},
-    {"name": "Qdrant", "description": "Vector DBs in Qdrant's shape, for chat UIs."},
+    {"name": "Jobs", "description": "Ingest documents in the background."},
+    {"name": "Models", "description": "Re-ranking as a service."},
+    {"name": "Qdrant", "description": "Vector DBs over Qdrant's API, for chat UIs."},
     {"name": "Dify", "description": "Vector DBs as Dify's external knowledge."},
     {"name": "LibreChat", "description": "LibreChat's file service."},
     {"name": "Inspect", "description": "Health, version, providers, models."},

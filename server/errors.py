@@ -55,7 +55,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
 
 
 class ErrorDetail(BaseModel):
-    """One finding where a request breaks its schema."""
+    """One place where a request does not match the schema."""
 
     loc: list[str | int]
     msg: str
@@ -63,7 +63,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorDetails(BaseModel):
-    """All findings (the first 20)."""
+    """The first 20 places."""
 
     errors: list[ErrorDetail]
 
@@ -71,12 +71,12 @@ class ErrorDetails(BaseModel):
 class Error(BaseModel):
     """What is wrong and what to do about it."""
 
-    message: str = Field(description="The field, what was found and what to do.")
+    message: str = Field(description="What is wrong, what was found and what to do.")
     type: Literal["invalid_request_error", "server_error"]
-    param: str | None = Field(description="The field to blame, as a dotted path.")
-    code: str | None = Field(description="A stable name for programs.")
+    param: str | None = Field(description="The wrong field, as a dotted path.")
+    code: str | None = Field(description="A stable error name for programs.")
     detail: ErrorDetails | None = Field(
-        default=None, description="Only where the schema is broken."
+        default=None, description="Only for requests that do not match the schema."
     )
 
 
@@ -84,7 +84,7 @@ class ErrorBody(BaseModel):
     """The body of every 4xx and 5xx."""
 
     error: Error
-    detail: str = Field(description="The message again.")
+    detail: str = Field(description="The same message.")
     request_id: str = Field(description="As in the header x-request-id, the logs and the traces.")
 
 
@@ -127,7 +127,7 @@ def error_response(
 
     Args:
         status: HTTP status, 4xx or 5xx.
-        code: A stable name for programs.
+        code: A stable error name for programs.
         message: One or two sentences for people; shortened in the middle beyond 1000 characters.
         param: The request's field that is to blame, as a dotted path.
         details: The single findings where a request breaks its schema.

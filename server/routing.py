@@ -231,7 +231,7 @@ def _names(raw: bytes) -> _Names:
 
 
 PathId = Annotated[
-    str, Path(description="Percent-encoded; may hold anything, slashes and dots included.")
+    str, Path(description="Percent-encoded; can contain any character, including slashes and dots.")
 ]
 """The id at the end of a path."""
 

@@ -15,7 +15,7 @@ ErrorCode = Literal["server_error", "unsupported_file", "invalid_file"]
 
 
 class JobStatus(StrEnum):
-    """Where a job stands; the last three are final."""
+    """Status of a job; the last three are final."""
 
     QUEUED = "queued"
     RUNNING = "running"

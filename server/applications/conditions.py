@@ -30,18 +30,20 @@ Operator = Literal[
 
 
 class Condition(BaseModel):
-    """What the metadata under a key has to be."""
+    """A condition on a metadata value."""
 
     # Unknown fields pass: newer versions send more than they document.
     model_config = ConfigDict(extra="ignore")
 
-    name: str | list[str] = Field(description="A metadata key; of a list, any.")
+    name: str | list[str] = Field(
+        description="A metadata key; if its value is a list, any item may match."
+    )
     comparison_operator: Operator
     value: str | int | float | bool | list[str | int | float | bool] | None = None
 
 
 class Conditions(NullsAreDefaults):
-    """Conditions that hold all, or at least one of them."""
+    """Conditions, all or any of which must hold."""
 
     model_config = ConfigDict(extra="ignore")
 

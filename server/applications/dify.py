@@ -21,23 +21,23 @@ router = APIRouter(
 
 
 class RetrievalSetting(NullsAreDefaults):
-    """How much is wanted."""
+    """Limits of the result."""
 
     model_config = ConfigDict(extra="ignore")
 
     top_k: int = Field(default=5, ge=1, description="At most `server.limits.max_k`.")
     score_threshold: float | None = Field(
-        default=None, ge=0, le=1, description="Least score, as Corral's searches return it."
+        default=None, ge=0, le=1, description="Minimum score, on Corral's scale."
     )
 
 
 class DifyRequest(NullsAreDefaults):
-    """A question to a vector DB, as Dify asks it."""
+    """A query in Dify's format."""
 
     # Unknown fields pass: newer versions send more than they document.
     model_config = ConfigDict(extra="ignore")
 
-    knowledge_id: Identifier = Field(description="A vector DB.")
+    knowledge_id: Identifier = Field(description="Id of a vector DB.")
     query: str = Field(min_length=1)
     retrieval_setting: RetrievalSetting = RetrievalSetting()
     metadata_condition: Conditions | None = None
@@ -63,7 +63,7 @@ class DifyReply(BaseModel):
 async def retrieval(
     request: DifyRequest, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> DifyReply:
-    """Return the best chunks for a question, searched as the vector DB was registered."""
+    """Return the best chunks for a question, with the vector DB's registered search settings."""
     asked = request.retrieval_setting
     check_max_chunks(asked.top_k, limits, field="retrieval_setting.top_k")
     index = await stack.index(request.knowledge_id)

@@ -64,13 +64,13 @@ FORMS: Mapping[str, Refusal] = {
 
 
 class CohereError(BaseModel):
-    """A refusal in Cohere's form."""
+    """An error in Cohere's format."""
 
     message: str
 
 
 class DifyError(BaseModel):
-    """A refusal in Dify's form."""
+    """An error in Dify's format."""
 
     error_code: int = Field(
         description="1001: malformed Authorization header; 1002: wrong key; 2001: unknown "
@@ -80,19 +80,19 @@ class DifyError(BaseModel):
 
 
 class LibreChatError(BaseModel):
-    """A refusal in the form of LibreChat's service."""
+    """An error in the format of LibreChat's service."""
 
     detail: str
 
 
 class QdrantStatus(BaseModel):
-    """What is wrong."""
+    """The error."""
 
     error: str
 
 
 class QdrantError(BaseModel):
-    """A refusal in Qdrant's form."""
+    """An error in Qdrant's format."""
 
     result: None = None
     status: QdrantStatus

@@ -36,18 +36,18 @@ class FunctionTool(BaseModel):
 
 
 class FunctionTools(BaseModel):
-    """The tools that a model may be offered."""
+    """The tools to offer a model."""
 
     data: list[FunctionTool]
 
 
 class FunctionCall(BaseModel):
-    """What a model calls."""
+    """A model's call of a function."""
 
     model_config = ConfigDict(extra="ignore")
 
     name: str
-    arguments: str = Field(description="JSON, as the model wrote it.")
+    arguments: str = Field(description="Arguments as JSON, as the model wrote it.")
 
 
 class ToolCall(BaseModel):
@@ -61,25 +61,25 @@ class ToolCall(BaseModel):
 
 
 class ToolMessage(BaseModel):
-    """What goes into the messages of the next request, as it is."""
+    """A message to send with the next request."""
 
     role: Literal["tool"] = "tool"
     tool_call_id: str
-    content: str = Field(description="The answer as JSON, or what is wrong with the call.")
+    content: str = Field(description="The result as JSON, or what is wrong with the call.")
 
 
 @router.get("/openai", summary="List the tools as OpenAI's functions")
 async def functions(stack: StackOf) -> FunctionTools:
-    """Return the tools as function schemas, strict: pass `data` as `tools`."""
+    """Return the tools as strict function schemas: pass `data` as `tools`."""
     settings = stack.config.server.tools
     return FunctionTools(data=[_function(tool) for tool in offered(settings)])
 
 
 @router.post("/openai/call", summary="Answer a function call", dependencies=[READER])
 async def call(request: ToolCall, services: ToolServicesOf) -> ToolMessage:
-    """Run a tool call of a model and return the message that answers it.
+    """Run a model's tool call and return the message to send back to it.
 
-    A call that cannot be served is answered, too: the model reads what is wrong and calls again.
+    If the call is invalid, the message tells the model what to change.
     """
     try:
         with counted():

@@ -52,23 +52,23 @@ router = APIRouter(
 
 
 class ServiceHealth(BaseModel):
-    """The service is there."""
+    """The service is running."""
 
     status: str = "UP"
 
 
 class Embedded(BaseModel):
-    """What became of a file."""
+    """The result of storing a file."""
 
     status: bool = True
     message: str = "File processed successfully."
     file_id: str
     filename: str
-    known_type: bool = Field(description="Whether files of this kind can be read.")
+    known_type: bool = Field(description="True if Corral can read this type of file.")
 
 
 class LibreChatDocument(BaseModel):
-    """A chunk, as LangChain would print it."""
+    """A chunk as a LangChain document."""
 
     page_content: str
     metadata: dict[str, Any]
@@ -98,7 +98,7 @@ class FileNames(RootModel[list[Identifier]]):
 
 
 class Deleted(BaseModel):
-    """What is gone."""
+    """The result of a deletion."""
 
     message: str
 
@@ -110,13 +110,13 @@ FileIds = Annotated[list[Identifier], Query(min_length=1, max_length=1000)]
 
 @router.get("/health", summary="Is the service up? (LibreChat)", dependencies=[PUBLIC])
 async def health() -> ServiceHealth:
-    """Return that it is."""
+    """Return UP."""
     return ServiceHealth()
 
 
 @router.get("/ids", summary="List the files (LibreChat)")
 async def ids(request: Request, stack: StackOf) -> list[str]:
-    """Return the ids of the caller's files."""
+    """Return the ids of the user's files."""
     index = await _index(stack)
     found: list[str] = []
     more = index is not None
@@ -131,7 +131,7 @@ async def ids(request: Request, stack: StackOf) -> list[str]:
 
 @router.get("/documents", summary="Show files (LibreChat)")
 async def documents(request: Request, stack: StackOf, ids: FileIds) -> list[LibreChatDocument]:
-    """Return the chunks of files, in their order."""
+    """Return the chunks of files, in order."""
     _, found = await _files(request, stack, ids)
     chunks = [chunk for each in found for chunk in each.chunks]
     audit.current().returns(_name(stack), [chunk.chunk_id for chunk in chunks])
@@ -140,7 +140,7 @@ async def documents(request: Request, stack: StackOf, ids: FileIds) -> list[Libr
 
 @router.delete("/documents", summary="Delete files (LibreChat)", dependencies=[WRITER])
 async def delete(request: Request, ids: FileNames, stack: StackOf) -> Deleted:
-    """Delete files; if one is unknown, none is."""
+    """Delete files; if one is unknown, none is deleted."""
     index, _ = await _files(request, stack, ids.root)
     for name in ids.root:
         await delete_document(index, name)
@@ -156,7 +156,7 @@ async def embed(
     file: UploadFile,
     entity_id: Annotated[str | None, Form()] = None,
 ) -> Embedded:
-    """Parse, split, embed and store a file; the caller's own of this id is replaced."""
+    """Parse, split, embed and store a file; it replaces the user's file with the same id."""
     filename = file.filename or file_id
     guessed = mimetypes.guess_type(filename)[0]
     kind = chosen_type(guessed, file.content_type) or "application/octet-stream"
@@ -182,7 +182,7 @@ async def embed(
     return Embedded(file_id=file_id, filename=filename, known_type=True)
 
 
-@router.post("/query", summary="Ask a file (LibreChat)", dependencies=[READER])
+@router.post("/query", summary="Query a file (LibreChat)", dependencies=[READER])
 async def query(
     request: Request, asked: FileQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:
@@ -192,7 +192,7 @@ async def query(
     return await _search(stack, search, asked.query, asked.k, wanted)
 
 
-@router.post("/query_multiple", summary="Ask several files (LibreChat)", dependencies=[READER])
+@router.post("/query_multiple", summary="Query several files (LibreChat)", dependencies=[READER])
 async def query_multiple(
     request: Request, asked: FilesQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:

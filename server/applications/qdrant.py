@@ -49,23 +49,23 @@ Unserved = Annotated[None, BeforeValidator(_nothing)]
 
 
 class PointsQuery(Strict):
-    """A query by vector; what Corral does not serve in this form is refused unless it is null."""
+    """A query by vector. Corral refuses fields of Qdrant that it does not support, unless null."""
 
     query: Annotated[list[float], BeforeValidator(_nearest)] = Field(
         description="The question's embedding, or `{nearest: embedding}`."
     )
-    using: str | None = Field(default=None, description="Passed over: there is one vector.")
+    using: str | None = Field(default=None, description="Ignored: a point has only one vector.")
     limit: int = Field(default=10, ge=1, description="At most `server.limits.max_k`.")
-    offset: int = Field(default=0, ge=0, description="Best points to pass over.")
+    offset: int = Field(default=0, ge=0, description="Number of best points to skip.")
     score_threshold: float | None = Field(
-        default=None, description="Least score; under the distance Euclid, the largest."
+        default=None, description="Minimum score; for Euclid, the maximum distance."
     )
     with_payload: bool | list[str] | dict[str, Any] | None = Field(
-        default=None, description="false: no payload; anything else: all of it."
+        default=None, description="false: no payload; anything else: the whole payload."
     )
     with_vector: bool | list[str] | None = None
     params: dict[str, Any] | None = Field(
-        default=None, description="Passed over: of Qdrant's index."
+        default=None, description="Ignored: settings of Qdrant's index."
     )
     filter: Unserved = None
     prefetch: Unserved = None
@@ -79,8 +79,8 @@ class Point(BaseModel):
     id: str
     version: int = 0
     score: float = Field(
-        description="By the collection's distance: the cosine to the query, in [-1, 1], its inner "
-        "product (Dot), or how far it is (Euclid)."
+        description="Score in the collection's distance: cosine in [-1, 1], inner product (Dot) "
+        "or distance (Euclid)."
     )
     payload: dict[str, Any] | None = Field(
         description="text, page_content (the same) and metadata."
@@ -111,7 +111,7 @@ class Envelope(BaseModel):
 
 
 class About(BaseModel):
-    """What a Qdrant client asks first."""
+    """Version information for Qdrant's clients."""
 
     title: str = "qdrant - vector search engine"
     version: str = VERSION
@@ -174,7 +174,7 @@ async def collection(collection: PathId, stack: StackOf) -> Envelope:
 async def query(
     collection: PathId, request: PointsQuery, stack: StackOf, limits: LimitsOf
 ) -> PointsReply:
-    """Return the points nearest to a vector. Open WebUI's external knowledge asks so."""
+    """Return the points nearest to a vector. Open WebUI's external knowledge uses this."""
     started = time.perf_counter()
     wanted = request.limit + request.offset
     check_max_chunks(wanted, limits, field="limit")

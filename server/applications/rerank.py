@@ -50,7 +50,7 @@ router = APIRouter(
 
 @router.post("/v1/rerank", summary="Order texts by a query (Jina, vLLM)")
 async def rerank(request: JinaRequest, stack: StackOf, limits: LimitsOf) -> JinaReply:
-    """Return the texts by how well they answer a query. Open WebUI's external re-ranker asks so."""
+    """Return the texts, best match first. Open WebUI's external re-ranker uses this."""
     reply, read = await _answered(request, "1", stack, limits)
     return JinaReply(
         **dict(reply),
@@ -63,13 +63,13 @@ async def rerank(request: JinaRequest, stack: StackOf, limits: LimitsOf) -> Jina
     "/v2/rerank", summary="Order texts by a query (Cohere)", responses=refusals(CohereError)
 )
 async def rerank_v2(request: CohereRequest, stack: StackOf, limits: LimitsOf) -> CohereReply:
-    """Return the texts by how well they answer a query."""
+    """Return the texts, best match for the query first."""
     return (await _answered(request, "2", stack, limits))[0]
 
 
 @router.post("/rerank", summary="Order texts by a query (TEI)")
 async def rerank_tei(request: TEIRequest, stack: StackOf, limits: LimitsOf) -> list[TEIResult]:
-    """Return the texts by how well they answer a query, by the first configured model, or BM25."""
+    """Return the texts, best match for the query first, by the first configured model or BM25."""
     check_count(request.texts, limits.max_k, field="texts", setting="max_k")
     found = await ordered(stack, _usual(stack), request.query, request.texts)
     return [

@@ -67,23 +67,31 @@ class RerankRequest(NullsAreDefaults):
     query: str = Field(min_length=1)
     documents: list[Document] = Field(
         min_length=1,
-        description="Texts, or objects with texts, of which `rank_fields` are read; at most "
+        description="Texts, or objects whose `rank_fields` are read; at most "
         "`server.limits.max_k`.",
     )
-    top_n: int = Field(default=0, ge=0, description="Most results; null or 0: all.")
+    top_n: int = Field(default=0, ge=0, description="Maximum number of results; null or 0: all.")
     rank_fields: list[str] = Field(
         default=["text"],
         min_length=1,
         max_length=100,
-        description="Fields of documents that are objects, in the order in which they are read.",
+        description="Fields to read from documents that are objects, in this order.",
     )
     max_tokens_per_doc: int | None = Field(
-        default=None, ge=1, le=MAX_DOCUMENT_TOKENS, description="Longer texts are cut; null: not."
+        default=None,
+        ge=1,
+        le=MAX_DOCUMENT_TOKENS,
+        description="Truncate longer texts; null: do not.",
     )
     max_chunks_per_doc: int | None = Field(
-        default=None, ge=1, description="Accepted; a document is one chunk here, never more."
+        default=None, ge=1, description="Accepted and ignored: a document is always one chunk."
     )
-    priority: int = Field(default=0, ge=0, le=999, description="Accepted; all are served alike.")
+    priority: int = Field(
+        default=0,
+        ge=0,
+        le=999,
+        description="Accepted and ignored: all requests have the same priority.",
+    )
 
     def texts(self) -> list[str]:
         """Return what is read of each document.
@@ -109,48 +117,54 @@ class RerankRequest(NullsAreDefaults):
 
 
 class JinaRequest(RerankRequest):
-    """Texts to order by a query, as clients of Jina, vLLM and Cohere's first API ask."""
+    """A re-ranking request in the format of Jina, vLLM and Cohere's version 1."""
 
-    return_documents: bool = Field(default=True, description="Whether results repeat the texts.")
-    truncation: bool = Field(default=True, description="Long texts are cut by the model anyway.")
+    return_documents: bool = Field(default=True, description="Return the texts too.")
+    truncation: bool = Field(
+        default=True, description="Accepted and ignored: the model always truncates long texts."
+    )
     truncate_prompt_tokens: Annotated[int, _only(-1, _CUT)] = Field(
-        default=-1, description="-1: long texts are cut by the model. Nothing else is possible."
+        default=-1, description="Must be -1: the model truncates long texts."
     )
     truncation_side: Annotated[str, _only("right", _END)] = Field(
-        default="right", description="right: long texts lose their end. No other is possible."
+        default="right", description="Must be right: long texts lose their end."
     )
     use_activation: Annotated[bool, _only(True, _RANGE)] = Field(
-        default=True, description="true: scores are in [0, 1]. Nothing else is possible."
+        default=True, description="Must be true: scores are in [0, 1]."
     )
-    user: str | None = Field(default=None, description="Accepted; the API key says who asks.")
+    user: str | None = Field(
+        default=None, description="Accepted and ignored: the API key identifies the user."
+    )
 
 
 class CohereRequest(RerankRequest):
-    """Texts to order by a query, as Cohere's clients ask."""
+    """A re-ranking request in Cohere's format."""
 
-    return_documents: bool = Field(default=False, description="Whether results repeat the texts.")
+    return_documents: bool = Field(default=False, description="Return the texts too.")
 
 
 class TEIRequest(NullsAreDefaults):
-    """Texts to order by a query, as clients of Text Embeddings Inference ask."""
+    """A re-ranking request in the format of Text Embeddings Inference."""
 
     query: str = Field(min_length=1)
     texts: list[InterleavedText] = Field(min_length=1, description="At most `server.limits.max_k`.")
-    truncate: bool = Field(default=False, description="Long texts are cut by the model anyway.")
+    truncate: bool = Field(
+        default=False, description="Accepted and ignored: the model always truncates long texts."
+    )
     truncation_direction: Annotated[str, AfterValidator(str.lower), _only("right", _END)] = Field(
-        default="right", description="right: long texts lose their end."
+        default="right", description="Must be right: long texts lose their end."
     )
     raw_scores: Annotated[bool, _only(False, "must be false: scores are always in [0, 1]")] = Field(
-        default=False, description="false: scores are in [0, 1]. Nothing else is possible."
+        default=False, description="Must be false: scores are in [0, 1]."
     )
-    return_text: bool = Field(default=False, description="Whether results repeat the texts.")
+    return_text: bool = Field(default=False, description="Return the texts too.")
 
 
 class Result(BaseModel):
-    """A document's place, with the document if asked for."""
+    """Score of a document, with the document if requested."""
 
-    index: int = Field(description="Which of the request's documents, from 0.")
-    relevance_score: float = Field(description="In [0, 1]; higher is better.")
+    index: int = Field(description="Index of the document in the request, from 0.")
+    relevance_score: float = Field(description="Score in [0, 1]; higher is better.")
     document: dict[str, Any] | None = Field(
         default=None,
         exclude_if=lambda each: each is None,
@@ -159,32 +173,32 @@ class Result(BaseModel):
 
 
 class Usage(BaseModel):
-    """What was read."""
+    """Tokens read."""
 
     prompt_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
     total_tokens: int = Field(description="The same.")
 
 
 class ApiVersion(BaseModel):
-    """Which of Cohere's APIs this is."""
+    """The version of Cohere's API."""
 
     version: str
 
 
 class BilledUnits(BaseModel):
-    """What is billed."""
+    """Units that Cohere would bill."""
 
-    search_units: int = Field(default=0, description="Nothing.")
+    search_units: int = Field(default=0, description="Always 0.")
 
 
 class InputTokens(BaseModel):
-    """What was read."""
+    """Tokens read."""
 
     input_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
 
 
 class Meta(BaseModel):
-    """What Cohere's clients read of a request's cost."""
+    """The cost of a request, for Cohere's clients."""
 
     api_version: ApiVersion
     billed_units: BilledUnits = BilledUnits()
@@ -194,23 +208,23 @@ class Meta(BaseModel):
 class CohereReply(BaseModel):
     """The documents, best first."""
 
-    id: str = Field(description="A new name for each reply.")
+    id: str = Field(description="A new id for each reply.")
     results: list[Result]
     meta: Meta
 
 
 class JinaReply(CohereReply):
-    """The documents, best first: what Jina's and vLLM's clients read, and Cohere's first."""
+    """The documents, best first, for clients of Jina, vLLM and Cohere's version 1."""
 
-    model: str = Field(description="The model that ordered them.")
+    model: str = Field(description="The re-ranking model.")
     usage: Usage
 
 
 class TEIResult(BaseModel):
-    """A text's place."""
+    """Score of a text."""
 
     index: int
-    score: float = Field(description="In [0, 1]; higher is better.")
+    score: float = Field(description="Score in [0, 1]; higher is better.")
     text: str | None = Field(default=None, exclude_if=lambda each: each is None)
 
 

@@ -34,39 +34,43 @@ class WantedChunks(ChunkNames):
 
 
 class ChunkPage(Strict):
-    """Which chunks of a vector DB to list."""
+    """The chunks of a vector DB to list."""
 
     vector_db_id: Identifier
-    after: str = Field(default="", description="`last_id` of the page before; empty: begin.")
-    limit: int = Field(default=100, ge=1, le=MAX_CHUNKS, description="Most chunks looked at.")
+    after: str = Field(
+        default="", description="`last_id` of the previous page; empty: start at the beginning."
+    )
+    limit: int = Field(
+        default=100, ge=1, le=MAX_CHUNKS, description="Maximum number of chunks to look at."
+    )
     filters: WireFilter | None = Field(
-        default=None, description="Leaves out chunks; a page may then be short, or empty."
+        default=None, description="Return only matching chunks; a page can then be short, or empty."
     )
     include_embeddings: bool = False
 
 
 class Chunks(BaseModel):
-    """Chunks, in the order of the ids; those that do not exist are absent."""
+    """Chunks, in the order of the ids; without those that do not exist."""
 
     data: list[Chunk]
 
 
 class ListedChunks(Chunks):
-    """A page of chunks, by id."""
+    """A page of chunks, in order of id."""
 
-    has_more: bool = Field(description="Whether there is another page.")
+    has_more: bool = Field(description="True if there is another page.")
     last_id: str = Field(description="`after` of the next page.")
 
 
 class DeletedChunks(BaseModel):
-    """What is gone."""
+    """The result of a deletion."""
 
-    deleted: int = Field(description="Chunks that there were.")
+    deleted: int = Field(description="Number of chunks deleted.")
 
 
 @router.post("/get", summary="Get chunks", dependencies=[READER])
 async def get(request: WantedChunks, stack: StackOf) -> Chunks:
-    """Return the chunks of these ids that exist, in the order of the ids."""
+    """Return the chunks with these ids, in the order of the ids; unknown ids are skipped."""
     index = await stack.index(request.vector_db_id)
     embeddings = request.include_embeddings
     found = await index.get_chunks(request.chunk_ids, include_embeddings=embeddings)
@@ -76,7 +80,7 @@ async def get(request: WantedChunks, stack: StackOf) -> Chunks:
 
 @router.post("/list", summary="List chunks", dependencies=[READER])
 async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
-    """Return the chunks by id, a page at a time."""
+    """Return chunks in order of id, page by page."""
     index = await stack.index(request.vector_db_id)
     ids = await index.chunk_ids(request.after, request.limit + 1)
     page = ids[: request.limit]
@@ -91,7 +95,7 @@ async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
 
 @router.post("/delete", summary="Delete chunks")
 async def delete(request: ChunkNames, stack: StackOf) -> DeletedChunks:
-    """Delete the chunks of these ids, all or none; unknown ids are passed over."""
+    """Delete the chunks with these ids, all or none; unknown ids are skipped."""
     index = await stack.index(request.vector_db_id)
     there = len(await index.get_chunks(request.chunk_ids))
     await index.delete_chunks(request.chunk_ids)

@@ -22,17 +22,22 @@ router = APIRouter(
 
 After: TypeAlias = Annotated[
     str,
-    Field(max_length=MAX_ID_LENGTH, description="`last_id` of the step before; empty: begin."),
+    Field(
+        max_length=MAX_ID_LENGTH,
+        description="`last_id` of the previous step; empty: start at the beginning.",
+    ),
 ]
 StepLimit: TypeAlias = Annotated[
-    int, Field(ge=1, le=MAX_BATCH, description="Chunks to go through.")
+    int, Field(ge=1, le=MAX_BATCH, description="Number of chunks to look at.")
 ]
 
 
 class CopyRequest(Strict):
     """One step of a copy. The first one, without `after`, registers the target."""
 
-    target_id: Identifier = Field(description="The copy; registered like the source.")
+    target_id: Identifier = Field(
+        description="Id of the copy, which is registered like the source."
+    )
     provider_id: str | None = Field(
         default=None,
         description="Provider of the target; null: the source's provider.",
@@ -42,41 +47,41 @@ class CopyRequest(Strict):
 
 
 class CopyReply(BaseModel):
-    """What a step did, and where the next one begins."""
+    """The result of a step, and where the next one starts."""
 
-    seen: int = Field(description="Chunks that the step went through.")
-    copied: int = Field(description="Those of them that were not in the target as they are.")
+    seen: int = Field(description="Chunks that this step looked at.")
+    copied: int = Field(description="Chunks that were missing or different in the target.")
     last_id: str = Field(description="`after` of the next step.")
     done: bool = Field(description="True if this was the last step.")
     total: int = Field(description="Chunks in the source, now.")
 
 
 class VerifyCopyRequest(Strict):
-    """A copy to be compared with its source."""
+    """A copy to compare with its source."""
 
     target_id: Identifier
 
 
 class VerifyCopyReply(BaseModel):
-    """A copy that is good: what was compared."""
+    """The result of verifying a copy."""
 
     source_count: int
     target_count: int
-    sampled: int = Field(description="Chunks that were compared and searched for.")
-    exact: bool = Field(description="Whether both sides search vectors exactly, always.")
-    vector_overlap: float | None = Field(
-        description="Mean share of the hits that both sides found, of vector queries."
+    sampled: int = Field(description="Number of chunks compared and searched for.")
+    exact: bool = Field(description="True if both sides always search vectors exactly.")
+    vector_overlap: float | None = Field(description="Mean share of common hits of vector queries.")
+    keyword_overlap: float | None = Field(
+        description="Mean share of common hits of keyword queries."
     )
-    keyword_overlap: float | None = Field(description="The same of keyword queries.")
 
 
 @router.post("/{vector_db_id:id}/copy", summary="Copy the next chunks to another vector DB")
 async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> CopyReply:
-    """Copy chunks with their embeddings, in the order of their ids, and say where to go on.
+    """Copy the next chunks with their embeddings, in order of id, and return where to continue.
 
-    Repeat it with `last_id` as `after` until `done`, then verify. A copy that was interrupted is
-    started again from the beginning and passes over what the target holds. Each step counts as an
-    insert: `server.limits.max_concurrent_inserts` of them work at once between two providers.
+    Repeat with `last_id` as `after` until `done`, then verify. To resume an interrupted copy, start
+    from the beginning: it skips chunks that the target already has. Each step counts as an insert
+    toward `server.limits.max_concurrent_inserts`.
     """
     step = await copy_batch(
         stack,
@@ -97,9 +102,9 @@ async def copy(vector_db_id: PathId, request: CopyRequest, stack: StackOf) -> Co
 async def verify(
     vector_db_id: PathId, request: VerifyCopyRequest, stack: StackOf
 ) -> VerifyCopyReply:
-    """Compare settings and ids, and for a sample of chunks their contents and answers to queries.
+    """Compare settings and ids and, for a sample of chunks, contents and answers to queries.
 
-    Where they differ it is a 409 that says in what.
+    If they differ, the answer is a 409 that says how.
     """
     checks = asdict(await verify_copy(stack, vector_db_id, request.target_id))
     del checks["differences"]

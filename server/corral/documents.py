@@ -29,10 +29,16 @@ router = APIRouter(
     prefix="/v1/vector-dbs", tags=["Documents"], route_class=DocumentRoute, responses=ERRORS
 )
 
-After = Annotated[str, Query(description="`last_id` of the page before; empty: begin.")]
-Documents = Annotated[int, Query(ge=1, le=MAX_DOCUMENTS, description="Most documents of a page.")]
-Chunks = Annotated[int, Query(ge=0, le=MAX_CHUNKS, description="Most chunks of the reply.")]
-Offset = Annotated[int, Query(ge=0, description="Chunks to pass over.")]
+After = Annotated[
+    str, Query(description="`last_id` of the previous page; empty: start at the beginning.")
+]
+Documents = Annotated[
+    int, Query(ge=1, le=MAX_DOCUMENTS, description="Maximum number of documents per page.")
+]
+Chunks = Annotated[
+    int, Query(ge=0, le=MAX_CHUNKS, description="Maximum number of chunks to return.")
+]
+Offset = Annotated[int, Query(ge=0, description="Number of chunks to skip.")]
 
 
 class DocumentSummary(BaseModel):
@@ -43,10 +49,10 @@ class DocumentSummary(BaseModel):
 
 
 class DocumentList(BaseModel):
-    """A page of documents, by id."""
+    """A page of documents, in order of id."""
 
     data: list[DocumentSummary]
-    has_more: bool = Field(description="Whether there is another page.")
+    has_more: bool = Field(description="True if there is another page.")
     last_id: str = Field(description="`after` of the next page.")
 
 
@@ -55,30 +61,30 @@ class Document(BaseModel):
 
     vector_db_id: str
     document_id: str
-    chunk_count: int = Field(description="All its chunks.")
-    metadata: dict[str, Any] = Field(description="The document's own, as its first chunk has it.")
-    chunks: list[Chunk] = Field(description="In their order; `offset` and `limit` choose.")
+    chunk_count: int = Field(description="Number of all its chunks.")
+    metadata: dict[str, Any] = Field(description="The document's metadata, from its first chunk.")
+    chunks: list[Chunk] = Field(description="Chunks in order, from `offset`, at most `limit`.")
 
 
 class DeletedDocument(BaseModel):
-    """A document that is gone."""
+    """A deleted document."""
 
     document_id: str
-    chunk_count: int = Field(description="Chunks that it had.")
+    chunk_count: int = Field(description="Number of chunks deleted.")
     deleted: bool = True
 
 
 class DocumentChange(Strict):
-    """What can be changed of a document without embedding it again."""
+    """Changes to a document that need no new embeddings."""
 
     acl: Acl | None = Field(
-        description="Who may read it: tokens, one of which a reader must hold; null: the vector "
-        "DB's `default_acl`."
+        description="Who may read it: a reader needs one of these tokens; null: the vector DB's "
+        "`default_acl`."
     )
 
 
 class ChangedDocument(BaseModel):
-    """A document that others may read now."""
+    """A document whose acl was changed."""
 
     document_id: str
     chunk_count: int = Field(description="Chunks that were changed.")
@@ -89,10 +95,10 @@ class ChangedDocument(BaseModel):
 async def list_all(
     vector_db_id: PathId, stack: StackOf, after: After = "", limit: Documents = 100
 ) -> DocumentList:
-    """Return the documents by id, a page at a time, each with its number of chunks.
+    """Return documents in order of id, page by page, each with its number of chunks.
 
-    Chunks without `document_id` in their metadata belong to no document. Backends that cannot group
-    (memory, Qdrant, Milvus, Weaviate) read every chunk for each page: ask them for large pages.
+    Chunks without `document_id` in their metadata belong to no document. Some backends (memory,
+    Qdrant, Milvus, Weaviate) read every chunk for each page, so request large pages from them.
     """
     found = await list_documents(await stack.index(vector_db_id), after, limit)
     data = [DocumentSummary(document_id=d.document_id, chunk_count=d.chunks) for d in found.items]
@@ -107,7 +113,7 @@ async def retrieve(
     offset: Offset = 0,
     limit: Chunks = 100,
 ) -> Document:
-    """Return a document's metadata and its chunks in their order, without embeddings."""
+    """Return a document's metadata and its chunks in order, without embeddings."""
     page = Page(offset, limit)
     found = await read_document(await stack.index(vector_db_id), document_id, page)
     if found is None:
@@ -135,9 +141,9 @@ async def delete(vector_db_id: PathId, document_id: PathId, stack: StackOf) -> D
 async def change(
     vector_db_id: PathId, document_id: PathId, request: DocumentChange, stack: StackOf
 ) -> ChangedDocument:
-    """Change who may read a document, in one write; nothing is embedded again.
+    """Set who may read a document, in one write and without embedding it again.
 
-    You give tokens that you hold, unless you are an admin.
+    Only admins can use tokens that they do not have.
     """
     changed = await change_acl(await stack.index(vector_db_id), document_id, request.acl)
     if not changed:

@@ -33,18 +33,18 @@ VectorDBId = Annotated[str | None, Query(description="Only the jobs of this vect
 
 
 class ProgressInfo(BaseModel):
-    """How far a job is."""
+    """Progress of a job."""
 
     pages: int
     pages_total: int | None = Field(description="null: the document has no pages.")
-    characters: int = Field(description="Characters of the text that are embedded.")
+    characters: int = Field(description="Characters of the text embedded so far.")
     characters_total: int
     chunks: int
-    embedded: int = Field(description="Chunks that have an embedding.")
-    started_at: float | None = Field(description="Unix seconds; null: it has not begun.")
-    seconds: float = Field(description="How long the work has taken.")
-    rate: float = Field(description="Chunks embedded a second.")
-    seconds_left: float | None = Field(description="About; null: not known yet.")
+    embedded: int = Field(description="Chunks embedded so far.")
+    started_at: float | None = Field(description="Unix seconds; null: not started.")
+    seconds: float = Field(description="Time spent so far.")
+    rate: float = Field(description="Chunks embedded per second.")
+    seconds_left: float | None = Field(description="Estimated seconds left; null: not known yet.")
 
 
 class JobInfo(BaseModel):
@@ -57,18 +57,20 @@ class JobInfo(BaseModel):
     file_id: str | None
     filename: str
     attributes: dict[str, Any]
-    chunking: ChunkingConfig | None = Field(description="null: as the vector DB was registered.")
+    chunking: ChunkingConfig | None = Field(description="null: as registered.")
     status: JobStatus
     error_code: Literal["server_error", "unsupported_file", "invalid_file"] | None
-    error_message: str | None = Field(description="Why it failed, or why it is tried again.")
+    error_message: str | None = Field(description="Why it failed, or why it is being retried.")
     progress: ProgressInfo
-    notes: list[str] = Field(description="What could not be read of the document, and the like.")
-    usage_bytes: int = Field(description="Texts and embeddings that are stored.")
-    attempts: int = Field(description="How often it was begun since it last made headway.")
+    notes: list[str] = Field(
+        description="Warnings, such as parts of the document that could not be read."
+    )
+    usage_bytes: int = Field(description="Size of the stored texts and embeddings.")
+    attempts: int = Field(description="Number of attempts since it last made progress.")
     created_at: int
     updated_at: float
     version: int = Field(
-        description="Grows with every change of a job of the tenant; see `changed_after`."
+        description="Increases with every change of a job of the tenant; see `changed_after`."
     )
 
     @classmethod
@@ -95,7 +97,7 @@ class JobList(BaseModel):
 
 
 class SubmitRequest(Strict):
-    """Documents to ingest; one whose document_id exists already replaces it."""
+    """Documents to ingest; a document replaces the one with the same document_id."""
 
     vector_db_id: Identifier
     documents: list[RAGDocument] = Field(
@@ -104,35 +106,40 @@ class SubmitRequest(Strict):
     file_ids: list[str] = Field(
         default_factory=list,
         max_length=2000,
-        description="Uploaded files of the purpose assistants or user_data; each is a document.",
+        description="Uploaded files with the purpose assistants or user_data; each becomes a "
+        "document.",
     )
-    batch_id: str | None = Field(default=None, description="Of a batch to add to; null: a new one.")
+    batch_id: str | None = Field(
+        default=None, description="Id of a batch to add to; null: a new batch."
+    )
     chunk_size_in_tokens: int | None = Field(
-        default=None, ge=1, le=8192, description="null: as the vector DB was registered."
+        default=None, ge=1, le=8192, description="null: as registered."
     )
     overlap_in_tokens: int | None = Field(
-        default=None, ge=0, le=4096, description="null: as the vector DB was registered."
+        default=None, ge=0, le=4096, description="null: as registered."
     )
     skip_unchanged: bool = Field(
-        default=False, description="Leave documents alone that would be stored the same."
+        default=False, description="Skip documents that would be stored unchanged."
     )
     same_origin_only: bool = Field(
         default=False,
-        description="Refuse with 409, and queue nothing, where a document would replace one of "
+        description="Fail with 409, and queue nothing, if a document would replace one with "
         "another `origin`.",
     )
 
 
 class SubmitReply(BaseModel):
-    """What was queued; it survives the end of the server."""
+    """The queued jobs, which survive a restart of the server."""
 
     batch_id: str | None = Field(description="null: nothing was queued.")
     jobs: list[JobInfo]
-    unchanged: list[str] = Field(description="Documents that were left alone.")
+    unchanged: list[str] = Field(
+        description="Ids of documents that were skipped because they are unchanged."
+    )
 
 
 class SelectRequest(Strict):
-    """The jobs that are meant: those that fit all that is given."""
+    """Selects the jobs that match all of these fields."""
 
     vector_db_id: Identifier | None = None
     batch_id: str | None = None
@@ -179,16 +186,18 @@ async def list_all(
     stack: StackOf,
     vector_db_id: VectorDBId = None,
     batch_id: BatchId = None,
-    status: Annotated[list[JobStatus] | None, Query(description="Only these.")] = None,
-    after: Annotated[str | None, Query(description="`last_id` of the page before.")] = None,
+    status: Annotated[
+        list[JobStatus] | None, Query(description="Only jobs with this status.")
+    ] = None,
+    after: Annotated[str | None, Query(description="`last_id` of the previous page.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 20,
     order: Annotated[Literal["asc", "desc"], Query(description="desc: newest first.")] = "desc",
     changed_after: Annotated[
         int | None,
-        Query(ge=-1, description="Only those that changed after this version, in that order."),
+        Query(ge=-1, description="Only jobs that changed after this version, in order of change."),
     ] = None,
 ) -> JobList:
-    """Return jobs in the order of their submission, or of their changes."""
+    """Return jobs in order of submission, or of their last change."""
     page = await stack.ingestion.page(
         vector_db_id=vector_db_id,
         batch_id=batch_id,
@@ -212,7 +221,7 @@ async def events(
     batch_id: BatchId = None,
     job_id: Annotated[str | None, Query(description="Only this job.")] = None,
 ) -> StreamingResponse:
-    """Return server-sent events: `job` with each change of a job, `done` when all are final."""
+    """Return server-sent events: `job` when a job changes, `done` when all jobs are final."""
     if (batch_id is None) == (job_id is None):
         raise InvalidRequest("Name a batch_id or a job_id.", field="batch_id")
     if job_id is not None:
@@ -238,7 +247,7 @@ async def _events(
 
 @router.post("/cancel", summary="Cancel jobs", dependencies=[WRITER])
 async def cancel_some(request: SelectRequest, stack: StackOf) -> CountReply:
-    """Cancel unfinished jobs; a document that is being stored at this moment is stored."""
+    """Cancel unfinished jobs, except those whose documents are being stored at this moment."""
     _check_selection(request)
     chosen = request.model_dump()
     return CountReply(count=await stack.ingestion.cancel(**chosen))
@@ -259,7 +268,7 @@ async def retrieve(job_id: JobId, stack: StackOf) -> JobInfo:
 
 @router.post("/{job_id}/cancel", summary="Cancel a job", dependencies=[WRITER])
 async def cancel(job_id: JobId, stack: StackOf) -> JobInfo:
-    """Cancel a job, unless it is final or its document is being stored, and return it."""
+    """Cancel a job unless it is final or its document is being stored, and return it."""
     await stack.ingestion.job(job_id)
     await stack.ingestion.cancel(job_id=job_id)
     return JobInfo.of(await stack.ingestion.job(job_id))

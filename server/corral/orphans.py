@@ -24,44 +24,46 @@ class OrphanName(Strict):
     """One orphan."""
 
     provider_id: str
-    name: str = Field(description="Of the file, folder, table or collection.")
+    name: str = Field(description="Name of the file, folder, table or collection.")
 
 
 class OrphanInfo(OrphanName):
-    """One orphan, and what is known of it."""
+    """Stored data that belongs to no vector DB."""
 
-    vector_db_id: str | None = Field(description="What it was made for, where the engine knows.")
+    vector_db_id: str | None = Field(
+        description="The vector DB that it was made for, if the engine knows."
+    )
     shared: bool = Field(
-        description="Whether it is on a server, where another Corral's data looks the same."
+        description="True if it is on a server, where another installation's data looks the same."
     )
 
 
 class UnansweredProvider(BaseModel):
-    """A provider that could not be asked."""
+    """A provider that could not be checked."""
 
     provider_id: str
     message: str
 
 
 class OrphanList(BaseModel):
-    """What no registration holds, and who could not be asked."""
+    """Data that belongs to no vector DB, and the providers that could not be checked."""
 
     data: list[OrphanInfo]
     failures: list[UnansweredProvider]
 
 
 class RemoveOrphans(Strict):
-    """The orphans to delete, as they were listed."""
+    """The orphans to delete, as listed."""
 
     orphans: list[OrphanName] = Field(min_length=1, max_length=10_000)
 
 
-@router.get("", summary="List data that no registration holds")
+@router.get("", summary="List data that belongs to no vector DB")
 async def list_orphans(stack: StackOf) -> OrphanList:
-    """Return what a process left that was killed between making a vector DB and registering it.
+    """Return data left by processes that were killed while they registered a vector DB.
 
-    On a server that several Corrals share, each with registrations of its own, the vector DBs of
-    the others are among them.
+    If several Corral installations share a database server, the list includes the others' vector
+    DBs.
     """
     looked = await find_orphans(stack)
     return OrphanList(
@@ -83,7 +85,9 @@ async def list_orphans(stack: StackOf) -> OrphanList:
     )
 
 
-@router.post("/remove", summary="Delete data that no registration holds")
+@router.post("/remove", summary="Delete data that belongs to no vector DB")
 async def remove(request: RemoveOrphans, stack: StackOf) -> None:
-    """Delete orphans for good. One that is none, or none any more, is a 400; nothing is deleted."""
+    """Delete orphans for good. If one of them is not an orphan, the answer is a 400 and nothing is
+    deleted.
+    """
     await remove_orphans(stack, [(one.provider_id, one.name) for one in request.orphans])

@@ -26,27 +26,26 @@ router = APIRouter(
 
 
 class RebuildRequest(Strict):
-    """What is to change. Fields that are left out stay as they are."""
+    """Settings to change. Absent fields stay as they are."""
 
     embedding_model: str | None = Field(
         default=None,
         min_length=1,
         max_length=255,
-        description="Embed every chunk again with this model. The registered one: as it is "
-        "configured now.",
+        description="Embed every chunk again with this model, which can be the registered one.",
     )
     language: str | None = Field(default=None, description="ISO code or English name.")
     field_weights: dict[str, float] | None = Field(
-        default=None, description="Keyword weights by field; `content` is one of them."
+        default=None, description="Keyword weights by field, including `content`."
     )
 
 
 class RebuildReply(BaseModel):
-    """A rebuild that has begun, or was under way with the same settings."""
+    """A new rebuild, or an unfinished one with the same settings."""
 
-    needed: bool = Field(description="False if nothing would change; there is no rebuild then.")
-    changes: dict[str, Any] = Field(description="Settings as they will be registered.")
-    embeds: bool = Field(description="Whether chunks are embedded again.")
+    needed: bool = Field(description="False if nothing would change, so no rebuild was started.")
+    changes: dict[str, Any] = Field(description="The settings after the rebuild.")
+    embeds: bool = Field(description="True if chunks are embedded again.")
 
 
 class RebuildStepRequest(Strict):
@@ -57,19 +56,18 @@ class RebuildStepRequest(Strict):
 
 
 class SwitchReply(BaseModel):
-    """A rebuild that is done."""
+    """A finished rebuild."""
 
     vector_db: VectorDB
-    note: str = Field(description="What could not be deleted of the old index; empty: nothing.")
+    note: str = Field(description="Says so if the old index could not be deleted; else empty.")
 
 
-@router.post("/{vector_db_id:id}/rebuild", summary="Begin to rebuild a vector DB")
+@router.post("/{vector_db_id:id}/rebuild", summary="Start to rebuild a vector DB")
 async def begin(vector_db_id: PathId, request: RebuildRequest, stack: StackOf) -> RebuildReply:
-    """Begin a second index beside the one that serves, or take up the one that was begun.
+    """Start a second index for a vector DB, or resume an unfinished one.
 
-    Then take steps until `done`, and switch. Queries and inserts go on all the while; what is
-    written meanwhile is carried over. With other settings than a rebuild that is under way it is a
-    409.
+    Then call `step` until `done`, and `switch`. Queries and inserts continue meanwhile, and the new
+    index gets all writes. If an unfinished rebuild has other settings, the answer is a 409.
     """
     settings = request.model_dump(exclude_none=True)
     rebuild = await stack.rebuilds.begin(await stack.vector_db(vector_db_id), settings)
@@ -80,23 +78,23 @@ async def begin(vector_db_id: PathId, request: RebuildRequest, stack: StackOf) -
 
 @router.post("/{vector_db_id:id}/rebuild/step", summary="Build the next chunks")
 async def step(vector_db_id: PathId, request: RebuildStepRequest, stack: StackOf) -> CopyReply:
-    """Build the next chunks by id, and say where to go on.
+    """Build the next chunks, in order of id, and return where to continue.
 
-    A rebuild that was interrupted is begun again and passes over what is built.
+    To resume an interrupted rebuild, start from the beginning: it skips chunks that are built.
     """
     vector_db = await stack.vector_db(vector_db_id)
     taken = await stack.rebuilds.step(vector_db, request.after, request.limit)
     return CopyReply(**asdict(taken))
 
 
-@router.post("/{vector_db_id:id}/rebuild/switch", summary="Put the new index into service")
+@router.post("/{vector_db_id:id}/rebuild/switch", summary="Switch to the new index")
 async def switch(vector_db_id: PathId, stack: StackOf) -> SwitchReply:
-    """Carry over what was written meanwhile, switch in one transaction, delete the old index."""
+    """Apply the remaining writes, switch in one transaction, and delete the old index."""
     done = await stack.rebuilds.switch(await stack.vector_db(vector_db_id))
     return SwitchReply(vector_db=done.vector_db, note=done.note)
 
 
-@router.post("/{vector_db_id:id}/rebuild/abandon", summary="Give a rebuild up")
+@router.post("/{vector_db_id:id}/rebuild/abandon", summary="Discard a rebuild")
 async def abandon(vector_db_id: PathId, stack: StackOf) -> None:
-    """Delete what was built; the old index goes on serving."""
+    """Delete the new index and keep the old one."""
     await stack.rebuilds.abandon(await stack.vector_db(vector_db_id))

@@ -34,11 +34,11 @@ router = APIRouter(
 
 
 class ImportReply(BaseModel):
-    """A vector DB that was made of a snapshot."""
+    """A vector DB created from a snapshot."""
 
     vector_db: VectorDB
     chunks: int
-    notes: list[str] = Field(description="What the caller should know.")
+    notes: list[str] = Field(description="Warnings.")
 
 
 @router.get(
@@ -50,8 +50,8 @@ class ImportReply(BaseModel):
 async def export_snapshot(vector_db_id: PathId, stack: StackOf) -> StreamingResponse:
     """Stream a snapshot: registration, chunks, metadata, embeddings and checksums in one zip file.
 
-    If the backend fails on the way, the connection breaks and the file is cut off, which an import
-    notices.
+    If the backend fails during the export, the connection breaks; an import detects the truncated
+    file.
     """
     pieces = export(stack, vector_db_id)
     first = await anext(pieces)  # an error of the beginning becomes an answer
@@ -78,17 +78,20 @@ async def import_snapshot(
     request: Request,
     stack: StackOf,
     vector_db_id: Annotated[
-        Identifier | None, Query(description="Id to import it as; absent: the snapshot's.")
+        Identifier | None, Query(description="Id of the new vector DB; absent: the snapshot's.")
     ] = None,
     provider_id: Annotated[
         str | None,
-        Query(description="Provider for its chunks; absent: the snapshot's, else the first one."),
+        Query(
+            description="Provider of the new vector DB; absent: the snapshot's if configured, "
+            "else the first one."
+        ),
     ] = None,
 ) -> ImportReply:
     """Register a vector DB and fill it from a snapshot, all or nothing.
 
-    The body is the file, up to `server.limits.max_snapshot_mib`. It is checked as a whole before
-    anything is made, and the vector DB is seen once it holds every chunk.
+    The body is the file, up to `server.limits.max_snapshot_mib`. The whole file is checked first,
+    and the vector DB appears when it has every chunk.
     """
     file = tempfile.TemporaryFile(dir=stack.home)  # noqa: SIM115 - closed below, in a thread
     try:

@@ -28,7 +28,7 @@ models = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRout
 
 
 class HealthReply(BaseModel):
-    """The server answers, so it is well; providers have their own health."""
+    """The server is running."""
 
     status: Literal["OK"] = "OK"
 
@@ -40,7 +40,7 @@ class VersionReply(BaseModel):
 
 
 class ProviderHealth(BaseModel):
-    """Whether a provider can serve now, and if not, why."""
+    """Health of a provider, with the cause of an error."""
 
     status: Literal["OK", "Error"]
     message: str = ""
@@ -50,7 +50,7 @@ class ProviderInfo(BaseModel):
     """A configured provider."""
 
     api: str = Field(
-        description="As Llama Stack's clients look for it: embedding models are `inference`."
+        description="Llama Stack's name for its kind: embedding models are `inference`."
     )
     kind: str = Field(description="Its section in run.yaml.")
     provider_id: str
@@ -84,31 +84,30 @@ class BrokenProvider(BaseModel):
 
 
 class ProviderList(BaseModel):
-    """The configured providers, and the types that could be configured."""
+    """The configured providers and the installed types."""
 
     data: list[ProviderInfo]
     types: list[ProviderType]
-    broken: list[BrokenProvider] = Field(description="Installed, but their import fails.")
+    broken: list[BrokenProvider] = Field(description="Installed types that fail to import.")
 
 
 class LimitsReply(BaseModel):
-    """What the operator allows, as run.yaml has it."""
+    """The limits that run.yaml sets."""
 
-    server: Limits = Field(description="Of one request: `server.limits`.")
-    document: DocumentLimits = Field(description="Of one document: `rag.document_limits`.")
+    server: Limits = Field(description="Limits of one request: `server.limits`.")
+    document: DocumentLimits = Field(description="Limits of one document: `rag.document_limits`.")
 
 
 class Model(BaseModel):
     """An embedding model that vector DBs can be registered with.
 
-    Llama Stack and OpenAI have it under the same path; each one's clients pass over what only the
-    other's need.
+    Llama Stack and OpenAI use the same path; their clients ignore each other's fields.
     """
 
-    id: str = Field(description="OpenAI's word for the identifier.")
+    id: str = Field(description="The identifier, for OpenAI's clients.")
     object: Literal["model"] = "model"
-    created: int = Field(default=0, description="Unknown: 0.")
-    owned_by: str = Field(description="OpenAI's word for the provider.")
+    created: int = Field(default=0, description="Always 0.")
+    owned_by: str = Field(description="The provider, for OpenAI's clients.")
     identifier: str
     provider_resource_id: str
     provider_id: str
@@ -128,7 +127,7 @@ class ModelList(BaseModel):
 
 @router.get("/health", summary="Is the server up?", dependencies=[PUBLIC])
 async def health() -> HealthReply:
-    """Return OK. `/v1/providers` tells whether the providers can serve."""
+    """Return OK. See `/v1/providers` for the health of the providers."""
     return HealthReply()
 
 
@@ -140,7 +139,7 @@ async def version() -> VersionReply:
 
 @router.get("/providers", summary="List the providers")
 async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList:
-    """Return every configured provider with its health, asked now, and every installed type."""
+    """Return every configured provider with its current health, and every installed type."""
     return ProviderList(
         data=[_provider(status, principal) for status in await stack.providers()],
         types=[_type(spec) for spec in provider_specs().values()],
@@ -152,7 +151,7 @@ async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList
 async def retrieve_provider(
     provider_id: PathId, stack: StackOf, principal: PrincipalOf
 ) -> ProviderInfo:
-    """Return a configured provider; where several kinds share an id, the vector_io one."""
+    """Return a configured provider; if several kinds share an id, the vector_io one."""
     statuses = await stack.providers()
     for status in statuses:
         if status.provider_id == provider_id:
@@ -160,9 +159,9 @@ async def retrieve_provider(
     raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
 
 
-@router.get("/limits", summary="What the operator allows")
+@router.get("/limits", summary="Show the limits")
 async def limits(stack: StackOf) -> LimitsReply:
-    """Return how much one request and one document may have."""
+    """Return the limits of a request and of a document."""
     config = stack.config
     return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
 

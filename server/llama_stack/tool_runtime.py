@@ -59,10 +59,10 @@ TOOL = ToolDef(
 
 @inserts.post("/rag-tool/insert", summary="Insert documents")
 async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> InsertDocumentsReply:
-    """Split documents, embed the pieces and store them; a known document_id is replaced whole.
+    """Split documents, embed their chunks and store them; an existing document is replaced.
 
-    `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
-    them wait.
+    At most `server.limits.max_concurrent_inserts` inserts run at once on each vector_io provider;
+    others wait.
     """
     report = await rag_tool.insert(
         request.documents,
@@ -82,7 +82,7 @@ async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> Insert
 
 @router.post("/rag-tool/query", summary="Ask a question", dependencies=[READER])
 async def query(request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf) -> RAGQueryResult:
-    """Return a context that never exceeds `max_tokens_in_context`, and what is in it."""
+    """Return a context of at most `max_tokens_in_context` tokens, and a list of what is in it."""
     return await _ask(
         rag_tool, limits, request.content, request.vector_db_ids, request.query_config
     )
@@ -92,7 +92,7 @@ async def query(request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf)
 async def list_tools(
     tool_group_id: str | None = Query(None, description="Only the tools of this group."),
 ) -> ToolList:
-    """Return the tools that can be invoked. There is one; remote (MCP) endpoints are not asked."""
+    """Return the only tool, `knowledge_search`. Remote (MCP) endpoints are not queried."""
     return ToolList(data=[TOOL] if tool_group_id in (None, RAG_TOOL_GROUP) else [])
 
 

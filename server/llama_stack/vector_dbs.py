@@ -38,7 +38,7 @@ router = APIRouter(
 async def register(registration: VectorDBRegistration, stack: StackOf) -> VectorDB:
     """Register a vector DB with its search mode, ranker and other settings, and return it.
 
-    Registering the same again returns the stored one; with other settings it is a 409. A refused
+    Repeating a registration returns the stored one; with other settings it fails with 409. A failed
     registration leaves nothing behind.
     """
     return await stack.register(registration)
@@ -46,13 +46,13 @@ async def register(registration: VectorDBRegistration, stack: StackOf) -> Vector
 
 Counts = Annotated[
     bool,
-    Query(description="Add `chunk_count` and `document_count`, where a backend answers in time."),
+    Query(description="Add `chunk_count` and `document_count`, if the backend answers in time."),
 ]
 
 
 @router.get("", summary="List the vector DBs")
 async def list_vector_dbs(stack: StackOf, counts: Counts = False) -> VectorDBList:
-    """Return every registered vector DB, by identifier."""
+    """Return all registered vector DBs, in order of identifier."""
     vector_dbs = await stack.vector_dbs()
     return VectorDBList(
         data=await asyncio.gather(*(_shown(stack, each, counts=counts) for each in vector_dbs))
@@ -80,10 +80,11 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
 
 @router.delete("/{vector_db_id:id}", summary="Unregister a vector DB", dependencies=[ADMIN])
 async def unregister(vector_db_id: PathId, stack: StackOf) -> UnregisterReply | None:
-    """Delete a vector DB with all its chunks, once the requests that use it have ended.
+    """Wait for the requests that use a vector DB, then delete it with all its chunks.
 
-    Where its provider has left run.yaml, only the registration goes, and a note says so; otherwise
-    the reply is null. A request that still runs after 30 s makes it a 503, and nothing is deleted.
+    If its provider is no longer in run.yaml, only the registration is deleted, and the reply has a
+    note; otherwise the reply is null. If a request is still running after 30 s, nothing is deleted
+    and the answer is a 503.
     """
     note = await stack.unregister(vector_db_id)
     return UnregisterReply(note=note) if note else None

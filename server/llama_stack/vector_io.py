@@ -33,10 +33,10 @@ inserts = APIRouter(
 
 @inserts.post("/insert", summary="Insert chunks")
 async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf) -> None:
-    """Store chunks, all or none; where one has no embedding the server computes it.
+    """Store chunks, all or none. The server computes missing embeddings.
 
-    `server.limits.max_concurrent_inserts` inserts work at once on each vector DB provider, more of
-    them wait.
+    At most `server.limits.max_concurrent_inserts` inserts run at once on each vector_io provider;
+    others wait.
     """
     check_count(
         request.chunks,
@@ -51,7 +51,7 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
 async def query(
     request: QueryChunksRequest, retrieval: RetrievalOf, limits: LimitsOf
 ) -> QueryChunksReply | ExplainedReply:
-    """Return the best chunks for a question, best first, ties by chunk_id."""
+    """Return the best chunks for a question, best first; chunk_id breaks ties."""
     params = request.params or QueryParams()
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
     found = await retrieval.search(

@@ -50,30 +50,30 @@ InterleavedTexts: TypeAlias = Annotated[
 
 
 class CountedVectorDB(VectorDB):
-    """A registered vector DB, with counts where they were asked for and its backend answered."""
+    """A registered vector DB, with counts if you asked for them and the backend answered."""
 
     default_acl: Acl | None = Field(  # type: ignore[assignment]  # readers are not told who reads
         exclude_if=lambda acl: acl is None,
-        description="Who may read a chunk that has no acl of its own. Told to writers and admins.",
+        description="Who may read a chunk without an acl. Returned only to writers and admins.",
     )
     chunk_count: int | None = Field(default=None, exclude_if=lambda count: count is None)
     document_count: int | None = Field(
         default=None,
         exclude_if=lambda count: count is None,
-        description="Documents: the `document_id`s in the metadata of its chunks.",
+        description="Number of different `document_id`s in the metadata of its chunks.",
     )
 
 
 class VectorDBList(BaseModel):
-    """All registered vector DBs, by identifier."""
+    """All registered vector DBs, in order of identifier."""
 
     data: list[CountedVectorDB]
 
 
 class UnregisterReply(BaseModel):
-    """What a deletion could not reach."""
+    """Data that could not be deleted."""
 
-    note: str = Field(description="What stays behind, and where.")
+    note: str = Field(description="What remains, and where.")
 
 
 class InsertedChunk(Chunk):
@@ -81,19 +81,19 @@ class InsertedChunk(Chunk):
 
     embedding: Listed[float] | None = Field(
         default=None,
-        description="As many numbers as the model has dimensions; null: computed here.",
+        description="One number for each of the model's dimensions; null: the server computes it.",
     )
     # Their clients send these two; what is stored and returned is the same without them.
     mime_type: str | None = Field(
         default=None,
         max_length=255,
         exclude=True,
-        description="Accepted and not stored: content is text.",
+        description="Accepted and ignored: content is always text.",
     )
     stored_chunk_id: Identifier | None = Field(
         default=None,
         exclude=True,
-        description="`chunk_id`, as Llama Stack's clients from 0.2.13 name it.",
+        description="Another name for `chunk_id`, used by Llama Stack's clients from 0.2.13.",
     )
 
     @model_validator(mode="before")
@@ -130,28 +130,28 @@ class OnVectorDB(Strict):
 
 
 class InsertChunksRequest(OnVectorDB):
-    """Chunks to store, all or none; one whose chunk_id exists already replaces it."""
+    """Chunks to store, all or none; a chunk replaces the one with the same chunk_id."""
 
     chunks: Listed[InsertedChunk] = Field(
-        description="With or without an embedding; where it is absent the server computes it. "
-        "At most `server.limits.max_chunks_per_insert`."
+        description="With or without embeddings; the server computes missing ones. At most "
+        "`server.limits.max_chunks_per_insert`."
     )
     ttl_seconds: int | None = Field(
         default=None,
         ge=1,
         le=MAX_TTL_SECONDS,
-        description="After so many seconds the chunks are deleted; null: they stay. A chunk's own "
+        description="Delete the chunks after this many seconds; null: keep them. A chunk's own "
         "`chunk_metadata.expires_at` wins.",
     )
 
 
 class QueryParams(RetrievalOptions, NullsAreDefaults):
-    """How to search; what is absent or null is as the vector DB was registered."""
+    """Search options; absent or null: as registered."""
 
     max_chunks: MaxChunks = Field(
         default=3,
-        description="Most chunks wanted, within `server.limits.max_k`; `auto`: the root of the "
-        "number of chunks.",
+        description="Maximum number of chunks, within `server.limits.max_k`; `auto`: the square "
+        "root of the number of chunks.",
     )
 
 
@@ -170,17 +170,18 @@ class QueryChunksReply(BaseModel):
     notes: list[str] = Field(
         default_factory=list,
         exclude_if=lambda notes: not notes,
-        description="What the caller should know, such as that a re-ranker was not reached.",
+        description="Warnings, such as that a re-ranker could not be reached.",
     )
     confidence: float | None = Field(
         default=None,
-        description="How likely an answer is among what was found, in [0, 1]; unlike scores it "
-        "compares between questions. null: the vector DB's keyword index cannot tell.",
+        description="How likely the hits answer the question, in [0, 1]; unlike scores, "
+        "comparable between questions. null: the vector DB's keyword index cannot "
+        "tell.",
     )
     reason: Literal["nothing_relevant"] | None = Field(
         default=None,
         exclude_if=lambda reason: reason is None,
-        description="Why there is no chunk: the confidence was below `min_confidence`.",
+        description="Why there are no chunks: the confidence is below `min_confidence`.",
     )
 
     @classmethod
@@ -196,11 +197,11 @@ class QueryChunksReply(BaseModel):
 
 
 class ExplainedReply(QueryChunksReply):
-    """The reply where `explain` was asked for."""
+    """The reply if `explain` is set."""
 
     explanations: list[Explanation]
     steps: list[Step] = Field(description="What each step did to the candidates.")
-    evidence: Evidence = Field(description="What the confidence is made of.")
+    evidence: Evidence = Field(description="The two numbers that the confidence combines.")
 
     @classmethod
     def of(cls, found: QueryChunksResponse) -> ExplainedReply:
@@ -211,44 +212,47 @@ class ExplainedReply(QueryChunksReply):
 
 
 class InsertDocumentsRequest(Strict):
-    """Documents to split, embed and store; one whose document_id exists already replaces it."""
+    """Documents to split, embed and store; each replaces the one with the same document_id."""
 
     vector_db_id: Identifier
     documents: Listed[RAGDocument] = Field(
         description="At most `server.limits.max_documents_per_insert`."
     )
     chunk_size_in_tokens: int | None = Field(
-        default=None, ge=1, le=8192, description="null: as the vector DB was registered."
+        default=None, ge=1, le=8192, description="null: as registered."
     )
     overlap_in_tokens: int | None = Field(
-        default=None, ge=0, le=4096, description="null: as the vector DB was registered."
+        default=None, ge=0, le=4096, description="null: as registered."
     )
     skip_unchanged: bool = Field(
         default=False,
-        description="Leave documents alone that are stored already and would be stored the same.",
+        description="Skip documents that would be stored unchanged.",
     )
     same_origin_only: bool = Field(
         default=False,
-        description="Refuse with 409, and store nothing, where a document would replace one of "
+        description="Fail with 409, and store nothing, if a document would replace one with "
         "another `origin`.",
     )
 
 
 class InsertDocumentsReply(BaseModel):
-    """What an insert did."""
+    """The result of an insert."""
 
     chunks: dict[str, int] = Field(description="Number of chunks by document_id.")
-    unchanged: list[str] = Field(description="Documents that were left alone.")
+    unchanged: list[str] = Field(
+        description="Ids of documents that were skipped because they are unchanged."
+    )
     unread: dict[str, list[str]] = Field(
-        description="By document_id, what could not be read: `2 pictures`, `comments`."
+        description="By document_id, parts that could not be read, such as `2 pictures` or "
+        "`comments`."
     )
     notes: list[str] = Field(
-        description="What else to know, such as that chunks are longer than the model reads."
+        description="Warnings, such as that chunks are longer than the model's window."
     )
 
 
 class RAGQueryRequest(Strict):
-    """A question to one or several vector DBs, answered by a context within a token budget."""
+    """A question to one or more vector DBs, answered with a context within a token budget."""
 
     content: InterleavedTexts
     vector_db_ids: Listed[Identifier] = Field(
@@ -273,7 +277,7 @@ class InvokeToolRequest(Strict):
 
 
 class ToolInvocationResult(BaseModel):
-    """What a tool returned; `content` is empty where nothing was found."""
+    """The result of a tool; `content` is empty if nothing was found."""
 
     content: list[TextItem]
     metadata: dict[str, Any]

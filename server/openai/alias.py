@@ -106,7 +106,7 @@ class SearchLlamaStack(SearchVectorStore):
 
 
 class LlamaStackSearchPage(SearchPage):
-    """What was found, best first."""
+    """The results, best first."""
 
     search_query: str | list[str] = Field(description="As the query was given.")  # type: ignore[assignment]
 

@@ -52,20 +52,23 @@ class EmbeddingRequest(Request):
     """Texts to embed."""
 
     input: Input = Field(
-        description="A text, texts, or cl100k tokens of one text or of several; none is empty."
+        description="One text or several, or the cl100k tokens of one text or several; none empty."
     )
     model: str = Field(min_length=1, max_length=255)
     dimensions: int | None = Field(
-        default=None, ge=1, le=16_000, description="Only what the model has; null: that."
+        default=None,
+        ge=1,
+        le=16_000,
+        description="Must be the model's own dimension; null: the same.",
     )
     encoding_format: Literal["float", "base64"] = Field(
-        default="float", description="base64: of little-endian 32-bit floats."
+        default="float", description="base64 encodes little-endian 32-bit floats."
     )
     input_type: Literal["document", "query"] = Field(
         default="document",
-        description="What the texts are, for models that embed questions in another way.",
+        description="Type of the texts, for models that embed questions differently.",
     )
-    user: str | None = Field(default=None, max_length=255, description="Accepted and not used.")
+    user: str | None = Field(default=None, max_length=255, description="Accepted and ignored.")
 
 
 class EmbeddingObject(BaseModel):
@@ -77,7 +80,7 @@ class EmbeddingObject(BaseModel):
 
 
 class Usage(BaseModel):
-    """What the texts cost, in tokens of the model where it tells them, else of cl100k."""
+    """Tokens of the texts, by the model's tokenizer if known, else cl100k."""
 
     prompt_tokens: int
     total_tokens: int
@@ -94,7 +97,7 @@ class EmbeddingList(BaseModel):
 
 @router.post("/embeddings", summary="Embed texts", dependencies=[READER])
 async def create(request: EmbeddingRequest, stack: StackOf) -> EmbeddingList:
-    """Return an embedding of each text by a configured model."""
+    """Return an embedding of each text from a configured model."""
     try:
         embedder = await stack.embedder(request.model)
     except NotFound as error:

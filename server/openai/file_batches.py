@@ -37,7 +37,7 @@ BatchIdInPath = Annotated[str, Path(description="`vsfb_` and 24 hex digits.")]
 async def create(
     vector_store_id: PathId, request: CreateFileBatch, stack: StackOf, stores: StoresOf
 ) -> FileBatchObject:
-    """Read up to 2000 files into the store, in the background; all are taken, or none is."""
+    """Add up to 2000 files to the store, in the background; all are accepted, or none."""
     await stores.usable(vector_store_id)
     places = "file_ids[{}]" if request.files is None else "files[{}].file_id"
     await check_files(stack, [file.file_id for file in request.each], places)
@@ -53,7 +53,7 @@ async def retrieve(
     stores: StoresOf,
     response: Response,
 ) -> FileBatchObject:
-    """Return how many of the files are read by now."""
+    """Return a batch and the number of its files in each status."""
     await stores.usable(vector_store_id)
     batch = await batch_of(stack, vector_store_id, batch_id)
     if batch.status == "in_progress":
@@ -65,7 +65,7 @@ async def retrieve(
 async def cancel(
     vector_store_id: PathId, batch_id: BatchIdInPath, stack: StackOf, stores: StoresOf
 ) -> FileBatchObject:
-    """Cancel what has not been read yet; a file that is being stored is stored."""
+    """Cancel unfinished files, except those that are being stored at this moment."""
     await stores.usable(vector_store_id)
     await _first(stack, vector_store_id, batch_id)
     await stack.ingestion.cancel(batch_id=batch_id)
@@ -81,7 +81,7 @@ async def list_files(
     stores: StoresOf,
     status: StatusFilter = None,
 ) -> Page[VectorStoreFileObject]:
-    """Return the files of a batch, a page at a time."""
+    """Return the files of a batch, page by page."""
     store = await stores.usable(vector_store_id)
     await _first(stack, vector_store_id, batch_id)
     with continued():

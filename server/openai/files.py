@@ -46,7 +46,7 @@ async def create(
         int | None, Form(alias="expires_after[seconds]", ge=3600, le=2_592_000)
     ] = None,
 ) -> FileObject:
-    """Store a file and return it; equal bytes are stored once."""
+    """Store a file and return it; identical contents are stored once."""
     if (anchor is None) != (seconds is None):
         raise InvalidRequest(
             "expires_after needs both anchor and seconds.",
@@ -70,9 +70,9 @@ async def list_all(
     after: After = None,
     limit: FileLimit = MAX_FILES,
     order: Ordered = "desc",
-    purpose: Annotated[str | None, Query(description="Only files of this purpose.")] = None,
+    purpose: Annotated[str | None, Query(description="Only files with this purpose.")] = None,
 ) -> Page[FileObject]:
-    """Return files in the order of their upload, a page at a time."""
+    """Return files in order of upload, page by page."""
     found, has_more = await stack.files.page(
         purpose=purpose, after=after, limit=limit, order=order, tenant=stack.principal.tenant
     )
@@ -82,13 +82,13 @@ async def list_all(
 
 @router.get("/{file_id}", summary="Show a file")
 async def retrieve(file_id: FileIdInPath, stack: StackOf) -> FileObject:
-    """Return what is known of a file."""
+    """Return a file's name, size, purpose and times."""
     return _shown(await own_file(stack, file_id))
 
 
 @router.delete("/{file_id}", summary="Delete a file")
 async def delete(file_id: FileIdInPath, stack: StackOf) -> DeletedFile:
-    """Delete a file. Vector stores keep the chunks that were made of it."""
+    """Delete a file. Vector stores keep the chunks made from it."""
     file = await own_file(stack, file_id)
     await stack.files.delete(file.file_id)
     return DeletedFile(id=file_id)
@@ -101,7 +101,7 @@ async def delete(file_id: FileIdInPath, stack: StackOf) -> DeletedFile:
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
 async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
-    """Return the bytes of a file as they were uploaded."""
+    """Return the contents of a file as uploaded."""
     file = await own_file(stack, file_id)
     named = f"attachment; filename*=utf-8''{quote(file.filename, safe='')}"
     return FileResponse(

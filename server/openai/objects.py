@@ -15,7 +15,7 @@ FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
 
 
 class FileCounts(BaseModel):
-    """Files by what became of them."""
+    """Number of files by status."""
 
     in_progress: int
     completed: int
@@ -32,14 +32,14 @@ class VectorStoreObject(BaseModel):
     created_at: UnixSeconds
     name: str
     description: str | None
-    usage_bytes: int = Field(description="Texts and embeddings of its files.")
+    usage_bytes: int = Field(description="Size of the texts and embeddings of its files.")
     file_counts: FileCounts
     status: Literal["expired", "in_progress", "completed"]
     expires_after: ExpiresAfter | None
     expires_at: UnixSeconds | None
     last_active_at: UnixSeconds
     metadata: StoreMetadata | None
-    provider_id: str | None = Field(description="Where its chunks are; null where it has expired.")
+    provider_id: str | None = Field(description="Provider of its chunks; null if it has expired.")
     embedding_model: str | None
     search_mode: str | None
     language: str | None
@@ -60,7 +60,7 @@ class StaticStrategy(BaseModel):
 
 
 class AutoStrategy(BaseModel):
-    """Chunks of a size that nobody has said; under `/v1/openai/v1` only."""
+    """Chunks of an unknown size; under `/v1/openai/v1` only."""
 
     type: Literal["auto"] = "auto"
 
@@ -78,7 +78,7 @@ class LastError(BaseModel):
 class VectorStoreFileObject(BaseModel):
     """A file of a vector store."""
 
-    id: str = Field(description="Of the file.")
+    id: str = Field(description="Id of the file.")
     object: Literal["vector_store.file"] = "vector_store.file"
     created_at: UnixSeconds
     vector_store_id: str
@@ -92,7 +92,7 @@ class VectorStoreFileObject(BaseModel):
 
 
 class FileBatchObject(BaseModel):
-    """Files that were attached together."""
+    """A batch of files attached together."""
 
     id: str
     object: Literal["vector_store.files_batch"] = "vector_store.files_batch"
@@ -123,7 +123,7 @@ class TextContent(BaseModel):
 
 
 class FileContentPage(BaseModel):
-    """The text of a file as it was parsed: joined as they are, the pieces are all of it."""
+    """The parsed text of a file, in parts to join."""
 
     object: Literal["vector_store.file_content.page"] = "vector_store.file_content.page"
     data: list[TextContent]
@@ -132,7 +132,7 @@ class FileContentPage(BaseModel):
 
 
 class SearchResult(BaseModel):
-    """A piece of a file that was found."""
+    """A chunk of a file that was found."""
 
     file_id: str
     filename: str
@@ -142,42 +142,42 @@ class SearchResult(BaseModel):
     explanation: Explanation | None = Field(
         default=None,
         exclude_if=lambda explanation: explanation is None,
-        description="Why it is there, where `explain` was asked for.",
+        description="How its score was computed, if `explain` is set.",
     )
 
 
 class SearchPage(BaseModel):
-    """What was found, best first."""
+    """The results, best first."""
 
     object: Literal["vector_store.search_results.page"] = "vector_store.search_results.page"
-    search_query: list[str] = Field(description="What was searched for.")
+    search_query: list[str] = Field(description="The query that was searched for.")
     data: list[SearchResult]
     has_more: bool = False
     next_page: str | None = None
     confidence: float | None = Field(
         default=None,
         exclude_if=lambda confidence: confidence is None,
-        description="How likely an answer was found, in [0, 1]; absent: not known.",
+        description="How likely the results answer the question, in [0, 1]; absent: not known.",
     )
     reason: str | None = Field(
         default=None,
         exclude_if=lambda reason: reason is None,
-        description="`nothing_relevant` where the confidence is below the least wanted.",
+        description="`nothing_relevant` if the confidence is below `min_confidence`.",
     )
     notes: list[str] = Field(
         default_factory=list,
         exclude_if=lambda notes: not notes,
-        description="What the caller should know, such as that a re-ranker was not reached.",
+        description="Warnings, such as that a re-ranker could not be reached.",
     )
     steps: list[Step] | None = Field(
         default=None,
         exclude_if=lambda steps: steps is None,
-        description="What each step did to the candidates, where `explain` was asked for.",
+        description="What each step did to the candidates, if `explain` is set.",
     )
 
 
 class DeletedStore(BaseModel):
-    """A vector store that is gone."""
+    """A deleted vector store."""
 
     id: str
     object: Literal["vector_store.deleted"] = "vector_store.deleted"
@@ -185,7 +185,7 @@ class DeletedStore(BaseModel):
 
 
 class DeletedStoreFile(BaseModel):
-    """A file that is gone from a vector store; the file itself stays."""
+    """A file removed from a vector store; the file itself stays."""
 
     id: str
     object: Literal["vector_store.file.deleted"] = "vector_store.file.deleted"
@@ -193,7 +193,7 @@ class DeletedStoreFile(BaseModel):
 
 
 class DeletedFile(BaseModel):
-    """A file that is gone."""
+    """A deleted file."""
 
     id: str
     object: Literal["file"] = "file"

@@ -33,7 +33,7 @@ class Page(BaseModel, Generic[T]):
 
     object: Literal["list"] = "list"
     data: list[T]
-    first_id: str | None = Field(description="Of the page; null where it is empty.")
+    first_id: str | None = Field(description="First id of the page; null if it is empty.")
     last_id: str | None = Field(description="`after` of the next page.")
     has_more: bool
 
@@ -44,7 +44,7 @@ class Cursor(BaseModel):
     Attributes:
         after: Only what follows this object in the order.
         before: Only what comes before this object in the order.
-        limit: Most objects of the page.
+        limit: Maximum number of objects per page.
         order: By the time they were made; "desc" has the newest first.
     """
 
@@ -54,11 +54,13 @@ class Cursor(BaseModel):
     order: Order = "desc"
 
 
-After = Annotated[str | None, Query(description="`last_id` of the page before.")]
-Before = Annotated[str | None, Query(description="`first_id` of the page behind.")]
-Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Most objects of the page.")]
-FileLimit = Annotated[int, Query(ge=1, le=MAX_FILES, description="Most files of the page.")]
-Ordered = Annotated[Order, Query(description="By creation; desc: the newest first.")]
+After = Annotated[str | None, Query(description="`last_id` of the previous page.")]
+Before = Annotated[str | None, Query(description="`first_id` of the next page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Maximum number of objects per page.")]
+FileLimit = Annotated[
+    int, Query(ge=1, le=MAX_FILES, description="Maximum number of files per page.")
+]
+Ordered = Annotated[Order, Query(description="Order by creation time; desc: newest first.")]
 
 
 async def _cursor(

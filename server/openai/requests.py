@@ -69,14 +69,14 @@ class Request(NullsAreDefaults):
 
 
 class ExpiresAfter(Strict):
-    """When a store expires: so many days after it was last used."""
+    """Days after its last use at which a store expires."""
 
     anchor: Literal["last_active_at"]
     days: int = Field(ge=1, le=MAX_EXPIRY_DAYS)
 
 
 class AutoChunking(Strict):
-    """Chunks of 800 tokens that overlap by 400, or smaller where the model reads less."""
+    """Chunks of 800 tokens that overlap by 400, or smaller ones if the model reads fewer tokens."""
 
     type: Literal["auto"]
 
@@ -135,14 +135,14 @@ NamedRanker: TypeAlias = Annotated[
 
 
 class CreateVectorStore(Request):
-    """A vector store to create, and how it is searched."""
+    """A vector store to create, with its search settings."""
 
     name: str | None = Field(default=None, max_length=255)
     description: str | None = Field(default=None, max_length=MAX_VALUE)
     file_ids: Listed[FileId] = Field(
         default_factory=list, max_length=MAX_FILES, description="Files to attach at once."
     )
-    chunking_strategy: Chunking | None = Field(default=None, description="Of `file_ids`.")
+    chunking_strategy: Chunking | None = Field(default=None, description="For `file_ids`.")
     expires_after: ExpiresAfter | None = None
     metadata: StoreMetadata | None = Field(
         default=None,
@@ -171,7 +171,7 @@ class CreateVectorStore(Request):
 
 
 class UpdateVectorStore(Strict):
-    """What to change; what is absent stays. null takes a value away."""
+    """Fields to change; absent ones stay, null removes a value."""
 
     name: str | None = Field(default=None, max_length=255)
     description: str | None = Field(default=None, max_length=MAX_VALUE)
@@ -183,12 +183,12 @@ class SearchVectorStore(Request):
     """A question to one vector store."""
 
     query: str | Annotated[Listed[str], Field(min_length=1, max_length=MAX_QUERIES + 1)] = Field(
-        description="Several queries are searched each, and their results fused."
+        description="One query or several; the results of several are fused."
     )
     rewrite_query: bool = Field(
         default=False,
-        description="Let the first configured language model say the query better; refused where "
-        "none is configured.",
+        description="Rewrite the query with the first configured language model; an error if "
+        "there is none.",
     )
     max_num_results: int = Field(default=10, ge=1, le=50)
     filters: WireFilter | None = Field(
@@ -204,7 +204,7 @@ class SearchVectorStore(Request):
     query_syntax: QuerySyntax | None = Field(default=None, description="null: as registered.")
     fuzzy: bool | None = Field(default=None, description="null: as registered.")
     min_confidence: Confidence | None = Field(default=None, description="null: as registered.")
-    explain: bool = Field(default=False, description="Whether results say why they are there.")
+    explain: bool = Field(default=False, description="Explain the score of each result.")
 
 
 class AttachFile(Request):
@@ -216,18 +216,18 @@ class AttachFile(Request):
 
 
 class UpdateAttributes(Strict):
-    """The attributes that a file gets in the place of those it has."""
+    """The new attributes of a file, which replace the old ones."""
 
     attributes: Attributes | None
 
 
 class CreateFileBatch(Request):
-    """Files to attach together: `file_ids`, or `files` where each has its own settings."""
+    """Files to attach together: `file_ids`, or `files` with their own settings."""
 
     file_ids: Listed[FileId] | None = Field(default=None, min_length=1, max_length=MAX_FILES)
     files: Listed[AttachFile] | None = Field(default=None, min_length=1, max_length=MAX_FILES)
-    attributes: Attributes | None = Field(default=None, description="Of all `file_ids`.")
-    chunking_strategy: Chunking | None = Field(default=None, description="Of all `file_ids`.")
+    attributes: Attributes | None = Field(default=None, description="For all `file_ids`.")
+    chunking_strategy: Chunking | None = Field(default=None, description="For all `file_ids`.")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:

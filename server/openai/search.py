@@ -40,7 +40,7 @@ async def search(
     stores: StoresOf,
     retrieval: RetrievalOf,
 ) -> SearchPage:
-    """Return the best pieces of the store's files, best first, each with its score in [0, 1]."""
+    """Return the best chunks of the store's files, best first, each with its score in [0, 1]."""
     return await searched(vector_store_id, request, stack, stores, retrieval)
 
 

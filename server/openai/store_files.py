@@ -40,9 +40,9 @@ router = APIRouter(
     responses=ERRORS,
 )
 
-FileIdInPath = Annotated[str, Path(description="Of an attached file.")]
+FileIdInPath = Annotated[str, Path(description="Id of an attached file.")]
 StatusFilter = Annotated[
-    FileStatus | None, Query(alias="filter", description="Only files of this status.")
+    FileStatus | None, Query(alias="filter", description="Only files with this status.")
 ]
 
 
@@ -50,7 +50,7 @@ StatusFilter = Annotated[
 async def create(
     vector_store_id: PathId, request: AttachFile, stack: StackOf, stores: StoresOf
 ) -> VectorStoreFileObject:
-    """Read a file into the store, in the background; what it had become before is replaced."""
+    """Add a file to the store, in the background; its earlier chunks are replaced."""
     store = await stores.usable(vector_store_id)
     await check_files(stack, [request.file_id], "file_id")
     [job] = await attach(stack, vector_store_id, [request])
@@ -65,7 +65,7 @@ async def list_all(
     stores: StoresOf,
     status: StatusFilter = None,
 ) -> Page[VectorStoreFileObject]:
-    """Return the files of a store in the order in which they were attached, a page at a time."""
+    """Return the files of a store in the order in which they were attached, page by page."""
     return await listed(stack, stores, vector_store_id, cursor, status)
 
 
@@ -77,7 +77,7 @@ async def retrieve(
     stores: StoresOf,
     response: Response,
 ) -> VectorStoreFileObject:
-    """Return what has become of a file, and how far that is."""
+    """Return a file's status and progress."""
     store = await stores.usable(vector_store_id)
     file = shown(await newest(stack, vector_store_id, file_id), store.registered)
     if file.status == "in_progress":
@@ -93,7 +93,7 @@ async def update(
     stack: StackOf,
     stores: StoresOf,
 ) -> VectorStoreFileObject:
-    """Give a file other attributes; nothing is read or embedded again."""
+    """Replace a file's attributes without reading or embedding it again."""
     store = await stores.usable(vector_store_id)
     await newest(stack, vector_store_id, file_id)
     job = await stack.ingestion.set_attributes(vector_store_id, file_id, request.attributes or {})
@@ -104,7 +104,7 @@ async def update(
 async def delete(
     vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
 ) -> DeletedStoreFile:
-    """Delete what a file has become in the store; the file itself stays under /v1/files."""
+    """Delete a file's chunks from the store; the file itself stays under /v1/files."""
     await stores.usable(vector_store_id)
     await newest(stack, vector_store_id, file_id)
     await stack.ingestion.remove(vector_store_id, file_id)
@@ -115,7 +115,7 @@ async def delete(
 async def content(
     vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
 ) -> FileContentPage:
-    """Return a file's text as it was parsed, in pieces that join to all of it."""
+    """Return a file's parsed text, in parts to join."""
     await stores.usable(vector_store_id)
     job = await newest(stack, vector_store_id, file_id)
     return FileContentPage(data=[TextContent(text=text) for text in await texts(stack, job)])

@@ -41,7 +41,7 @@ NO_FILES = FileCounts(in_progress=0, completed=0, failed=0, cancelled=0, total=0
 async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
     """Register a vector DB under a new id, attach files to it, and return it.
 
-    Nothing is left of a request that is refused. Files are read in the background.
+    A failed request leaves nothing behind. Files are read in the background.
     """
     files = attached(request)
     await check_files(stack, request.file_ids)
@@ -51,7 +51,7 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
 
 @router.get("", summary="List the vector stores")
 async def list_all(cursor: CursorOf, stack: StackOf, stores: StoresOf) -> Page[VectorStoreObject]:
-    """Return vector stores, a page at a time: vector DBs registered through any API are stores."""
+    """Return vector stores, page by page. A vector DB registered through any API is a store."""
     found, has_more = await stores.page(**cursor.model_dump())
     data = [await shown(store, stack) for store in found]
     return Page[VectorStoreObject](data=data, has_more=has_more, **ends(data))
@@ -59,7 +59,7 @@ async def list_all(cursor: CursorOf, stack: StackOf, stores: StoresOf) -> Page[V
 
 @router.get("/{vector_store_id:id}", summary="Show a vector store")
 async def retrieve(vector_store_id: PathId, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
-    """Return a vector store; of one that has expired, what is left."""
+    """Return a vector store, even if it has expired."""
     return await shown(await stores.get(vector_store_id), stack)
 
 
@@ -67,7 +67,7 @@ async def retrieve(vector_store_id: PathId, stack: StackOf, stores: StoresOf) ->
 async def update(
     vector_store_id: PathId, request: UpdateVectorStore, stack: StackOf, stores: StoresOf
 ) -> VectorStoreObject:
-    """Change name, description, metadata or expiry; what is absent stays as it is."""
+    """Change name, description, metadata or expiry; absent fields stay as they are."""
     return await shown(await stores.update(vector_store_id, _changes(request)), stack)
 
 

@@ -38,19 +38,19 @@ router = APIRouter(
 class ReportInfo(BaseModel):
     """A report."""
 
-    name: str = Field(description="Of its folder.")
+    name: str = Field(description="Name of its folder.")
     created: str = Field(description="When it was written, ISO 8601.")
 
 
 class ReportList(BaseModel):
-    """The reports, the newest first."""
+    """The reports, newest first."""
 
     data: list[ReportInfo]
 
 
-@router.get("", summary="List the benchmark's reports")
+@router.get("", summary="List benchmark reports")
 async def list_reports(stack: StackOf) -> ReportList:
-    """Return the reports in the data folder's `reports`, the newest first."""
+    """Return the reports in the data folder's `reports`, newest first."""
     found = sorted(_reports(stack.home), key=lambda path: -path.stat().st_mtime)
     return ReportList(data=[ReportInfo(name=p.parent.name, created=_time(p)) for p in found])
 

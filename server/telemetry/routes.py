@@ -29,7 +29,7 @@ ASKING_SECONDS = 2.0
 
 
 class ProviderState(BaseModel):
-    """Whether a provider can serve now."""
+    """Health of a provider."""
 
     kind: str = Field(description="Its section in run.yaml.")
     provider_id: str
@@ -37,16 +37,18 @@ class ProviderState(BaseModel):
 
 
 class ReadyReply(BaseModel):
-    """The server can answer."""
+    """The server is ready."""
 
     status: Literal["ready"] = "ready"
     providers: list[ProviderState]
 
 
 class NotReadyReply(ErrorBody):
-    """The server cannot answer now."""
+    """The server is not ready."""
 
-    providers: list[ProviderState] | None = Field(default=None, description="Of a 503.")
+    providers: list[ProviderState] | None = Field(
+        default=None, description="The state of each provider."
+    )
 
 
 class Readiness:
@@ -86,16 +88,16 @@ def _state(provider: ProviderStatus) -> ProviderState:
 
 @router.get(
     "/v1/ready",
-    summary="Can the server answer?",
+    summary="Is the server ready?",
     dependencies=[PUBLIC],
     response_model=ReadyReply,
     responses={"5XX": {"model": NotReadyReply, "description": "503: a default cannot serve."}},
 )
 async def ready(request: Request) -> ReadyReply | Response:
-    """Return every provider's state; 503 if the default of vector_io or embedding cannot serve.
+    """Return every provider's state; 503 if the default vector_io or embedding provider fails.
 
-    A provider that takes more than two seconds to answer is an Error. Why one is not OK,
-    `/v1/providers` tells. An answer is up to two seconds old.
+    A provider that takes more than two seconds to answer is an Error. See `/v1/providers` for the
+    cause of an error. The answer can be two seconds old.
     """
     readiness = cast(Readiness, request.app.state.readiness)
     states = await readiness.of(request.app.state.stack)
@@ -114,7 +116,7 @@ async def ready(request: Request) -> ReadyReply | Response:
     responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format."}},
 )
 async def metrics(request: Request) -> Response:
-    """Return the server's numbers: requests, times by room, candidates, tokens, errors, jobs."""
+    """Return requests, times by step, candidates, tokens, errors and jobs in Prometheus' format."""
     counted: Metrics | None = request.app.state.metrics
     if counted is None:
         raise NotFound("Metrics are off.", hint="The operator's setting is server.metrics.")

@@ -44,7 +44,7 @@ class SearchResult(BaseModel):
     title: str
     url: str = Field(description="Where people can open it.")
     text: str = Field(description="Its passage that fits best.")
-    score: float = Field(description="In [0, 1]; higher is better.")
+    score: float = Field(description="Score in [0, 1]; higher is better.")
     vector_db_id: str
 
 
@@ -117,7 +117,7 @@ class QuestionAnswer(BaseModel):
 
 
 class NoArguments(Arguments):
-    """Nothing."""
+    """Always 0."""
 
 
 class NameArguments(Arguments):
@@ -127,7 +127,7 @@ class NameArguments(Arguments):
 
 
 class VectorDBSummary(BaseModel):
-    """A vector DB."""
+    """Id of a vector DB."""
 
     vector_db_id: str
     name: str

@@ -47,10 +47,10 @@ class DeleteArguments(Arguments):
 
 
 class DeleteAnswer(BaseModel):
-    """What is gone."""
+    """The result of a deletion."""
 
     document_id: str
-    chunk_count: int = Field(description="Chunks that it had.")
+    chunk_count: int = Field(description="Number of chunks deleted.")
 
 
 async def insert(services: ToolServices, asked: InsertArguments) -> InsertAnswer:
