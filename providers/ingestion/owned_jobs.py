@@ -188,11 +188,13 @@ class OwnedJobs(JobReader):
 
         def change(table: apsw.Connection) -> bool:
             stored = "number = ? AND status = 'completed'"
-            claim = f"status = 'running', storing = {RELABELING}, owner = ?"
+            # What is submitted next is compared with what a job stores, which is another now.
+            claim = f"status = 'running', storing = {RELABELING}, owner = ?, request = ''"
             if self._update(table, claim, (owner,), stored, (job.number,)):
                 return True
             waiting, text = "number = ? AND status <> 'running'", json.dumps(dict(attributes))
-            if not self._update(table, "attributes = ?", (text,), waiting, (job.number,)):
+            other = "attributes = ?, request = ''"
+            if not self._update(table, other, (text,), waiting, (job.number,)):
                 raise NoLongerOurs
             return False
 

@@ -245,6 +245,35 @@ async def test_attributes_change_without_embedding(tmp_path: Path, embedder: Wat
         assert embedder.texts == []
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_file_that_is_attached_again_has_the_attributes_of_then(
+    tmp_path: Path, embedder: Watched, waits: bool
+) -> None:
+    """Also where its job would have stored the same before the attributes were changed.
+
+    If this fails: the call is answered with a job that stores the attributes of an earlier call.
+    """
+    async with opened(tmp_path, ingestion={"workers": 1}) as stack:
+        file_id = await upload(stack, "An owl.")
+        asked = JobRequest("db", file_id=file_id, attributes={"year": 2025})
+        if waits:
+            embedder.gate.clear()
+            await until_running(stack, (await stack.ingestion.submit([of_text("d", "Hay.")]))[0])
+            await stack.ingestion.submit([asked])
+            await stack.ingestion.set_attributes("db", file_id, {"year": 2026})
+        else:
+            [job] = await finished(stack, await stack.ingestion.submit([asked]))
+            assert await stack.ingestion._table.change_attributes(job, "slow", {"year": 2026})
+        jobs = await stack.ingestion.submit([asked])
+        embedder.gate.set()
+        if not waits:
+            await stack.ingestion._table.relabeled(job, "slow", {"year": 2026})
+        assert [each.attributes for each in await finished(stack, jobs)] == [{"year": 2025}]
+        index = await stack.index("db")
+        [chunk] = await index.get_chunks(await index.document_chunk_ids(file_id))
+        assert chunk.metadata["year"] == 2025
+
+
 async def test_a_removed_file_leaves_nothing(tmp_path: Path, embedder: Watched) -> None:
     """Its chunks and jobs go, also while a worker is at it."""
     async with opened(tmp_path) as stack:
