@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.checks import CopyChecks, compare
@@ -100,7 +102,9 @@ async def copy_batch(
     after: str = "",
     limit: int = WRITTEN_AT_ONCE,
 ) -> CopyStep:
-    """Copy the next chunks by id and say where to go on; the first step registers the target.
+    """Copy the next chunks by id and say where to go on; the first step makes the target.
+
+    Nobody sees the target before its first step is done.
 
     Args:
         stack, source_id, target_id, provider_id: As `copy_vector_db` takes them.
@@ -111,21 +115,31 @@ async def copy_batch(
         NotFound: No such source; or, after the first step, no such target.
         InvalidRequest: Both are the same, a bad limit, or the provider cannot hold the target.
         UnknownProvider: There is no such provider.
-        Forbidden: An acl holds tokens that the principal does not. No new target is left.
+        Forbidden: An acl holds tokens that the principal does not.
         Conflict: The target has other settings; the message names them.
-        ProviderError: A backend failed; what was copied stays, and the step can be repeated.
+        ProviderError: A backend failed. The step can be repeated; of a first one nothing is left.
     """
     if not 1 <= limit <= MAX_BATCH:
         raise InvalidRequest(f"limit must be from 1 to {MAX_BATCH} (got {limit}).", field="limit")
-    made = await _target(stack, source_id, target_id, provider_id, register=not after)
-    source, target = await stack.index(source_id), await stack.index(target_id)
-    try:
+    source = await stack.index(source_id)
+    steps: list[CopyStep] = []
+
+    async def step(target: EmbeddingIndex) -> None:
         note = partial(schedule, stack, target.vector_db)
-        return await copy_step(source, target, after, limit, note=note)
-    except Forbidden:
-        if made:
-            await stack.unregister(target_id)
-        raise
+        steps.append(await copy_step(source, target, after, limit, note=note))
+
+    if not after and not await stack.registered([target_id]):
+        asked = _like(source.vector_db, target_id, provider_id)
+        with suppress(Conflict):  # somebody else was faster
+            await stack.register(
+                asked,
+                fingerprint=source.vector_db.fingerprint,
+                fill=lambda index: step(index.seen_by(stack.principal)),
+            )
+    if not steps:
+        _check_settings(source.vector_db, await stack.vector_db(target_id), provider_id)
+        await step(await stack.index(target_id))
+    return steps[0]
 
 
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
@@ -167,24 +181,11 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
 # --- the target -----------------------------------------------------------------------------------
 
 
-async def _target(
-    stack: Stack, source_id: str, target_id: str, provider_id: str | None, *, register: bool
-) -> bool:
-    """Register the target like the source, or check that it is; return True if it is new."""
-    source = await stack.vector_db(source_id)
-    try:
-        target = await stack.vector_db(target_id)
-    except NotFound:
-        if not register:
-            raise
-    else:
-        _check_settings(source, target, provider_id)
-        return False
+def _like(source: VectorDB, target_id: str, provider_id: str | None) -> VectorDBRegistration:
+    """Return the registration of a copy."""
     settings = source.model_dump(include={*SETTINGS, "vector_db_name"})
     chosen = {"vector_db_id": target_id, "provider_id": provider_id or source.provider_id}
-    asked = VectorDBRegistration.model_validate({**settings, **chosen})
-    await stack.register(asked, fingerprint=source.fingerprint)
-    return True
+    return VectorDBRegistration.model_validate({**settings, **chosen})
 
 
 def _check_settings(source: VectorDB, target: VectorDB, provider_id: str | None) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.errors import Conflict, InvalidRequest, NotFound, UnknownProvider
+from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, UnknownProvider
 from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack import Stack
 
-from .copy_stack import DIMENSION, assert_equal, embeddings, filled, run, stored
+from .copy_stack import DIMENSION, assert_equal, embeddings, filled, opened, run, stored
 
 # --- what a copy is -------------------------------------------------------------------------------
 
@@ -203,6 +204,28 @@ async def test_a_target_that_is_registered_otherwise_is_refused(tmp_path: Path) 
         assert await (await stack.index("target")).count() == 0
 
     await run(tmp_path, work)
+
+
+async def test_a_refused_copy_deletes_nothing_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process registers the target meanwhile, and stores a chunk in it.
+
+    If this fails: a copy that is refused takes away what was acknowledged to somebody else.
+    """
+    async with opened(tmp_path) as stack, opened(tmp_path) as other:
+        await filled(stack)
+
+        async def refused(*_: Any, **__: Any) -> None:
+            monkeypatch.undo()
+            assert await other.registered(["target"]) == set(), "seen before it is filled"
+            await copy_vector_db(other, "source", "target")
+            raise Forbidden("An acl is not yours.")
+
+        monkeypatch.setattr(copy, "copy_step", refused)
+        with pytest.raises(Forbidden):
+            await copy_batch(stack, "source", "target")
+        assert_equal(await stored(stack, "source"), await stored(other, "target"))
 
 
 async def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
