@@ -15,8 +15,7 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.fidelity.plan import make_fidelity_plan
-from corral.bench.fidelity.run import run_fidelity
+from corral.bench.fidelity.run import make_fidelity_plan, run_fidelity
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report import HTML_NAME, MARKDOWN_NAME, terminal, write_reports

@@ -16,13 +16,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import Corpus, without
 from corral.bench.data.sources import percent
 from corral.bench.fidelity.answers import Answers, Round
-from corral.bench.fidelity.checks import (
-    AGREES,
-    Findings,
-    Verdict,
-    examine,
-    examine_own,
-)
+from corral.bench.fidelity.checks import AGREES, Verdict, defects_of, own_defects, said
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import EXACT, FidelityRow
@@ -46,132 +40,159 @@ def fidelity_rows(corpus: Corpus, systems: Sequence[Answers]) -> list[FidelityRo
     """Return a row for each system against brute force, and for each pair of systems."""
     most = max((len(a.found) for s in systems for a in s.answers), default=0)
     known = Known(corpus, corpus.truth(most))
-    verdicts: dict[tuple[str, str], Findings] = {}
+    defects: dict[tuple[str, str], list[str]] = {}
     rows = []
     for system in systems:
-        found = {mode: _findings(system, mode, known) for mode in _modes(system)}
-        verdicts |= {(system.system, mode): findings for mode, findings in found.items()}
+        for mode in dict.fromkeys(asked.mode for asked in system.answers):
+            defects[system.system, mode] = said(list(_found(system, mode, known)))
         for asked in system.answers:
             if not asked.after_deletion:
-                rows.append(_against_exact(system, asked, known, found[asked.mode]))
+                judged = _Judged(system, asked, known)
+                rows.append(judged.row(defects[system.system, asked.mode]))
     for one, other in combinations(systems, 2):
-        rows += _pair(one, other, corpus, verdicts)
+        rows += _pair(one, other, corpus, defects)
     return rows
 
 
-def _modes(system: Answers) -> list[str]:
-    return list(dict.fromkeys(asked.mode for asked in system.answers))
-
-
-def _findings(system: Answers, mode: str, known: Known) -> Findings:
-    """Return what all answers of a mode show together."""
-    total = Findings()
+def _found(system: Answers, mode: str, known: Known) -> Iterator[set[str]]:
+    """Yield the defects of each answer in a mode."""
     corpus = known.corpus
     for asked in (asked for asked in system.answers if asked.mode == mode):
         if asked.after_deletion:
             left = without(corpus, [corpus.rows[one] for one in system.deleted])
             after = Known(left, left.truth(len(asked.found)))
-            total += _examine_all(system, asked, after, system.deleted)
+            yield from _Judged(system, asked, after).defects(system.deleted)
         else:
-            total += _examine_all(system, asked, known, ())
+            yield from _Judged(system, asked, known).defects()
     if mode == SearchMode.VECTOR.value and system.own:
         own = [corpus.rows[one] for one in system.own]
         near = cosines(corpus.embeddings, corpus.embeddings[own])
         for row, truth, ranked in zip(own, near, system.own.values(), strict=True):
-            total += examine_own(ranked, row, corpus, truth)
-    return total
+            yield own_defects(ranked, row, corpus, truth)
 
 
-def _examine_all(system: Answers, asked: Round, known: Known, deleted: Sequence[str]) -> Findings:
-    mode, corpus = SearchMode(asked.mode), known.corpus
-    passing = corpus.passing(asked.selectivity)
-    total = Findings()
-    for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, known, number)
-        found = examine(
-            ranked,
-            asked.k,
-            corpus,
-            truth,
-            mode,
-            passing=passing,
-            contract=system.contract,
-            deleted=deleted,
-        )
-        if asked.selectivity is not None and _is_short(system, asked, number, known):
-            found.short, found.missing = 1, 0
-        if not found.defects():
-            found.wrong = int(_is_wrong(system, asked, number, known))
-        total += found
-    if 2 * total.wrong <= total.asked:  # an approximate search is lost in few questions only
-        total.wrong = 0
-    return total
+class _Judged:
+    """A round of a system's answers beside the truth about what was stored then."""
 
+    def __init__(self, system: Answers, asked: Round, known: Known) -> None:
+        self._system = system
+        self._asked = asked
+        self._corpus, self._truth = known
+        self._mode = SearchMode(asked.mode)
+        self._passing = known.corpus.passing(asked.selectivity)
 
-def _is_wrong(system: Answers, asked: Round, number: int, known: Known) -> bool:
-    """Return whether more than half of an answer's hits are not among the right ones.
+    def defects(self, deleted: Sequence[str] = ()) -> list[set[str]]:
+        """Return the defects of each answer."""
+        found = []
+        for number, ranked in enumerate(self._asked.found):
+            here = defects_of(
+                ranked,
+                self._corpus,
+                self._comparable(number),
+                self._mode,
+                passing=self._passing,
+                contract=self._system.contract,
+                deleted=deleted,
+            )
+            if self._is_short(number):
+                here.add("short")
+            if not here and self._is_wrong(number):
+                here.add("wrong")
+            found.append(here)
+        if 2 * sum("wrong" in here for here in found) > len(found):
+            return found
+        # An approximate search is lost in few questions only.
+        return [here - {"wrong"} for here in found]
 
-    Which ones are right is unknown under another formula. There an answer is wrong whose hits fit
-    worse than what passes the filter does in the mean, by all that the mode searches by.
-    """
-    mode, passing = SearchMode(asked.mode), known.corpus.passing(asked.selectivity)
-    ranked = asked.found[number]
-    if system.contract and mode is SearchMode.HYBRID:
-        right = {one for one, _ in _exact(known, mode, number, asked)}
-        return 2 * sum(one in right for one, _ in ranked) < len(ranked)
-    rows = [known.corpus.rows[one] for one, _ in ranked if one in known.corpus.rows]
-    truth = _comparable(system, mode, known, number)
-    if truth is not None:
-        best = among_best(findable(truth, mode, passing), asked.k)
-        return 2 * int(best[rows].sum()) < len(rows)
-    modes = (SearchMode.VECTOR, SearchMode.KEYWORD) if mode is SearchMode.HYBRID else (mode,)
-    truths = [known.truth.of(one, number) for one in modes]
-    return bool(rows) and all(fit[rows].mean() < fit[passing].mean() - TIE for fit in truths)
-
-
-def _comparable(
-    system: Answers, mode: SearchMode, known: Known, number: int
-) -> NDArray[np.float64] | None:
-    """Return the truth that an answer's scores follow; None where they follow another formula."""
-    if mode is SearchMode.VECTOR or (mode is SearchMode.KEYWORD and system.contract):
-        return known.truth.of(mode, number)
-    return None
-
-
-def _is_short(system: Answers, asked: Round, number: int, known: Known) -> bool:
-    """Return whether a filtered answer has too few hits, where an unfiltered one has enough."""
-    plain = system.by_key().get((asked.mode, None, asked.k, False))
-    if plain is None or len(plain.found[number]) < asked.k:
-        return False
-    mode, passing = SearchMode(asked.mode), known.corpus.passing(asked.selectivity)
-    truth = _comparable(system, mode, known, number)
-    if truth is None:
-        return False
-    reachable = int(np.isfinite(findable(truth, mode, passing)).sum())
-    return len(asked.found[number]) < min(asked.k, reachable)
-
-
-def _against_exact(system: Answers, asked: Round, known: Known, findings: Findings) -> FidelityRow:
-    mode, corpus = SearchMode(asked.mode), known.corpus
-    exact = [_exact(known, mode, n, asked) for n in range(len(asked.found))]
-    shares = list(_recalls(system, asked, known))
-    own_scores = mode is SearchMode.VECTOR or system.contract
-    compared = _compared(asked, exact, scores=own_scores)
-    verdict: Verdict = findings.verdict
-    if not findings.defects():
+    def row(self, defects: Sequence[str]) -> FidelityRow:
+        """Return how far the answers agree with brute force."""
+        exact = [self._exact(number) for number in range(len(self._asked.found))]
+        shares = list(self._recalls())
+        own_scores = self._mode is SearchMode.VECTOR or self._system.contract
+        compared = _compared(self._asked, exact, scores=own_scores)
         reached = float(np.mean(shares)) if shares else compared["overlap"].mean
-        least = AGREES if shares else ALIKE
-        verdict = "agrees" if reached >= least else "approximate"
-    return _row(
-        system,
-        EXACT,
-        asked,
-        corpus,
-        recall_vs_exact=bootstrap(shares) if shares else None,
-        verdict=verdict,
-        note=_note(system, findings, verdict, mode),
-        **compared,
-    )
+        verdict: Verdict = "agrees" if reached >= (AGREES if shares else ALIKE) else "approximate"
+        note = "scores are right, some hits are missed" if verdict == "approximate" else ""
+        if not own_scores:
+            note = f"{OTHER_FORMULA}: its ids and filters were checked only"
+        return _row(
+            self._system,
+            EXACT,
+            self._asked,
+            self._corpus,
+            recall_vs_exact=bootstrap(shares) if shares else None,
+            verdict="mapping" if defects else verdict,
+            note="; ".join(defects) or note,
+            **compared,
+        )
+
+    def _comparable(self, number: int) -> NDArray[np.float64] | None:
+        """Return the truth that an answer's scores follow; None where it is another formula."""
+        vector, keyword = self._mode is SearchMode.VECTOR, self._mode is SearchMode.KEYWORD
+        if vector or (keyword and self._system.contract):
+            return self._truth.of(self._mode, number)
+        return None
+
+    def _findable(self, number: int) -> NDArray[np.float64] | None:
+        truth = self._comparable(number)
+        return None if truth is None else findable(truth, self._mode, self._passing)
+
+    def _is_short(self, number: int) -> bool:
+        """Return whether a filtered answer has too few hits, where an unfiltered one has enough."""
+        asked = self._asked
+        plain = self._system.by_key().get((asked.mode, None, asked.k, False))
+        if asked.selectivity is None or plain is None or len(plain.found[number]) < asked.k:
+            return False
+        values = self._findable(number)
+        if values is None:
+            return False
+        return len(asked.found[number]) < min(asked.k, int(np.isfinite(values).sum()))
+
+    def _is_wrong(self, number: int) -> bool:
+        """Return whether more than half of an answer's hits are not among the right ones.
+
+        Which ones are right is unknown under another formula. There an answer is wrong whose hits
+        fit worse than what passes the filter does in the mean, by all that the mode searches by.
+        """
+        ranked, hybrid = self._asked.found[number], self._mode is SearchMode.HYBRID
+        if self._system.contract and hybrid:
+            right = {one for one, _ in self._exact(number)}
+            return 2 * sum(one in right for one, _ in ranked) < len(ranked)
+        rows = [self._corpus.rows[one] for one, _ in ranked if one in self._corpus.rows]
+        values = self._findable(number)
+        if values is not None:
+            return 2 * int(among_best(values, self._asked.k)[rows].sum()) < len(rows)
+        modes = (SearchMode.VECTOR, SearchMode.KEYWORD) if hybrid else (self._mode,)
+        truths = [self._truth.of(one, number) for one in modes]
+        return bool(rows) and all(
+            fit[rows].mean() < fit[self._passing].mean() - TIE for fit in truths
+        )
+
+    def _recalls(self) -> Iterator[float]:
+        rows, k = self._corpus.rows, self._asked.k
+        for number, ranked in enumerate(self._asked.found):
+            values = self._findable(number)
+            if values is not None:
+                yield recall(values, {rows[one] for one, _ in ranked[:k] if one in rows}, k)
+
+    def _exact(self, number: int) -> Ranked:
+        """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
+        if self._mode is not SearchMode.HYBRID:
+            return [(i, s) for i, s, _ in self._leg(self._mode, number, self._asked.k)]
+        size = DEFAULT_RANKER.leg_size(self._asked.k)
+        vector = self._leg(SearchMode.VECTOR, number, size)
+        keyword = self._leg(SearchMode.KEYWORD, number, size)
+        fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, self._asked.k)
+        return [(hit.chunk_id, hit.score) for hit in fused]
+
+    def _leg(self, mode: SearchMode, number: int, k: int) -> list[tuple[str, float, float]]:
+        truth, ids = self._truth.of(mode, number), self._corpus.chunk_ids
+        rows = np.flatnonzero(among_best(findable(truth, mode, self._passing), k, slack=0.0))
+        ranked = sorted((-float(truth[row]), ids[row]) for row in rows)[:k]
+        vector = mode is SearchMode.VECTOR
+        return [
+            (one, (1 - low) / 2 if vector else keyword_score(-low), -low) for low, one in ranked
+        ]
 
 
 def _row(
@@ -187,16 +208,6 @@ def _row(
         n_queries=len(asked.found),
         **found,
     )
-
-
-def _recalls(system: Answers, asked: Round, known: Known) -> Iterator[float]:
-    mode, rows = SearchMode(asked.mode), known.corpus.rows
-    passing = known.corpus.passing(asked.selectivity)
-    for number, ranked in enumerate(asked.found):
-        truth = _comparable(system, mode, known, number)
-        if truth is not None:
-            found = {rows[one] for one, _ in ranked[: asked.k] if one in rows}
-            yield recall(findable(truth, mode, passing), found, asked.k)
 
 
 def _compared(asked: Round, other: Sequence[Ranked], *, scores: bool) -> dict[str, Any]:
@@ -216,30 +227,8 @@ def _compared(asked: Round, other: Sequence[Ranked], *, scores: bool) -> dict[st
     return found
 
 
-def _exact(known: Known, mode: SearchMode, number: int, asked: Round) -> Ranked:
-    """Return what brute force finds, ties by chunk id, fused as Corral does by default."""
-    passing = known.corpus.passing(asked.selectivity)
-    if mode is not SearchMode.HYBRID:
-        return [(i, s) for i, s, _ in _leg(known, mode, number, passing, asked.k)]
-    size = DEFAULT_RANKER.leg_size(asked.k)
-    vector = _leg(known, SearchMode.VECTOR, number, passing, size)
-    keyword = _leg(known, SearchMode.KEYWORD, number, passing, size)
-    fused = fuse(DEFAULT_RANKER, {"vector": vector, "keyword": keyword}, asked.k)
-    return [(hit.chunk_id, hit.score) for hit in fused]
-
-
-def _leg(
-    known: Known, mode: SearchMode, number: int, passing: NDArray[np.bool_], k: int
-) -> list[tuple[str, float, float]]:
-    truth, ids = known.truth.of(mode, number), known.corpus.chunk_ids
-    rows = np.flatnonzero(among_best(findable(truth, mode, passing), k, slack=0.0))
-    ranked = sorted((-float(truth[row]), ids[row]) for row in rows)[:k]
-    vector = mode is SearchMode.VECTOR
-    return [(one, (1 - low) / 2 if vector else keyword_score(-low), -low) for low, one in ranked]
-
-
 def _pair(
-    one: Answers, other: Answers, corpus: Corpus, found: dict[tuple[str, str], Findings]
+    one: Answers, other: Answers, corpus: Corpus, defects: dict[tuple[str, str], list[str]]
 ) -> list[FidelityRow]:
     """Return how far two systems agree with each other, round by round."""
     rows = []
@@ -249,7 +238,7 @@ def _pair(
             continue
         scores = asked.mode == SearchMode.VECTOR.value or (one.contract and other.contract)
         compared = _compared(asked, theirs[key].found, scores=scores)
-        broken = [s.system for s in (one, other) if found[s.system, asked.mode].defects()]
+        broken = [s.system for s in (one, other) if defects[s.system, asked.mode]]
         alike = compared["overlap"].mean >= ALIKE
         alike = alike and compared.get("score_difference_max", 0.0) <= SAME_SCORE
         verdict: Verdict = "mapping" if broken else "agrees" if alike else "approximate"
@@ -263,16 +252,6 @@ def _pair(
 def _foreign(one: Answers, other: Answers, asked: Round) -> str:
     both = one.contract and other.contract
     return "" if both or asked.mode == SearchMode.VECTOR.value else OTHER_FORMULA
-
-
-def _note(system: Answers, findings: Findings, verdict: Verdict, mode: SearchMode) -> str:
-    if findings.defects():
-        return "; ".join(findings.defects())
-    if mode is not SearchMode.VECTOR and not system.contract:
-        return f"{OTHER_FORMULA}: its ids and filters were checked only"
-    if verdict == "approximate":
-        return "scores are right, some hits are missed"
-    return ""
 
 
 def labeled(name: str, selectivity: float | None) -> str:

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import SHARES, synthetic_corpus
 from corral.bench.fidelity.answers import Answers
-from corral.bench.fidelity.plan import FidelityPlan, make_fidelity_plan
 from corral.bench.fidelity.results import fidelity_rows
-from corral.bench.fidelity.run import gather, run_fidelity
+from corral.bench.fidelity.run import FidelityPlan, gather, make_fidelity_plan, run_fidelity
 from corral.bench.peers.exact import Exact
 from corral.bench.report.environment import begin_report
 from corral.bench.report.report import read_report
