@@ -18,7 +18,7 @@ from corral.api.errors import InvalidRequest
 from corral.bench.report import HTML_NAME, MARKDOWN_NAME, render_html, render_markdown, terminal
 from corral.bench.report.combined import combined
 from corral.bench.report.compare import compare_reports
-from corral.bench.report.compare_tables import compare_blocks
+from corral.bench.report.comparison import compare_blocks
 from corral.bench.report.report import REPORT_NAME, read_report, write_report
 from corral.bench.run import refuse_existing
 

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from corral.bench.report import by_query, views, wording
 from corral.bench.report.markup import Html, tag
 from corral.bench.report.rows import BuildRow, Estimate, SpeedRow
-from corral.bench.report.svg import COLORS, Plot, Scale, chart, linear, logarithmic, mark, stretched
+from corral.bench.report.svg import (
+    COLORS,
+    Plot,
+    Scale,
+    chart,
+    figure,
+    linear,
+    logarithmic,
+    mark,
+    stretched,
+)
 from corral.bench.report.sweep import Sweep
 
 LINE = 15
@@ -78,18 +88,8 @@ def latency(rows: Sequence[SpeedRow], scale: Scale, mode: str) -> Html:
         f"{len(rows)} systems; fastest at the median: {fastest}, "
         f"{wording.number(rows[0].p50_ms, 'ms')}."
     )
-    return tag(
-        "svg",
-        tag("title", name),
-        tag("desc", said),
-        tag("g", grid, title, aria_hidden="true"),
-        strips,
-        class_="chart strips",
-        role="img",
-        aria_label=f"{name}. {said}",
-        width="100%",
-        height=height + 38,
-    )
+    axis = tag("g", grid, title, aria_hidden="true")
+    return figure(name, said, height + 38, "chart strips", axis, strips)
 
 
 def latency_scale(rows: Sequence[SpeedRow]) -> Scale:
@@ -128,18 +128,9 @@ def differences(changes: Sequence[by_query.Change]) -> Html:
     shares = [change.difference / most for change in changes]
     bars = [_bars(shares, sign=1, class_="win"), _bars(shares, sign=-1, class_="loss")]
     said = f"{wins} queries better, {losses} worse, {len(changes) - wins - losses} equal."
-    return tag(
-        "svg",
-        tag("title", "Differences by query"),
-        tag("desc", said),
-        stretched(100, bars, width=max(1, len(changes))),
-        tag("line", x1="0", x2="100%", y1=50, y2=50, class_="axis"),
-        class_="chart plain",
-        role="img",
-        aria_label=f"Differences by query. {said}",
-        width="100%",
-        height=100,
-    )
+    drawn = stretched(100, bars, width=max(1, len(changes)))
+    axis = tag("line", x1="0", x2="100%", y1=50, y2=50, class_="axis")
+    return figure("Differences by query", said, 100, "chart plain", drawn, axis)
 
 
 def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Html:
@@ -184,12 +175,6 @@ def interval(found: Estimate, scale: Scale, level: float | None = None) -> Html:
 def _upright(scale: Scale, level: float) -> Html:
     place = f"{scale.at(level) * 100:.1f}%"
     return tag("line", x1=place, x2=place, y1=0, y2=14, class_="level")
-
-
-def heat(value: float, found: views.HeatMap) -> float:
-    """Return a value's place on the color scale, 0 to 100."""
-    width = found.high - found.low
-    return 100.0 if width <= 0 else round((value - found.low) / width * 100, 1)
 
 
 def _strip(row: SpeedRow, scale: Scale, top: float) -> Html:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.errors import InvalidRequest
-from corral.bench.report.compare_rows import named
 from corral.bench.report.report import Report
 from corral.bench.report.rows import DataSet, QualityRow, Row
 
@@ -85,7 +84,7 @@ def _check_alike(reports: Sequence[Report]) -> None:
 
 
 def _check_rows(report: Report) -> None:
-    counts = Counter(name for _, name, _ in named(report))
+    counts = Counter(row.name for _, row in report.named)
     twice = [name for name, times in counts.items() if times > 1]
     if twice:
         raise InvalidRequest(

@@ -10,32 +10,27 @@ be paired, so its ratios are held against a tolerance, and only where both ran o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from corral.api.errors import InvalidRequest
 from corral.bench.quality.statistics import compare
-from corral.bench.report.compare_rows import (
+from corral.bench.report.comparison import (
     FidelityChange,
     Missing,
     QualityChange,
     ReportComparison,
     SpeedChange,
     Verdict,
-    build_name,
-    fidelity_name,
-    named,
-    quality_name,
-    speed_name,
 )
-from corral.bench.report.report import Report
-from corral.bench.report.rows import DataSet, QualityRow, Row
+from corral.bench.report.report import NamedRow, Report
+from corral.bench.report.rows import DataSet, QualityRow
 
 TOLERANCE = 0.25
 """Slower by a quarter counts as slower: medians of two runs on a busy machine differ by less."""
 
 _FIDELITY = ("agrees", "approximate", "mapping")
-_R = TypeVar("_R", bound=Row)
+_R = TypeVar("_R", bound=NamedRow)
 
 
 def compare_reports(
@@ -102,7 +97,7 @@ def _check_data(first: Sequence[DataSet], second: Sequence[DataSet]) -> None:
 
 
 def _quality(first: Report, second: Report, seed: int) -> list[QualityChange]:
-    pairs = _paired(first.quality, second.quality, quality_name)
+    pairs = _paired(first.quality, second.quality)
     if not pairs:
         return []
     differences = {name: _by_query(name, before, after) for name, (before, after) in pairs.items()}
@@ -143,11 +138,11 @@ def _by_query(name: str, before: QualityRow, after: QualityRow) -> Mapping[str, 
 def _speed(first: Report, second: Report, tolerance: float | None) -> list[SpeedChange]:
     """A throughput is better when higher, everything else when lower."""
     changes = []
-    for name, (before, after) in _paired(first.speed, second.speed, speed_name).items():
+    for name, (before, after) in _paired(first.speed, second.speed).items():
         changes.append(_change(name, "p50_ms", before.p50_ms, after.p50_ms, tolerance))
         figures = before.throughput_qps, after.throughput_qps
         changes.append(_change(name, "throughput_qps", *figures, tolerance, higher_better=True))
-    for name, (old, new) in _paired(first.builds, second.builds, build_name).items():
+    for name, (old, new) in _paired(first.builds, second.builds).items():
         seconds = old.total_seconds, new.total_seconds
         changes.append(_change(name, "build_seconds", *seconds, tolerance))
         changes.append(_change(name, "disk_mib", old.disk_mib, new.disk_mib, tolerance))
@@ -182,7 +177,7 @@ def _change(
 
 def _fidelity(first: Report, second: Report) -> tuple[list[FidelityChange], int]:
     """What changed, and how many rows both have."""
-    pairs = _paired(first.fidelity, second.fidelity, fidelity_name)
+    pairs = _paired(first.fidelity, second.fidelity)
     changes = [
         FidelityChange(system=name, before=before.verdict, after=after.verdict)
         for name, (before, after) in pairs.items()
@@ -192,30 +187,18 @@ def _fidelity(first: Report, second: Report) -> tuple[list[FidelityChange], int]
 
 
 def _missing(first: Report, second: Report) -> list[Missing]:
-    before, after = _names(first), _names(second)
-    return [
-        *_absent(before, after, "second", second),
-        *_absent(after, before, "first", first),
-    ]
-
-
-def _names(report: Report) -> dict[tuple[str, str], str]:
-    """The backend of each row by section and name."""
-    return {(section, name): backend for section, name, backend in named(report)}
+    return [*_absent(first, second, "second"), *_absent(second, first, "first")]
 
 
 def _absent(
-    there: Mapping[tuple[str, str], str],
-    here: Mapping[tuple[str, str], str],
-    missing_in: Literal["first", "second"],
-    report: Report,
-) -> list[Missing]:
-    reasons = {failure.backend: failure.message for failure in reversed(report.failures)}
-    return [
-        Missing(section=key[0], system=key[1], missing_in=missing_in, reason=reasons.get(name, ""))
-        for key, name in there.items()
-        if key not in here
-    ]
+    there: Report, here: Report, missing_in: Literal["first", "second"]
+) -> Iterable[Missing]:
+    reasons = {failure.backend: failure.message for failure in reversed(here.failures)}
+    known = {(section, row.name) for section, row in here.named}
+    for section, row in there.named:
+        if (section, row.name) not in known:
+            reason = reasons.get(row.backend, "")
+            yield Missing(section=section, system=row.name, missing_in=missing_in, reason=reason)
 
 
 def _same_machine(first: Report, second: Report) -> bool:
@@ -262,8 +245,6 @@ def _regressions(
             yield f"{row.system} ({row.section}) is missing{why}"
 
 
-def _paired(
-    first: Iterable[_R], second: Iterable[_R], name: Callable[[_R], str]
-) -> dict[str, tuple[_R, _R]]:
-    before = {name(row): row for row in first}
-    return {name(row): (before[name(row)], row) for row in second if name(row) in before}
+def _paired(first: Iterable[_R], second: Iterable[_R]) -> dict[str, tuple[_R, _R]]:
+    before = {row.name: row for row in first}
+    return {row.name: (before[row.name], row) for row in second if row.name in before}

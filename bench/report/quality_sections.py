@@ -92,15 +92,21 @@ def quality_table(report: Report, name: str) -> Table:
 
 def heat_map(report: Report) -> Section | None:
     """Return nDCG@10 of every system on every data set; None for one data set: it has a table."""
-    found = views.heat_map(report)
-    if found is None or len(found.data_sets) < 2:
+    sets = list(dict.fromkeys(row.data_set for row in report.quality))
+    if len(sets) < 2:
         return None
+    known = [views.ndcg(row) for row in report.quality]
+    low, high = min(known), max(known)
     lead = Text(
         "Rows alike in a column: these databases agree. Tables that differ: the mode matters. "
-        f"One color scale for all, from {wording.score(found.low)} to {wording.score(found.high)}."
+        f"One color scale for all, from {wording.score(low)} to {wording.score(high)}."
     )
-    modes = dict.fromkeys(row.mode for row in found.rows)
-    tables = [_heat_table(mode, found) for mode in modes]
+    by_mode: dict[str, list[list[Cell]]] = {}
+    for mode, system, fusion, values in views.heat_rows(report, sets):
+        cells = [_heat_cell(value, low, high) for value in values]
+        by_mode.setdefault(mode, []).append([Cell(system, fusion), *cells])
+    columns = [Column("System", wraps=True), *figures(*sets)]
+    tables = [Table(f"{NDCG}, {mode}", columns, rows, heat=True) for mode, rows in by_mode.items()]
     return Section("heat-map", f"{NDCG} by system and data set", "Heat map", [lead, *tables])
 
 
@@ -204,20 +210,11 @@ def _failed(row: Failure) -> list[Cell]:
     return [Cell(row.backend), mode_cell(row.mode or "all"), said]
 
 
-def _heat_table(mode: str, found: views.HeatMap) -> Table:
-    rows = [row for row in found.rows if row.mode == mode]
-    cells = [
-        [Cell(row.backend, row.fusion), *(_heat_cell(value, found) for value in row.values)]
-        for row in rows
-    ]
-    columns = [Column("System", wraps=True), *figures(*found.data_sets)]
-    return Table(f"{NDCG}, {mode}", columns, cells, heat=True)
-
-
-def _heat_cell(value: float | None, found: views.HeatMap) -> Cell:
+def _heat_cell(value: float | None, low: float, high: float) -> Cell:
     if value is None:
         return Cell(wording.NONE, style="empty")
-    return Cell(wording.score(value), share=charts.heat(value, found))
+    share = 100.0 if high <= low else round((value - low) / (high - low) * 100, 1)
+    return Cell(wording.score(value), share=share)
 
 
 def _swept(found: Sweep) -> Table:

@@ -77,10 +77,22 @@ class Report(Row):
         """All rows, by section."""
         return tuple(row for name in _SECTIONS.values() for row in getattr(self, name))
 
+    @property
+    def named(self) -> list[tuple[str, NamedRow]]:
+        """The rows that may be in another report, too, each with the name of its section."""
+        return [
+            *(("quality", row) for row in self.quality),
+            *(("speed", row) for row in self.speed),
+            *(("builds", row) for row in self.builds),
+            *(("fidelity", row) for row in self.fidelity),
+        ]
+
     def done(self) -> Report:
         """Return the report with the time of its end."""
         return self.model_copy(update={"finished": datetime.now(UTC)})
 
+
+NamedRow = QualityRow | SpeedRow | BuildRow | FidelityRow
 
 _SECTIONS: dict[type[Row], str] = {
     DataSet: "data_sets",

@@ -100,6 +100,11 @@ class QualityRow(Row):
         """`backend:mode` or `backend:mode:fusion`; unique on a data set."""
         return ":".join(part for part in (self.backend, self.mode, self.fusion) if part)
 
+    @property
+    def name(self) -> str:
+        """What it is about; unique in a report, and equal for the same thing in another."""
+        return f"{self.data_set} {self.label}"
+
 
 class FidelityRow(Row):
     """How far a backend's answers agree with a reference on the same vectors and texts.
@@ -131,6 +136,12 @@ class FidelityRow(Row):
     verdict: Literal["agrees", "approximate", "mapping"]
     note: str = ""
 
+    @property
+    def name(self) -> str:
+        """As `QualityRow.name`."""
+        what = f"{self.backend}:{self.mode} against {self.reference}"
+        return f"{self.data_set} {what}, {self.size:,} chunks, k {self.k}"
+
 
 class BuildRow(Row):
     """What it takes to get one data set into one backend.
@@ -157,6 +168,11 @@ class BuildRow(Row):
     disk_mib: float | None = None
     baseline: str | None = None
     ratio: float | None = None
+
+    @property
+    def name(self) -> str:
+        """As `QualityRow.name`."""
+        return f"{self.data_set} {self.backend}, {self.size:,} chunks"
 
     @property
     def total_seconds(self) -> float | None:
@@ -197,6 +213,15 @@ class SpeedRow(Row):
     baseline: str | None = None
     ratio: float | None = None
     variant: str = ""
+
+    @property
+    def name(self) -> str:
+        """As `QualityRow.name`."""
+        what = ":".join(part for part in (self.backend, self.mode, self.fusion) if part)
+        chosen = "" if self.selectivity is None else f", filter {self.selectivity:g}"
+        variant = f", {self.variant}" if self.variant else ""
+        setting = f"{self.size:,} chunks, {self.concurrency} at once, k {self.k}{chosen}{variant}"
+        return f"{self.data_set} {what}, {setting}"
 
 
 class TuneTrial(Row):

@@ -1,10 +1,168 @@
-"""All sections of a report, in their order, as data."""
+"""All sections of a report, in their order, as data; those on fidelity and the run itself."""
 
 from __future__ import annotations
 
-from corral.bench.report import fidelity_sections, quality_sections, run_sections, speed_sections
-from corral.bench.report.blocks import Section
+from collections.abc import Iterable, Sequence
+
+from corral.bench.report import quality_sections, speed_sections, views, wording
+from corral.bench.report.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Folded,
+    Heading,
+    Item,
+    Items,
+    Section,
+    Table,
+    Text,
+    figures,
+)
+from corral.bench.report.quality_sections import mode_cell
 from corral.bench.report.report import Report
+from corral.bench.report.rows import Failure, FidelityRow
+
+FIDELITY_SIGNS = {"agrees": "=", "approximate": "≈", "mapping": "✕"}
+
+
+def sections(report: Report) -> list[Section]:
+    """Return the sections of a report, those without rows left out."""
+    return [section for make in SECTIONS if (section := make(report)) is not None]
+
+
+def fidelity(report: Report) -> Section | None:
+    """Return how far the backends agree on the same vectors and texts."""
+    lead = Text(
+        "Approximate: neighbors are missed, but the scores of those found are right. "
+        "Mapping: scores, ids or hits are wrong, which is a defect."
+    )
+    blocks = fidelity_blocks(report)
+    return Section("fidelity", "Fidelity", "Fidelity", [lead, *blocks]) if blocks else None
+
+
+def fidelity_blocks(report: Report) -> list[Block]:
+    """Return, for each data set, what differs as a table and what agrees as one line."""
+    blocks: list[Block] = []
+    for name, rows in views.fidelity_by_set(report).items():
+        differ = [row for row in rows if row.verdict != "agrees"]
+        agree = [row for row in rows if row.verdict == "agrees"]
+        if differ:
+            blocks.append(_fidelity_table(f"{name}, answers that differ", differ))
+        if agree:
+            said = f"{len(agree)} of {wording.count(len(rows), 'comparison')} agree"
+            names = wording.listed(list(dict.fromkeys(row.backend for row in agree)))
+            table = _fidelity_table(f"{name}, answers that agree", agree)
+            title = f"{name}, against brute force and each other"
+            blocks.append(Folded(title, [table], f"{said}: {names}", agrees=True))
+    return blocks
+
+
+def _fidelity_table(caption: str, rows: Sequence[FidelityRow]) -> Table:
+    columns = [
+        Column("Backend", wraps=True),
+        Column("Against", wraps=True),
+        Column("Mode"),
+        Column("Filter"),
+        *figures("k"),
+        *figures("Recall", "Overlap", brief="text"),
+        *figures("RBO", brief="none"),
+        *figures("Score diff"),
+        Column("Verdict", wraps=True, brief="below"),
+    ]
+    return Table(caption, columns, [_fidelity_cells(row) for row in rows])
+
+
+def _fidelity_cells(row: FidelityRow) -> list[Cell | str]:
+    error = row.score_difference_max
+    return [
+        row.backend,
+        row.reference,
+        mode_cell(row.mode),
+        row.data_set.partition(", ")[2].removesuffix(" filter"),
+        str(row.k),
+        wording.estimate(row.recall_vs_exact),
+        wording.estimate(row.overlap),
+        wording.estimate(row.rank_biased_overlap),
+        wording.NONE if error is None else f"{error:.1e}" if error else "0",
+        Cell(f"{FIDELITY_SIGNS[row.verdict]} {row.verdict}", row.note, f"verdict {row.verdict}"),
+    ]
+
+
+def failures(report: Report) -> Section | None:
+    """Return what could not be measured, and why."""
+    table = failures_table(report.failures)
+    return Section("failures", "Failures", "Failures", [table]) if report.failures else None
+
+
+def failures_table(rows: Iterable[Failure]) -> Table:
+    """Return failures with their reasons."""
+    names = ("Backend", "Stage", "Data set", "Mode")
+    columns = [*(Column(name, wraps=True) for name in names), Column("Message", wraps=True)]
+    cells = [[r.backend, r.stage, r.data_set or "all", r.mode or "all", r.message] for r in rows]
+    return Table("What could not be measured", columns, cells)
+
+
+def method(report: Report) -> Section:
+    """Return what the run can be repeated with: command, seed, machine, versions, data hashes."""
+    dimension = report.embedding_dimension
+    model = f"{report.embedding_model}, {dimension} dimensions" if dimension else None
+    facts = {
+        "Seed": str(report.seed),
+        "Machine": wording.machine(report),
+        "Threads": ", ".join(f"{k}={v}" for k, v in report.hardware.threads.items()),
+        "Embedding model": model or report.embedding_model or "",
+        "Baseline": report.baseline or "",
+        "Started": f"{report.started:%Y-%m-%d %H:%M} {report.started.tzname() or ''}",
+        "Took": wording.duration(report),
+        "Versions": f"Corral {report.corral_version}, Python {report.python}",
+    }
+    packages = Text(", ".join(f"{name} {version}" for name, version in report.packages.items()))
+    count = wording.count(len(report.packages), "package")
+    blocks: list[Block] = [
+        Text(report.command, "code"),
+        Facts({name: said for name, said in facts.items() if said}),
+        *([_data_table(report), _hash_table(report)] if report.data_sets else []),
+        *([Folded("Versions", [packages], f"of {count}")] if report.packages else []),
+        *([Heading("Notes")] if report.notes else []),
+        *([Items([Item("", note) for note in report.notes])] if report.notes else []),
+    ]
+    return Section("method", "How it was measured", "Method", blocks)
+
+
+def _data_table(report: Report) -> Table:
+    columns = [
+        Column("Data set", wraps=True),
+        Column("Kind"),
+        Column("Language"),
+        *figures("Documents", "Left out", "Queries", "Judgments", "MiB"),
+    ]
+    rows = [
+        [
+            found.name,
+            found.kind,
+            found.language,
+            *(f"{n:,}" for n in (found.documents, found.cut, found.queries, found.judgements)),
+            wording.number(found.bytes / 2**20),
+        ]
+        for found in report.data_sets
+    ]
+    return Table("Data", columns, rows)
+
+
+def _hash_table(report: Report) -> Table:
+    columns = [
+        Column("Data set", wraps=True),
+        Column("File", wraps=True),
+        Column("sha256", wraps=True),
+    ]
+    rows: list[list[Cell | str]] = [
+        [found.name, name, Cell(value, style="hash")]
+        for found in report.data_sets
+        for name, value in found.sha256.items()
+    ]
+    return Table("Files", columns, rows)
+
 
 SECTIONS = (
     quality_sections.findings,
@@ -13,15 +171,10 @@ SECTIONS = (
     quality_sections.sweep,
     quality_sections.queries,
     quality_sections.tuning,
-    fidelity_sections.fidelity,
+    fidelity,
     speed_sections.fronts,
     speed_sections.latencies,
     speed_sections.builds,
-    run_sections.failures,
-    run_sections.method,
+    failures,
+    method,
 )
-
-
-def sections(report: Report) -> list[Section]:
-    """Return the sections of a report, those without rows left out."""
-    return [section for make in SECTIONS if (section := make(report)) is not None]

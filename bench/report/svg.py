@@ -138,24 +138,31 @@ def chart(
     *content: Content,
     class_: str = "",
 ) -> Html:
-    """Return a figure's svg with its axes.
+    """Return a figure with axes; `content` is painted over the grid in its order."""
+    axes = _y_axis(plot, y_title), _x_axis(plot, x_title)
+    style = f"chart {class_}".strip()
+    return figure(name, description, plot.height + 46, style, *axes, *content)
+
+
+def figure(name: str, description: str, height: float, style: str, *content: Content) -> Html:
+    """Return a drawing that a screen reader can tell.
 
     Args:
         name: What a screen reader says first.
         description: What there is to see, in a sentence.
-        content: Marks and lines, painted over the grid in this order.
+        height: In pixels.
+        style: Classes of the style sheet.
+        content: What is painted, in this order.
     """
     return tag(
         "svg",
         tag("title", name),
         tag("desc", description),
-        _y_axis(plot, y_title),
-        _x_axis(plot, x_title),
         content,
-        class_=f"chart {class_}".strip(),
+        class_=style,
         role="img",
         aria_label=f"{name}. {description}",
-        height=plot.height + 46,
+        height=height,
         width="100%",
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -141,49 +141,22 @@ def failures_of(report: Report, data_set: str) -> list[Failure]:
     return [row for row in report.failures if row.data_set in (None, data_set)]
 
 
-@dataclass(frozen=True, slots=True)
-class HeatRow:
-    """nDCG@10 on every data set, None where it was not measured; `backend` names all that agree."""
-
-    mode: str
-    backend: str
-    fusion: str
-    values: tuple[float | None, ...]
+HeatRow = tuple[str, str, str, tuple[float | None, ...]]
+"""Mode, backends that agree, fusion, and nDCG@10 on each data set; None: not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
-    """nDCG@10 of every system on every data set.
-
-    Attributes:
-        data_sets: The columns.
-        rows: By mode, then backend.
-        low, high: The smallest and the largest value, the ends of the color scale.
-    """
-
-    data_sets: tuple[str, ...]
-    rows: tuple[HeatRow, ...]
-    low: float
-    high: float
-
-
-def heat_map(report: Report) -> HeatMap | None:
-    """Return the heat map; None without quality rows."""
-    if not report.quality:
-        return None
-    sets = tuple(dict.fromkeys(row.data_set for row in report.quality))
+def heat_rows(report: Report, sets: Sequence[str]) -> list[HeatRow]:
+    """Return every system on these data sets, by mode, then backend."""
     order = backends(report)
     systems = grouped(report.quality, lambda row: (row.mode, row.backend, row.fusion or ""))
-    rows: dict[tuple[Any, ...], list[str]] = {}
+    rows: dict[tuple[str, str, tuple[float | None, ...]], list[str]] = {}
     for mode, backend, fusion in sorted(
         systems, key=lambda key: (mode_order(key[0]), order.index(key[1]), key[2])
     ):
         found = {row.data_set: ndcg(row) for row in systems[mode, backend, fusion]}
         values = tuple(found.get(data_set) for data_set in sets)
         rows.setdefault((mode, fusion, values), []).append(backend)
-    alike = [HeatRow(m, wording.listed(names), f, v) for (m, f, v), names in rows.items()]
-    all_values = [ndcg(row) for row in report.quality]
-    return HeatMap(sets, tuple(alike), min(all_values), max(all_values))
+    return [(m, wording.listed(names), f, v) for (m, f, v), names in rows.items()]
 
 
 @dataclass(frozen=True, slots=True)

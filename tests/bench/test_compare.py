@@ -15,7 +15,7 @@ from corral.api.errors import InvalidRequest
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report import render_html, render_markdown
 from corral.bench.report.compare import TOLERANCE, compare_reports
-from corral.bench.report.compare_rows import ReportComparison
+from corral.bench.report.comparison import ReportComparison
 from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
 from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.command_line.cli import main

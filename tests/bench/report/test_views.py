@@ -7,10 +7,10 @@ import pytest
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import by_query, views
 from corral.bench.report.blocks import Folded, Table
-from corral.bench.report.fidelity_sections import fidelity_blocks
-from corral.bench.report.quality_sections import quality_table
+from corral.bench.report.quality_sections import heat_map, quality_table
 from corral.bench.report.report import Report
 from corral.bench.report.rows import TuneTrial
+from corral.bench.report.sections import fidelity_blocks
 from corral.bench.report.sweep import sweeps
 
 from .example_report import BACKENDS, SETS
@@ -27,16 +27,20 @@ def test_quality_begins_with_the_best(report: Report) -> None:
 
 
 def test_the_heat_map_has_a_place_for_what_was_not_measured(report: Report) -> None:
-    """A system without a row on a data set has None there; the scale's ends are the extremes."""
+    """A system without a row on a data set has None there; rows are ordered by mode."""
     kept = [row for row in report.quality if (row.backend, row.data_set) != ("faiss", "zh-like")]
-    found = views.heat_map(report.model_copy(update={"quality": tuple(kept)}))
-    assert found is not None
-    faiss = next(row for row in found.rows if (row.mode, row.backend) == ("vector", "faiss"))
-    assert faiss.values[found.data_sets.index("zh-like")] is None
-    assert found.low == min(row.metrics[NDCG].mean for row in kept)
-    assert [row.mode for row in found.rows] == sorted(
-        (row.mode for row in found.rows), key=views.mode_order
+    found = report.model_copy(update={"quality": tuple(kept)})
+    rows = views.heat_rows(found, list(SETS))
+    faiss = next(
+        values for mode, system, _, values in rows if (mode, system) == ("vector", "faiss")
     )
+    assert [value is None for value in faiss] == [name == "zh-like" for name in SETS]
+    modes = [mode for mode, *_ in rows]
+    assert modes == sorted(modes, key=views.mode_order)
+    section = heat_map(found)
+    assert section is not None
+    ends = [f"{end(row.metrics[NDCG].mean for row in kept):.3f}" for end in (min, max)]
+    assert f"from {ends[0]} to {ends[1]}" in str(section.blocks[0])
 
 
 def test_the_front_is_what_nobody_beats(report: Report) -> None:

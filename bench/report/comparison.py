@@ -1,13 +1,77 @@
-"""What a comparison of two reports says, as tables and sentences."""
+"""What a comparison of two reports says: as rows, and as tables and sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report.blocks import Column, Table, figures
-from corral.bench.report.compare_rows import Missing, QualityChange, ReportComparison, SpeedChange
+from corral.bench.report.rows import Comparison, Row
 from corral.bench.report.wording import count, p_value
+
+Verdict = Literal["slower", "faster", "same", "not judged"]
+
+
+class QualityChange(Row):
+    """One system on one data set.
+
+    Attributes:
+        metrics: By name, the first report's mean, the second's, and their difference.
+        comparison: Of nDCG@10, the first report being the baseline.
+    """
+
+    data_set: str
+    system: str
+    metrics: dict[str, tuple[float, float, float]]
+    comparison: Comparison
+
+
+class SpeedChange(Row):
+    """One figure of speed or size.
+
+    Attributes:
+        figure: `p50_ms`, `throughput_qps`, `build_seconds` or `disk_mib`.
+        ratio: The second report's over the first's.
+        verdict: `slower` (for disk: larger) or `faster` beyond the tolerance, `same` within it, or
+            `not judged` where the machines differ.
+    """
+
+    system: str
+    figure: str
+    before: float
+    after: float
+    ratio: float
+    verdict: Verdict
+
+
+class FidelityChange(Row):
+    """One backend whose agreement with its reference is not what it was."""
+
+    system: str
+    before: str
+    after: str
+
+
+class Missing(Row):
+    """A row that only one report has, and why the other lacks it where it says so."""
+
+    section: str
+    system: str
+    missing_in: Literal["first", "second"]
+    reason: str = ""
+
+
+class ReportComparison(Row):
+    """All that changed; `regressions` says in words what changed for worse."""
+
+    tolerance: float
+    quality: tuple[QualityChange, ...]
+    speed: tuple[SpeedChange, ...]
+    fidelity: tuple[FidelityChange, ...]
+    missing: tuple[Missing, ...]
+    notes: tuple[str, ...]
+    regressions: tuple[str, ...]
 
 
 def compare_blocks(found: ReportComparison) -> tuple[list[Table], list[str]]:
