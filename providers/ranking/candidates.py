@@ -125,13 +125,16 @@ def settled(
         query: As `exact_scores` takes it.
         metric: As `exact_scores` takes it.
     """
+    unseen = None if last is None else last + SINGLE_PRECISION_SLACK
+    if not stored:
+        return Proposals(candidates, unseen)
     matrix = np.array(list(stored.values()), dtype=np.float32).reshape(-1, len(query))
     exact = dict(zip(stored, exact_scores(matrix, query, metric).tolist(), strict=True))
     found = [
         Candidate(one.chunk_id, exact[one.chunk_id]) if one.chunk_id in exact else one
         for one in candidates
     ]
-    return Proposals(found, None if last is None else last + SINGLE_PRECISION_SLACK)
+    return Proposals(found, unseen)
 
 
 def score_vectors(

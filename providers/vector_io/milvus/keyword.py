@@ -21,6 +21,7 @@ from corral.providers.ranking.sparse import (
     SparseQuery,
     Statistics,
     best_matches,
+    packed,
     query_vector,
     sparse_chunk,
 )
@@ -28,7 +29,7 @@ from corral.providers.ranking.text import analyzer
 from corral.providers.vector_io._shared.statistics import finds_new_chunks
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
-from corral.providers.vector_io.milvus.records import Entry, lexeme_arrays, lexemes
+from corral.providers.vector_io.milvus.records import Entry, lexemes, packed_lexemes
 
 T = TypeVar("T")
 
@@ -196,10 +197,12 @@ class Keywords:
             row = hit["entity"]
             chunk_id, score, length = row["chunk_id"], hit["distance"], row["length"]
             if row["lexemes"]:
-                proposals.append(Proposal(chunk_id, score, *lexeme_arrays(row["lexemes"]), length))
+                words = packed_lexemes(row["lexemes"])
             elif row["pk"] in texts:
-                words = lexemes("", texts[row["pk"]])
-                proposals.append(Proposal(chunk_id, score, *words, length))
+                words = packed(*lexemes("", texts[row["pk"]]))
+            else:
+                continue
+            proposals.append(Proposal(chunk_id, score, words, length))
         return proposals
 
 

@@ -112,13 +112,16 @@ class QdrantIndex(NotedIndex):
 
         async def propose(limit: int) -> Proposals:
             found = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
-            passing = [one for one in found if passes(filters, one.payload)]
+            passing = found
+            if has_orderings(filters):
+                passing = [one for one in found if passes(filters, one.payload)]
             if not self._unit_length:
                 return await self._compared(query, found, passing, limit)
             last = found[-1].score if len(found) >= limit else None
             candidates = [Candidate(one.payload["chunk_id"], one.score) for one in passing]
             asked = frozenset(open_order(candidates, k))
-            stored = await self._embeddings([p for p in passing if p.payload["chunk_id"] in asked])
+            unclear = [p for p in passing if p.payload["chunk_id"] in asked] if asked else []
+            stored = await self._embeddings(unclear)
             return settled(candidates, stored, last, query, self._metric)
 
         return await best_candidates(k, propose, margin=MARGIN)

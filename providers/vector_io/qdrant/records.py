@@ -32,7 +32,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -44,7 +44,7 @@ from corral.api.chunks import Chunk
 from corral.api.filters import elements, matches
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.sparse import SparseChunk
+from corral.providers.ranking.sparse import SparseChunk, packed
 from corral.providers.ranking.text import ANALYZER_VERSION
 from corral.providers.vector_io._shared.records import (
     chunk_fields,
@@ -146,7 +146,7 @@ def make_point(
     payload: Json = {
         **chunk_fields(chunk),
         "terms": sparse.keys,
-        "words": pack_words(sparse.keys, sparse.frequencies),
+        "words": base64.b64encode(packed(sparse.keys, sparse.frequencies)).decode("ascii"),
         "length": sparse.length,
         "reference": sparse.reference,
         "attributes": [*TOKENS.of(chunk, version), *default],
@@ -157,24 +157,11 @@ def make_point(
     return Point(point_id(chunk.chunk_id), dense, sparse.vector(), payload)
 
 
-def pack_words(keys: Sequence[int], frequencies: Sequence[float]) -> str:
-    """Return the terms of a chunk as text."""
-    data = np.array(keys, "<i8").tobytes() + np.array(frequencies, "<f8").tobytes()
-    return base64.b64encode(data).decode("ascii")
-
-
 def unpacked(payload: Mapping[str, Any]) -> Json:
-    """Return a payload whose `words`, where it has them, are what `pack_words` took."""
+    """Return a payload whose `words`, where it has them, are those of `sparse.packed`."""
     if "words" not in payload:
         return dict(payload)
-    return {**payload, "words": unpack_words(payload["words"])}
-
-
-def unpack_words(text: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the keys and frequencies of `pack_words`."""
-    data = base64.b64decode(text)
-    half = len(data) // 2
-    return np.frombuffer(data[:half], "<i8"), np.frombuffer(data[half:], "<f8")
+    return {**payload, "words": base64.b64decode(payload["words"])}
 
 
 # --- tokens and orderings, which filters.py asks for ---------------------------------------------

@@ -21,6 +21,7 @@ from corral.providers.ranking.sparse import (
     Statistics,
     best_matches,
     dimension_of,
+    packed,
     query_vector,
     reference_average,
     reference_of,
@@ -72,8 +73,7 @@ class Engine:
                         Proposal(
                             chunk_id,
                             float(np.float32(score)),
-                            one.keys,
-                            one.frequencies,
+                            packed(one.keys, one.frequencies),
                             one.length,
                             passes,
                         )
@@ -176,6 +176,19 @@ def test_the_average_counts_every_chunk() -> None:
     assert (statistics.count, statistics.average) == (4, 15 / 4)
     assert statistics.reference_with([35, 2]) == reference_of(52 / 6)
     assert Statistics({}, {}).average == 0.0
+
+
+def test_terms_are_packed_exactly() -> None:
+    """53-bit keys and fractional frequencies, and none at all; of many chunks one after another.
+
+    If this fails: every keyword score from stored terms is wrong, or chunks that are stored have
+    to be written anew.
+    """
+    keys, frequencies = [0, 5, 2**53 - 1], [1.0, 0.1 + 0.2, 100.0]
+    data = packed(keys, frequencies)
+    assert np.frombuffer(data[:24], "<i8").tolist() == keys
+    assert np.frombuffer(data[24:], "<f8").tolist() == frequencies
+    assert packed([], []) == b""
 
 
 def test_query_weights_are_idf_times_repetitions() -> None:

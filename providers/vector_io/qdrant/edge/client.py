@@ -109,15 +109,13 @@ def to_found(found: qdrant.ScoredPoint | qdrant.Record) -> FoundPoint:
     vectors: Any = found.vector
     dense = vectors[DENSE] if vectors and DENSE in vectors else []
     score = found.score if isinstance(found, qdrant.ScoredPoint) else 0.0
-    return FoundPoint(point_id(found), unpacked(found.payload or {}), score, dense)
+    [found_id] = point_ids([found])
+    return FoundPoint(found_id, unpacked(found.payload or {}), score, dense)
 
 
-def point_id(found: qdrant.ScoredPoint | qdrant.Record) -> UUID:
-    """Return a point's id. Writing it out would cost as much as finding the point."""
-    found_id = found.id  # made anew each time
-    if not isinstance(found_id, UUID):
-        raise TypeError("a point is not named by a UUID")
-    return found_id
+def point_ids(points: Sequence[qdrant.ScoredPoint | qdrant.Record]) -> list[UUID]:
+    """Return the ids of points. Each is made anew; to write it out would cost as much again."""
+    return [point.id for point in points]  # type: ignore[misc]  # no point is named by a number
 
 
 def payloads(
@@ -125,7 +123,8 @@ def payloads(
 ) -> dict[int, Json]:
     """Return these fields of points, by their ids as integers."""
     records = shard.retrieve(list(ids), qdrant.PayloadSelector.Include(list(fields)), False)
-    return {point_id(one).int: unpacked(one.payload or {}) for one in records}
+    pairs = zip(point_ids(records), records, strict=True)
+    return {one.int: unpacked(record.payload or {}) for one, record in pairs}
 
 
 def delete(shard: qdrant.EdgeShard, ids: Sequence[str]) -> None:

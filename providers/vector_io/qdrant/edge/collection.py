@@ -179,10 +179,12 @@ class EdgeCollection(Shard, Collection):
                 points = ask(shard, qdrant.SearchParams(hnsw_ef=width))
             if len(points) < limit:  # equal embeddings are badly linked, and most are not reached
                 points = ask(shard, qdrant.SearchParams(exact=True))
-            ids = [client.point_id(point) for point in points]
+            ids = client.point_ids(points)
             payloads = self._payloads(shard, ids, fields)
-            pairs = zip(points, ids, strict=True)
-            return [FoundPoint(i, payloads[i.int], point.score) for point, i in pairs]
+            return [
+                FoundPoint(one, payload or {}, point.score)
+                for point, one, payload in zip(points, ids, payloads, strict=True)
+            ]
 
         return await self._read(search)
 
@@ -195,11 +197,12 @@ class EdgeCollection(Shard, Collection):
 
     def _payloads(
         self, shard: qdrant.EdgeShard, ids: Sequence[UUID], fields: Sequence[str]
-    ) -> Mapping[int, Json]:
-        """Return these fields of some points by their ids as integers, from memory where it can."""
+    ) -> Sequence[Json | None]:
+        """Return these fields of some points, from memory where it can."""
         if self._searched.has(fields):
             return self._searched.read(shard, ids)
-        return client.payloads(shard, ids, fields)
+        found = client.payloads(shard, ids, fields)
+        return [found.get(one.int) for one in ids]
 
     async def fetch(
         self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
@@ -208,7 +211,8 @@ class EdgeCollection(Shard, Collection):
         if not dense and self._chunks.has(fields):
             uuids = [_uuid(str(one)) for one in ids]
             found = await self._read(lambda shard: self._chunks.read(shard, uuids))
-            return [FoundPoint(one, found[one.int]) for one in uuids if one.int in found]
+            pairs = zip(uuids, found, strict=True)
+            return [FoundPoint(one, payload) for one, payload in pairs if payload]
         selected = qdrant.PayloadSelector.Include(list(fields)) if fields else False
         vectors: Any = [DENSE] if dense else False
         return await self._read(

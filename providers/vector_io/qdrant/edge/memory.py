@@ -32,14 +32,13 @@ class Memory:
         """Return True if these are fields that it keeps."""
         return set(self._fields).issuperset(fields)
 
-    def read(self, shard: qdrant.EdgeShard, ids: Sequence[UUID]) -> dict[int, Json]:
-        """Return the fields of those of these points that exist, by their ids as integers."""
-        known = self._known
-        missing = [one for one in ids if one.int not in known]
-        found = {one.int: known[one.int] for one in ids if one.int in known}
-        if missing:
+    def read(self, shard: qdrant.EdgeShard, ids: Sequence[UUID]) -> list[Json | None]:
+        """Return the fields of each of these points, None for one that does not exist."""
+        found = [self._known.get(one.int) for one in ids]
+        if None in found:
+            missing = [one for one, payload in zip(ids, found, strict=True) if payload is None]
             read = client.payloads(shard, missing, self._fields)
-            found |= read
+            found = [payload or read.get(one.int) for one, payload in zip(ids, found, strict=True)]
             self._keep({one: payload for one, payload in read.items() if self._fits(payload)})
         return found
 

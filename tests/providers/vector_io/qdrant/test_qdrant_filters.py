@@ -11,7 +11,9 @@ import pytest
 from qdrant_client import models
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 
+from corral.api.chunks import Chunk
 from corral.api.filters import Comparison, matches, parse_filter
+from corral.providers.ranking.sparse import SparseChunk, packed
 from corral.providers.vector_io.qdrant.filters import (
     all_of,
     holding,
@@ -25,10 +27,12 @@ from corral.providers.vector_io.qdrant.records import (
     TEXT_BYTES,
     TOKENS,
     levels,
-    pack_words,
+    make_point,
     point_id,
-    unpack_words,
+    unpacked,
 )
+
+from .helpers import DB
 
 
 def passes(native: dict[str, Any], stored: list[int]) -> bool:
@@ -184,11 +188,17 @@ def test_an_ordering_is_a_few_ranges_of_one_field() -> None:
     assert not {level >> 32 for level in levels("x", 5)} & {n >> 32 for n in levels("x", "5")}
 
 
-def test_words_are_packed_and_unpacked_exactly() -> None:
-    """53-bit keys and fractional frequencies, and none at all."""
+def test_words_are_stored_as_text_and_read_as_they_are_packed() -> None:
+    """A point's payload is JSON, and scores are computed from the bytes of `packed`.
+
+    If this fails: what a point holds has another form than what its reader expects.
+    """
+    chunk = Chunk(chunk_id="a", content="x", metadata={})
     for keys, frequencies in (([], []), ([0, 5, 2**53 - 1], [1.0, 0.1 + 0.2, 100.0])):
-        found, weights = unpack_words(pack_words(keys, frequencies))
-        assert (found.tolist(), weights.tolist()) == (keys, frequencies)
+        sparse = SparseChunk(keys, frequencies, 3, 0)
+        payload = make_point(DB, chunk, np.ones(2, np.float32), sparse, 1).payload
+        assert isinstance(payload["words"], str)
+        assert unpacked(payload)["words"] == packed(keys, frequencies)
 
 
 def test_point_ids_are_uuids_that_never_change() -> None:
