@@ -19,6 +19,7 @@ from corral.server.command_line import display
 from corral.server.command_line.copies import copy, reembed
 from corral.server.command_line.dbs import dbs
 from corral.server.command_line.documents import documents
+from corral.server.command_line.failures import JSON, CommandError
 from corral.server.command_line.group import Corral
 from corral.server.command_line.ingesting import ingest
 from corral.server.command_line.jobs import jobs
@@ -28,6 +29,7 @@ from corral.server.command_line.querying import query
 from corral.server.command_line.snapshots import export_db, import_db
 
 if TYPE_CHECKING:
+    from corral.providers.config import RunConfig
     from corral.server.command_line.client import Client
 
 
@@ -97,9 +99,25 @@ def main(
 def serve(target: Target, host: str | None, port: int | None, workers: int) -> None:
     """Start the server."""
     target.local_only("serve")
-    from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
+    from corral.providers.config import data_home, load_config  # noqa: PLC0415 - start-up time
+    from corral.providers.importing import no_collection  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.connecting import check_home  # noqa: PLC0415 - start-up time
 
-    commands.serve(target.config, target.home, host, port, workers)
+    with no_collection():
+        from corral.server import serving  # noqa: PLC0415 - fastapi is heavy
+
+    folder = target.home or data_home()
+    check_home(folder)
+    settings = load_config(target.config, folder)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings.server = settings.server.model_copy(update=given)
+    try:
+        serving.serve(settings, folder, workers=workers, config_file=target.config)
+    except SystemExit:  # the log says why
+        raise CommandError(
+            f"The server did not start on {settings.server.host}, port {settings.server.port}.",
+            hint="If the port is taken, choose another with --port.",
+        ) from None
 
 
 @main.command()
@@ -228,9 +246,36 @@ def config() -> None:
 def show_config(target: Target, as_json: bool) -> None:
     """Print all settings in force, with secrets masked."""
     target.local_only("config show")
-    from corral.server.command_line import commands  # noqa: PLC0415 - start-up time
+    import yaml  # noqa: PLC0415 - start-up time
 
-    commands.show_config(target.config, target.home, as_json=as_json)
+    from corral.providers.config import CONFIG_NAME, data_home, load_config  # noqa: PLC0415
+
+    folder = target.home or data_home()
+    source = target.config or folder / CONFIG_NAME
+    effective = _effective(load_config(target.config, folder), folder)
+    if as_json:
+        display.show_json(effective)
+        return
+    shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
+    found = str(source) if source.exists() else f"defaults ({source} does not exist)"
+    click.echo(f"# configuration: {found}\n# data folder: {folder}\n{shown}", nl=False)
+
+
+def _effective(settings: RunConfig, folder: Path) -> JSON:
+    """Return the configuration as it is in force, its secrets masked.
+
+    Each provider has its own defaults, and the default model is one that is served.
+    """
+    from corral.api.provider import Api  # noqa: PLC0415 - start-up time
+    from corral.providers.configured import ConfiguredProviders  # noqa: PLC0415 - start-up time
+    from corral.providers.registry import check_config  # noqa: PLC0415 - start-up time
+
+    configured = ConfiguredProviders(settings, folder)
+    dumped = settings.model_dump(mode="json")
+    for api in Api:
+        for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
+            shown["config"] = check_config(api, entry).model_dump(mode="json")
+    return {**dumped, "default_embedding_model": configured.default_model()}
 
 
 for _command in (ingest, query, copy, reembed, dbs, documents, jobs, keys, export_db, import_db):

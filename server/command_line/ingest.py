@@ -39,7 +39,7 @@ async def ingest(
     vector_db: JSON,
     files: Sequence[SourceFile],
     report: Report,
-    bars: IngestProgress | None = None,
+    bars: IngestProgress,
     *,
     options: ReadOptions = DEFAULT_OPTIONS,
     replace: bool = False,
@@ -62,7 +62,7 @@ async def ingest(
         CancelledError: It was interrupted; the same holds, and the report says how many.
     """
     started = time.monotonic()
-    following = _Following(client, vector_db, report, bars or IngestProgress(), replace=replace)
+    following = _Following(client, vector_db, report, bars, replace=replace)
     try:
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
@@ -91,7 +91,7 @@ def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
 
 
 def _read_batch(
-    batch: Sequence[SourceFile], report: Report, options: ReadOptions, bars: IngestProgress | None
+    batch: Sequence[SourceFile], report: Report, options: ReadOptions, bars: IngestProgress
 ) -> list[tuple[SourceFile, JSON]]:
     documents = []
     for file in batch:
@@ -102,8 +102,7 @@ def _read_batch(
             report.skipped.append((file.source, str(reason)))
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
-        if bars:
-            bars.done(file.source, file.size)
+        bars.done(file.source, file.size)
     return documents
 
 

@@ -1,10 +1,26 @@
-"""`corral keys`: options and dispatch. Imports nothing heavier than click."""
+"""`corral keys`, on the data folder of this machine."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
 import click
 
+from corral.server.command_line import display
+from corral.server.command_line.failures import JSON
 from corral.server.command_line.options import ROLES, Target, json_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from corral.providers.keys import ApiKey, KeyStore
+
+T = TypeVar("T")
+
+DAY_SECONDS = 86_400.0
 
 
 @click.group()
@@ -59,11 +75,29 @@ def create(
     tenant is the operator.
     """
     target.local_only("keys create", of_a_tenant=True)
-    from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
+    from corral.api.errors import InvalidRequest  # noqa: PLC0415 - start-up time
+    from corral.api.principal import Role  # noqa: PLC0415 - start-up time
+    from corral.providers.access_config import RateLimits  # noqa: PLC0415 - start-up time
 
-    key_commands.create(
-        target.home, user, tenant or target.tenant, groups, role, days, limits, as_json=as_json
-    )
+    async def made(store: KeyStore) -> tuple[ApiKey, str]:
+        return await store.create(
+            user,
+            tenant=tenant or target.tenant,
+            groups=frozenset(groups),
+            role=Role(role),
+            expires_in_seconds=None if days is None else days * DAY_SECONDS,
+            limits=RateLimits.model_validate(limits),
+        )
+
+    try:
+        key, secret = _with_store(target.home, made, writing=True)
+    except ValueError as error:
+        raise InvalidRequest(f"Cannot create the key: {error}.") from None
+    if as_json:
+        display.show_json({**_row(key), "key": secret})
+        return
+    click.echo(f"Key {key.key_id} of {display.clean(user)}; it is shown only now:", err=True)
+    click.echo(secret)
 
 
 @keys.command("list")
@@ -72,9 +106,9 @@ def create(
 def list_keys(target: Target, as_json: bool) -> None:
     """List API keys: their owners, rights and last use."""
     target.local_only("keys list")
-    from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
-
-    key_commands.show(target.home, as_json=as_json)
+    rows = [_row(key) for key in _with_store(target.home, lambda store: store.all())]
+    none = "No keys yet. Create one: corral keys create NAME --role admin"
+    display.answer(rows, _table(rows) if rows else none, as_json=as_json)
 
 
 @keys.command("revoke")
@@ -83,6 +117,59 @@ def list_keys(target: Target, as_json: bool) -> None:
 def revoke(target: Target, key_id: str) -> None:
     """Revoke the API key KEY_ID, with immediate effect."""
     target.local_only("keys revoke")
-    from corral.server.command_line import key_commands  # noqa: PLC0415 - start-up time
+    key = _with_store(target.home, lambda store: store.revoke(key_id))
+    click.echo(f"Key {key.key_id} of {display.clean(key.principal.user)} is revoked.")
 
-    key_commands.revoke(target.home, key_id)
+
+def _with_store(
+    home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]], *, writing: bool = False
+) -> T:
+    import asyncio  # noqa: PLC0415 - start-up time
+
+    from corral.providers.config import data_home  # noqa: PLC0415 - start-up time
+    from corral.providers.keys import KeyStore  # noqa: PLC0415 - start-up time
+    from corral.server.command_line.connecting import check_home  # noqa: PLC0415 - start-up time
+
+    async def run() -> T:
+        folder = home or data_home()
+        if writing:
+            check_home(folder)
+        store = KeyStore(folder)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _row(key: ApiKey) -> JSON:
+    principal = key.principal
+    return {
+        "key_id": key.key_id,
+        "user": principal.user,
+        "tenant": principal.tenant,
+        "groups": sorted(principal.groups),
+        "role": principal.role.value,
+        "state": key.state(time.time()),
+        "created": _time(key.created_at),
+        "expires": _time(key.expires_at),
+        "last_used": _time(key.last_used_at),
+        **key.limits.model_dump(exclude_none=True),
+    }
+
+
+def _table(rows: list[JSON]) -> Table:
+    table = display.new_table(
+        "key", "user", "tenant", "groups", "role", "state", "expires", "last used"
+    )
+    for row in rows:
+        names = (row["key_id"], row["user"], row["tenant"], ", ".join(row["groups"]))
+        times = (row["expires"] or "never", row["last_used"] or "never")
+        display.add_row(table, *names, row["role"], row["state"], *times)
+    return table
+
+
+def _time(seconds: float | None) -> str | None:
+    """Return a time in UTC, in ISO 8601."""
+    return None if seconds is None else display.time(seconds)

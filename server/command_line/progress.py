@@ -17,6 +17,99 @@ SECONDS_BETWEEN_LINES = 2.0
 """Interval of progress lines without a terminal."""
 
 
+class _Work:
+    """Counts what is done and shows it.
+
+    Args:
+        screen: Where to.
+        bars: The bars of a terminal; None for lines.
+        number: How many things there are.
+        size: Their size together; what the estimate is made from.
+        work: What is done.
+        things: With what.
+    """
+
+    def __init__(
+        self, screen: Console, bars: Progress | None, number: int, size: int, work: str, things: str
+    ) -> None:
+        self._screen, self._bars = screen, bars
+        self._number, self._size, self._work, self._things = number, size, work, things
+        self._done, self._done_size = 0, 0.0
+        self._started = self._said = time.monotonic()
+        self._task = TaskID(0)
+        if bars:
+            self._task = bars.add_task(work, total=max(size, 1), told="")
+            self.show()
+
+    def advance(self, more: int, more_size: int) -> None:
+        """Count a number of things, and their size, as done."""
+        self._done += more
+        self._done_size += more_size
+        self.show()
+
+    def show(self) -> None:
+        """Show how far the work is: on a bar, or by a line if one is due."""
+        size, now = self._size_so_far(), time.monotonic()
+        told = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
+        if self._bars:
+            self._bars.update(self._task, completed=size, told=told)
+        elif now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._number:
+            self._said = now
+            left = (now - self._started) * max(self._size - size, 0) / size if size else None
+            rest = "" if left is None else f", about {left:.0f} s left"
+            self._screen.print(f"{self._work}: {told}{rest}", soft_wrap=True)
+
+    def _size_so_far(self) -> float:
+        return self._done_size
+
+    def _rate(self, seconds: float) -> str:
+        return ""
+
+
+class IngestProgress(_Work):
+    """The progress of an ingest: also of the files at work, and in chunks and bytes a second."""
+
+    _chunks = 0
+
+    def __init__(self, screen: Console, bars: Progress | None, number: int, size: int) -> None:
+        self._working: dict[str, tuple[float, int]] = {}
+        self._tasks: dict[str, TaskID] = {}
+        super().__init__(screen, bars, number, size, "Ingesting", "documents")
+
+    def at_work(self, source: str, size: int, progress: JSON) -> None:
+        """Show how far a file is; `progress` is that of its job."""
+        total = progress["characters_total"]
+        done = size * progress["characters"] / total if total else 0.0
+        self._working[source] = (done, progress["embedded"])
+        self.show()
+        if self._bars is None:
+            return
+        if source not in self._tasks:
+            name = source if len(source) <= 40 else f"...{source[-37:]}"
+            self._tasks[source] = self._bars.add_task(clean(name), total=max(size, 1), told="")
+        pages = progress["pages_total"]
+        told = f"{progress['embedded']} chunks"
+        told += f", page {progress['pages']}/{pages}" if pages else ""
+        self._bars.update(self._tasks[source], completed=done, told=told)
+
+    def done(self, source: str, size: int, chunks: int = 0) -> None:
+        """Show that a file is done with, stored or not."""
+        self._working.pop(source, None)
+        if self._bars and source in self._tasks:
+            self._bars.remove_task(self._tasks.pop(source))
+        self._chunks += chunks
+        self.advance(1, size)
+
+    def _size_so_far(self) -> float:
+        return self._done_size + sum(size for size, _ in self._working.values())
+
+    def _rate(self, seconds: float) -> str:
+        chunks = self._chunks + sum(count for _, count in self._working.values())
+        seconds = max(seconds, 1e-3)
+        size = self._size_so_far() / seconds / 1024
+        return f", {chunks / seconds:,.0f} chunks/s, {size:,.0f} KiB/s"
+
+
 @contextmanager
 def progress(
     number: int, size: int, *, work: str = "Ingesting", things: str = "documents"
@@ -25,172 +118,28 @@ def progress(
 
     It takes the number and the size of what the step did.
 
-    A bar with count and estimate on a terminal, otherwise a line every two seconds.
-
     Args:
         number: How many things there are.
         size: Their size together; what the estimate is made from.
         work: What is done.
         things: With what.
     """
-    screen = console(stderr=True)
-    if not screen.is_terminal:
-        yield _lines(screen, number, size, work, things)
-        return
-    columns = (
-        TextColumn(work),
-        BarColumn(),
-        TextColumn("{task.fields[done]}/{task.fields[number]} " + things),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("", total=max(size, 1), done=0, number=number)
-
-        def advance(more: int, more_size: int) -> None:
-            bar.update(task, advance=more_size, done=bar.tasks[0].fields["done"] + more)
-
-        yield advance
-
-
-def _lines(
-    screen: Console, number: int, size: int, work: str, things: str
-) -> Callable[[int, int], None]:
-    started = said = time.monotonic()
-    done = done_size = 0
-
-    def advance(more: int, more_size: int) -> None:
-        nonlocal said, done, done_size
-        done, done_size, now = done + more, done_size + more_size, time.monotonic()
-        if now - said < SECONDS_BETWEEN_LINES or done == number:
-            return
-        said = now
-        left = (now - started) * max(size - done_size, 0) / max(done_size, 1)
-        screen.print(f"{work}: {done}/{number} {things}, about {left:.0f} s left")
-
-    return advance
-
-
-class IngestProgress:
-    """The progress of an ingest, file by file; this one shows nothing."""
-
-    def at_work(self, source: str, size: int, progress: JSON) -> None:
-        """Show how far a file is; `progress` is that of its job."""
-
-    def done(self, source: str, size: int, chunks: int = 0) -> None:
-        """Show that a file is done with, stored or not."""
-
-
-class _Counting(IngestProgress):
-    """Adds up what is done.
-
-    Args:
-        number: How many files there are.
-        size: Their bytes together.
-    """
-
-    def __init__(self, number: int, size: int) -> None:
-        self.number, self.size = number, size
-        self.files = 0
-        self._done_size = self._done_chunks = 0
-        self._working: dict[str, tuple[float, int]] = {}
-        self._started = time.monotonic()
-
-    def at_work(self, source: str, size: int, progress: JSON) -> None:
-        total = progress["characters_total"]
-        share = progress["characters"] / total if total else 0.0
-        self._working[source] = (share * size, progress["embedded"])
-        self.show()
-
-    def done(self, source: str, size: int, chunks: int = 0) -> None:
-        self._working.pop(source, None)
-        self.files += 1
-        self._done_size += size
-        self._done_chunks += chunks
-        self.show()
-
-    def show(self) -> None:
-        """Bring the screen up to date."""
-
-    @property
-    def done_size(self) -> float:
-        """Bytes that are done with."""
-        return self._done_size + sum(size for size, _ in self._working.values())
-
-    @property
-    def rate(self) -> str:
-        """Chunks and bytes a second, from the beginning on."""
-        seconds = max(time.monotonic() - self._started, 1e-3)
-        chunks = self._done_chunks + sum(count for _, count in self._working.values())
-        return f"{chunks / seconds:,.0f} chunks/s, {self.done_size / seconds / 1024:,.0f} KiB/s"
-
-    @property
-    def seconds_left(self) -> float | None:
-        """About how long the rest takes; None where nothing is done yet."""
-        seconds = time.monotonic() - self._started
-        done = self.done_size
-        return seconds * max(self.size - done, 0) / done if done else None
-
-
-class _Lines(_Counting):
-    """A line every two seconds."""
-
-    def __init__(self, screen: Console, number: int, size: int) -> None:
-        super().__init__(number, size)
-        self._screen = screen
-        self._said = time.monotonic()
-
-    def show(self) -> None:
-        now = time.monotonic()
-        if now - self._said < SECONDS_BETWEEN_LINES or self.files == self.number:
-            return
-        self._said = now
-        left = self.seconds_left
-        rest = "" if left is None else f", about {left:.0f} s left"
-        counted = f"Ingesting: {self.files}/{self.number} documents"
-        self._screen.print(f"{counted}, {self.rate}{rest}", soft_wrap=True)
-
-
-class _Bars(_Counting):
-    """A bar for all files, and one for each that is at work."""
-
-    def __init__(self, bars: Progress, number: int, size: int) -> None:
-        super().__init__(number, size)
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._total = bars.add_task("Ingesting", total=max(size, 1), told="")
-        self.show()
-
-    def at_work(self, source: str, size: int, progress: JSON) -> None:
-        super().at_work(source, size, progress)
-        if source not in self._tasks:
-            name = source if len(source) <= 40 else f"...{source[-37:]}"
-            self._tasks[source] = self._bars.add_task(clean(name), total=max(size, 1), told="")
-        done, count = self._working[source]
-        pages = progress["pages_total"]
-        told = f"{count} chunks" + (f", page {progress['pages']}/{pages}" if pages else "")
-        self._bars.update(self._tasks[source], completed=done, told=told)
-
-    def done(self, source: str, size: int, chunks: int = 0) -> None:
-        if source in self._tasks:
-            self._bars.remove_task(self._tasks.pop(source))
-        super().done(source, size, chunks)
-
-    def show(self) -> None:
-        told = f"{self.files}/{self.number} documents, {self.rate}"
-        self._bars.update(self._total, completed=self.done_size, told=told)
+    with _bars() as (screen, bars):
+        yield _Work(screen, bars, number, size, work, things).advance
 
 
 @contextmanager
 def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
-    """Show the progress of an ingest on stderr.
+    """Show the progress of an ingest on stderr, of so many files and bytes."""
+    with _bars() as (screen, bars):
+        yield IngestProgress(screen, bars, number, size)
 
-    Args:
-        number: How many files there are.
-        size: Their bytes together.
-    """
+
+@contextmanager
+def _bars() -> Iterator[tuple[Console, Progress | None]]:
     screen = console(stderr=True)
     if not screen.is_terminal:
-        yield _Lines(screen, number, size)
+        yield screen, None
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -199,7 +148,7 @@ def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as bars:
-        yield _Bars(bars, number, size)
+        yield screen, bars
 
 
 @contextmanager

@@ -242,7 +242,9 @@ def insert_all(folder: Path, answer: Answer) -> Report:
         transport = httpx.MockTransport(answer)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             vector_db = {"identifier": "x", "chunking": {"chunk_size_in_tokens": 99}}
-            return await ingest(Client(http), vector_db, collect([folder], report), report)
+            with progress.ingest_bars(0, 0) as bars:
+                found = collect([folder], report)
+                return await ingest(Client(http), vector_db, found, report, bars)
 
     return asyncio.run(inserting())
 
