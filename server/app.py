@@ -43,7 +43,6 @@ from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
 from corral.server.openai import alias
-from corral.server.page import reports
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.metrics import Metrics
@@ -71,7 +70,7 @@ ROUTERS = (
     qdrant.router,
     dify.router,
     librechat.router,
-    reports.router,
+    page.reports,
     page.router,
 )
 """All routes, in the order of the documentation."""

@@ -25,7 +25,7 @@ Refusal = Callable[[int, str, str], dict[str, Any]]
 _MALFORMED = "Authorization header"
 
 
-def dify_refusal(status: int, code: str, message: str) -> dict[str, Any]:
+def _dify_refusal(status: int, code: str, message: str) -> dict[str, Any]:
     """Return Dify's body: its users read `error_msg`."""
     number = status
     if status == 401:
@@ -37,28 +37,17 @@ def dify_refusal(status: int, code: str, message: str) -> dict[str, Any]:
     return {"error_code": number, "error_msg": message}
 
 
-def qdrant_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """Return Qdrant's body."""
+def _qdrant_refusal(status: int, code: str, message: str) -> dict[str, Any]:
     return {"result": None, "status": {"error": message}, "time": 0.0}
 
 
-def cohere_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """Return Cohere's body."""
-    return {"message": message}
-
-
-def librechat_refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """Return the body of LibreChat's service."""
-    return {"detail": message}
-
-
 FORMS: Mapping[str, Refusal] = {
-    "/v1/dify": dify_refusal,
-    "/retrieval": dify_refusal,
-    "/qdrant": qdrant_refusal,
-    "/collections": qdrant_refusal,
-    "/v2/rerank": cohere_refusal,
-    "/librechat": librechat_refusal,
+    "/v1/dify": _dify_refusal,
+    "/retrieval": _dify_refusal,
+    "/qdrant": _qdrant_refusal,
+    "/collections": _qdrant_refusal,
+    "/v2/rerank": lambda status, code, message: {"message": message},
+    "/librechat": lambda status, code, message: {"detail": message},
 }
 """By path or its beginning, the form of a refusal."""
 

@@ -27,10 +27,8 @@ from corral.providers.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.applications.forms import CohereError, refusals
 from corral.server.applications.rerank_forms import (
-    ApiVersion,
     CohereReply,
     CohereRequest,
-    InputTokens,
     JinaReply,
     JinaRequest,
     Meta,
@@ -95,7 +93,7 @@ async def _answered(
     reply = CohereReply(
         id=str(uuid.uuid4()),
         results=placed(request, shown, found),
-        meta=Meta(api_version=ApiVersion(version=version), tokens=InputTokens(input_tokens=read)),
+        meta=Meta(api_version={"version": version}, tokens={"input_tokens": read}),
     )
     return reply, read
 

@@ -179,30 +179,16 @@ class Usage(BaseModel):
     total_tokens: int = Field(description="The same.")
 
 
-class ApiVersion(BaseModel):
-    """The version of Cohere's API."""
-
-    version: str
-
-
-class BilledUnits(BaseModel):
-    """Units that Cohere would bill."""
-
-    search_units: int = Field(default=0, description="Always 0.")
-
-
-class InputTokens(BaseModel):
-    """Tokens read."""
-
-    input_tokens: int = Field(description="Tokens (cl100k) of the query and the documents.")
-
-
 class Meta(BaseModel):
     """The cost of a request, for Cohere's clients."""
 
-    api_version: ApiVersion
-    billed_units: BilledUnits = BilledUnits()
-    tokens: InputTokens
+    api_version: dict[str, str] = Field(description="`version`: that of Cohere's API.")
+    billed_units: dict[str, int] = Field(
+        default={"search_units": 0}, description="Units that Cohere would bill: always 0."
+    )
+    tokens: dict[str, int] = Field(
+        description="`input_tokens` (cl100k) of the query and the documents."
+    )
 
 
 class CohereReply(BaseModel):

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -39,7 +39,7 @@ import click
 from rich.console import RenderableType
 
 from corral.api.errors import MissingDependency, Unavailable, UnknownProvider
-from corral.api.provider import Api, Health, Provider, ProviderSpec
+from corral.api.provider import Api, Health, ProviderSpec
 from corral.providers.config import ProviderEntry, data_home, load_config
 from corral.providers.registry import build_provider, find_spec, provider_specs
 from corral.server import DISTRIBUTION
@@ -172,7 +172,9 @@ async def _check_health(subject: Subject, place: Path) -> None:
     """Refuse a provider that does not answer, before any test does."""
     provider = build_provider(Api.VECTOR_IO, subject.entry, place)
     try:
-        health = await _health(provider)
+        health = await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
+    except TimeoutError:
+        health = Health("Error", f"no answer in {HEALTH_TIMEOUT_SECONDS} s")
     finally:
         await provider.close()
     if health.status != "OK":
@@ -181,13 +183,6 @@ async def _check_health(subject: Subject, place: Path) -> None:
             f"cannot serve: {health.message}",
             hint="No test was run. Its settings: corral config show",
         )
-
-
-async def _health(provider: Provider) -> Health:
-    try:
-        return await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
-    except TimeoutError:
-        return Health("Error", f"no answer in {HEALTH_TIMEOUT_SECONDS} s")
 
 
 def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
@@ -230,34 +225,22 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _follow(report: Path, process: subprocess.Popen[bytes]) -> list[str]:
-    """Read the report while it grows, and show how far it is."""
-    with report.open(encoding="utf-8") as file:
-        growing = _lines(file.readline, process)
-        first = next(growing, None)
-        if first is None:
-            return []
-        lines = [first]
-        cases = json.loads(first)["cases"]
-        with progress(cases, cases, work="Testing", things="tests") as advance:
-            for line in growing:
-                lines.append(line)
-                advance(1, 1)
-    return lines
+    """Show how far the suite is until it ends, and return the lines of its report."""
 
-
-def _lines(read: Callable[[], str], process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yield whole lines until the process has ended and nothing is left."""
-    partial = ""
-    while True:
-        ended = process.poll() is not None
-        while part := read():
-            partial += part
-            if partial.endswith("\n"):
-                yield partial
-                partial = ""
-        if ended:
-            return
+    def written() -> int:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
+        return report.read_bytes().count(b"\n")
+
+    while not (seen := written()) and process.poll() is None:
+        pass
+    if seen:
+        with report.open(encoding="utf-8") as file:
+            cases = json.loads(file.readline())["cases"]
+        with progress(cases, cases, work="Testing", things="tests") as advance:
+            while process.poll() is None:
+                before, seen = seen, written()
+                advance(seen - before, seen - before)
+    return report.read_text(encoding="utf-8").splitlines()
 
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:

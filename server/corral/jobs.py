@@ -19,6 +19,7 @@ from corral.providers.ingestion.service import Ingestion
 from corral.server.access.roles import WRITER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count
+from corral.server.llama_stack.wire import InsertOptions
 from corral.server.openai.attaching import check_files
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
 
@@ -96,10 +97,9 @@ class JobList(BaseModel):
         return cls(data=data, has_more=has_more, first_id=first, last_id=last)
 
 
-class SubmitRequest(Strict):
+class SubmitRequest(InsertOptions):
     """Documents to ingest; a document replaces the one with the same document_id."""
 
-    vector_db_id: Identifier
     documents: list[RAGDocument] = Field(
         default_factory=list, description="At most `server.limits.max_documents_per_insert`."
     )
@@ -111,20 +111,6 @@ class SubmitRequest(Strict):
     )
     batch_id: str | None = Field(
         default=None, description="Id of a batch to add to; null: a new batch."
-    )
-    chunk_size_in_tokens: int | None = Field(
-        default=None, ge=1, le=8192, description="null: as registered."
-    )
-    overlap_in_tokens: int | None = Field(
-        default=None, ge=0, le=4096, description="null: as registered."
-    )
-    skip_unchanged: bool = Field(
-        default=False, description="Skip documents that would be stored unchanged."
-    )
-    same_origin_only: bool = Field(
-        default=False,
-        description="Fail with 409, and queue nothing, if a document would replace one with "
-        "another `origin`.",
     )
 
 

@@ -211,13 +211,10 @@ class ExplainedReply(QueryChunksReply):
         return cls(**plain, explanations=why, steps=found.steps, evidence=found.evidence)
 
 
-class InsertDocumentsRequest(Strict):
-    """Documents to split, embed and store; each replaces the one with the same document_id."""
+class InsertOptions(Strict):
+    """Target and options of documents to insert."""
 
     vector_db_id: Identifier
-    documents: Listed[RAGDocument] = Field(
-        description="At most `server.limits.max_documents_per_insert`."
-    )
     chunk_size_in_tokens: int | None = Field(
         default=None, ge=1, le=8192, description="null: as registered."
     )
@@ -232,6 +229,14 @@ class InsertDocumentsRequest(Strict):
         default=False,
         description="Fail with 409, and store nothing, if a document would replace one with "
         "another `origin`.",
+    )
+
+
+class InsertDocumentsRequest(InsertOptions):
+    """Documents to split, embed and store; each replaces the one with the same document_id."""
+
+    documents: Listed[RAGDocument] = Field(
+        description="At most `server.limits.max_documents_per_insert`."
     )
 
 

@@ -107,7 +107,7 @@ async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
     return FileResponse(
         stack.files.path(file),
         media_type="application/octet-stream",
-        headers={"content-disposition": named, "x-content-type-options": "nosniff"},
+        headers={"content-disposition": named},
     )
 
 

@@ -1,1 +1,1 @@
-"""Pages for people: what this server is, and its documentation."""
+"""Pages for people: what this server is, its documentation, and the benchmark's reports."""

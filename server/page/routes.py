@@ -1,19 +1,24 @@
-"""Pages for people: the playground and the documentation. They ask no other host."""
+"""Pages for people: playground, documentation, reports of the benchmark. They ask no other host."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from importlib import metadata, resources
+from pathlib import Path
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, JSONResponse
+from pydantic import BaseModel, Field
 
 from corral.api.errors import NotFound
+from corral.api.principal import Role
 from corral.server import DISTRIBUTION
-from corral.server.access.roles import PUBLIC
+from corral.server.access.roles import PUBLIC, Needs
 from corral.server.applications import qdrant
-from corral.server.routing import NotFoundRoute
+from corral.server.errors import ERRORS
+from corral.server.routing import NotFoundRoute, StackOf
 
 PLACES = {
     "docs": "/docs",
@@ -33,7 +38,7 @@ _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; frame-ancestors 'none'"
 )
-_HEADERS = {"content-security-policy": _POLICY, "x-content-type-options": "nosniff"}
+_HEADERS = {"content-security-policy": _POLICY}
 
 STATIC = resources.files("corral.server.page") / "static"
 # The playground has no script in its page and asks for nothing but this server.
@@ -41,12 +46,7 @@ _STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PLAYGROUND = {
-    "content-security-policy": _STRICT,
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache",
-}
+_PLAYGROUND = {"content-security-policy": _STRICT, "cache-control": "no-cache"}
 
 
 router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependencies=[PUBLIC])
@@ -107,3 +107,64 @@ async def asset(name: str) -> Response:
         raise NotFound("No such file.", hint=f"Files: {', '.join(ASSETS)}.")
     with resources.as_file(resources.files("fastapi_swagger") / "resources" / name) as path:
         return FileResponse(path, headers={"cache-control": "max-age=3600", **_HEADERS})
+
+
+# --- the benchmark's reports ----------------------------------------------------------------------
+
+FOLDER = "reports"
+"""In the data folder: `corral bench quality --out ~/.corral/reports/NAME` puts one there."""
+REPORT = "report.html"
+
+# A report is one file with its style in it, and with a script that sorts its tables. In a sandbox
+# that is of no origin and may ask for nothing: the server it comes from is a stranger to it.
+_SANDBOX = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"
+)
+
+reports = APIRouter(
+    prefix="/reports",
+    tags=["Inspect"],
+    route_class=NotFoundRoute,
+    responses=ERRORS,
+    dependencies=[Depends(Needs(Role.READER, operator=True))],
+)
+
+
+class ReportInfo(BaseModel):
+    """A report."""
+
+    name: str = Field(description="Name of its folder.")
+    created: str = Field(description="When it was written, ISO 8601.")
+
+
+class ReportList(BaseModel):
+    """The reports, newest first."""
+
+    data: list[ReportInfo]
+
+
+@reports.get("", summary="List benchmark reports")
+async def list_reports(stack: StackOf) -> ReportList:
+    """Return the reports in the data folder's `reports`, newest first."""
+    found = sorted(_reports(stack.home), key=lambda path: -path.stat().st_mtime)
+    return ReportList(data=[ReportInfo(name=p.parent.name, created=_time(p)) for p in found])
+
+
+@reports.get("/{name}", summary="Show a report", response_class=Response)
+async def show(name: str, stack: StackOf) -> Response:
+    """Return a report's page."""
+    for path in _reports(stack.home):
+        if path.parent.name == name:
+            headers = {"content-security-policy": _SANDBOX}
+            return FileResponse(path, media_type="text/html", headers=headers)
+    raise NotFound(f"There is no report {name!r}.", hint="GET /reports lists them.", field="name")
+
+
+def _reports(home: Path) -> list[Path]:
+    return list((home / FOLDER).glob(f"*/{REPORT}"))
+
+
+def _time(path: Path) -> str:
+    changed = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    return changed.isoformat(timespec="seconds")
