@@ -11,6 +11,7 @@ import asyncio
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def _features(clean: str) -> Iterator[str]:
         yield from (padded[i : i + NGRAM] for i in range(len(padded) - NGRAM + 1))
 
 
+@lru_cache(maxsize=1 << 14)  # most features of a text are those of others
 def _hash(feature: str, dimension: int) -> tuple[int, int]:
     # Not hash(): it differs from process to process. surrogatepass: any str has a hash.
     digest = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
