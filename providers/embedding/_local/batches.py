@@ -37,11 +37,14 @@ class LocalModel(TextTokenizer, Protocol):
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, marks included, cut at what the model reads."""
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, dimension)."""
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, dimension).
 
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the same, while other lanes of its provider compute other batches."""
+        Args:
+            in_lane: Pass True while other lanes of its provider compute other batches.
+        """
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

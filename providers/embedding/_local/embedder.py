@@ -171,7 +171,8 @@ class LocalEmbedder(Embedder):
         """Embed one batch after the other until none is left; others take from the same."""
         for batch in todo:
             rows = [token_ids[i] for i in batch]
-            part[batch] = await run_in(self._documents, self._model.embed_in_lane, rows)
+            embed = partial(self._model.embed, in_lane=True)
+            part[batch] = await run_in(self._documents, embed, rows)
 
     async def embed_query(self, text: str) -> NDArray[np.float32]:
         """Return the embedding of a question, shape (dimension,)."""

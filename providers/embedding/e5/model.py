@@ -110,29 +110,25 @@ class Model:
         origin = [0, *(place for place, part in enumerate(parts, 1) for _ in part)]
         return list(accumulate((origin[end] for end in ends), max))
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
-        return self._without_common_part(self.mean(token_ids))
-
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the same, computed in one thread."""
-        return self._without_common_part(self.mean(token_ids, one_thread=True))
+        found = self.mean(token_ids, in_lane=in_lane)
+        return found if self._common is None else without_common_part(found, self._common)
 
     def mean(
-        self, token_ids: Sequence[Sequence[int]], *, one_thread: bool = False
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
     ) -> NDArray[np.float32]:
         """Return the embeddings as `embed`, but with what they share."""
         ids, mask = padded(token_ids, PAD)
         states = rows(self._words, ids) + self._positions[: ids.shape[1]]
         feed = {TOKENS: states, WEIGHTS: self._token_weights[ids] * mask}
         feed[MASK] = mask.astype(np.int32)
-        return self._session.run(EMBEDDING, feed, one_thread=one_thread)
-
-    def _without_common_part(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
-        return found if self._common is None else without_common_part(found, self._common)
+        return self._session.run(EMBEDDING, feed, one_thread=in_lane)
 
     def _clean(self, text: str) -> str:
         return text.translate(self._characters)

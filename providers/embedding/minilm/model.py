@@ -71,23 +71,16 @@ class Model(WholeTexts):
         # The batch call, even for one text, since it lets other Python threads run meanwhile.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, 384), L2 norm 1.
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
 
         Rows are padded to the longest, so the time is that of n times the longest.
         """
-        return self._run(token_ids)
-
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the same, computed in one thread."""
-        return self._run(token_ids, one_thread=True)
-
-    def _run(
-        self, token_ids: Sequence[Sequence[int]], *, one_thread: bool = False
-    ) -> NDArray[np.float32]:
         ids, mask = padded(token_ids)
         feed = {IDS: ids, MASK: mask.astype(np.int32)}
-        return self._session.run(EMBEDDING, feed, one_thread=one_thread)
+        return self._session.run(EMBEDDING, feed, one_thread=in_lane)
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:

@@ -69,18 +69,19 @@ class Model(WholeTexts):
         # Some models put no mark around a text: an empty one has no token then.
         return [encoding.ids or [self._filler] for encoding in encodings]
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, dimension), L2 norm 1."""
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the embeddings of a batch, shape (n, dimension), L2 norm 1.
+
+        There is one lane, since a second copy of a large model costs memory.
+        """
         ids, mask = padded(token_ids, self._filler)
         found = run(self._session, self._output, ids, mask)
         rows = found if self._pooling is None else _pooled(found, mask, self._pooling)
         lengths = np.linalg.norm(rows, axis=1, keepdims=True)
         unit: NDArray[np.float32] = (rows / np.maximum(lengths, 1e-12)).astype(np.float32)
         return unit
-
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the same: there is one lane, since a second copy of a large model costs memory."""
-        return self.embed(token_ids)
 
 
 def _pooled(

@@ -34,14 +34,13 @@ class Meeting:
         """Return the end of each letter."""
         return list(range(1, len(text) + 1))
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Return the rows at once."""
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
+        """Return the rows, in a lane when every lane has a batch."""
+        if in_lane:
+            self.together.wait()
         return np.array([[len(ids), ids[0]] for ids in token_ids], np.float32)
-
-    def embed_in_lane(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-        """Wait until every lane has a batch."""
-        self.together.wait()
-        return self.embed(token_ids)
 
 
 async def test_batches_of_one_call_are_computed_at_once() -> None:

@@ -33,7 +33,9 @@ class Slow:
         """Return the end of each letter."""
         return list(range(1, len(text) + 1))
 
-    def embed(self, token_ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def embed(
+        self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
+    ) -> NDArray[np.float32]:
         """Wait for the test; refuse a text that begins with an exclamation mark."""
         self.begun.set()
         assert self.go.wait(60)
@@ -41,8 +43,6 @@ class Slow:
         if any(ids[0] == ord("!") for ids in token_ids):
             raise ValueError("no such text")
         return np.array([[len(ids), ids[0]] for ids in token_ids], np.float32)
-
-    embed_in_lane = embed
 
 
 @pytest.fixture
