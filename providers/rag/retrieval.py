@@ -242,7 +242,9 @@ class Retrieval:
             k = min(k * SPARE, limit)
         # Of a deeper search only what fills the places was looked at.
         reach = max([first, *(selection.ranks[each.key] for each in selection.kept)])
-        return found, _selected(found.hits[:reach], plan)
+        if reach < len(found.hits):
+            selection = _selected(found.hits[:reach], plan)
+        return found, selection
 
     async def _search(
         self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]
