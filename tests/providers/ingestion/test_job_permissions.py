@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, Forbidden, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.documents import change_acl
+from corral.providers.documents import change_acl, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import service
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
@@ -264,6 +265,28 @@ async def test_jobs_are_closed_and_opened_with_their_documents(tmp_path: Path) -
         again = RAGDocument(document_id=file_id, content="Hay.", acl=["group:hr"])
         await finished(stack, await stack.ingestion.submit([JobRequest("db", document=again)]))
         await closed()
+
+
+async def test_of_two_processes_the_last_to_record_an_acl_has_read_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process is slow to record who reads a document, which another closes and records before.
+
+    If this fails: the names of a closed document's file are shown for good.
+    """
+    async with opened(tmp_path) as stack, opened(tmp_path) as other:
+        file_id = await attached(stack, ["group:hr"])
+        read = stored_acl
+
+        async def slow(index: EmbeddingIndex, document_id: str) -> set[str] | None:
+            acl = await read(index, document_id)
+            monkeypatch.undo()
+            await change_acl(await other.index("db"), file_id, ["group:hr"])
+            return acl
+
+        monkeypatch.setattr(service, "stored_acl", slow)
+        await change_acl(await stack.index("db"), file_id, None)
+        assert await known(stack, BOB) == []
 
 
 async def test_jobs_follow_through_a_rebuild(tmp_path: Path) -> None:
