@@ -56,6 +56,7 @@ class Database:
         self._opening, self._reading = threading.Lock(), threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
         self._data_version = 0
+        self._kept: tuple[int | None, dict[Any, Any]] = None, {}
         self.generation = 0
         """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
 
@@ -77,11 +78,18 @@ class Database:
         """
         return await self._reads.ask((query, bindings))
 
-    def version(self) -> int | None:
-        """Return a number that has changed where somebody, here or elsewhere, has written.
+    def kept(self) -> dict[Any, Any]:
+        """Return where to keep what was read: a new one where somebody, here or elsewhere, wrote.
 
-        It takes a few microseconds and never waits: None where it would have to.
+        Asked for before the reading. It takes a few microseconds and never waits: where it would
+        have to, it is a new one.
         """
+        version = self._version()
+        if version is None or version != self._kept[0]:
+            self._kept = version, {}
+        return self._kept[1]
+
+    def _version(self) -> int | None:
         if self._connections is None or not self._reading.acquire(blocking=False):
             return None
         reader = self._connections[1]
@@ -135,7 +143,7 @@ class Database:
     def _prepare(self, writer: apsw.Connection) -> None:
         if writer.pragma("quick_check") != "ok":
             raise apsw.CorruptError
-        found, known = _version(writer), 1 + len(self._upgrades)
+        found, known = _schema_version(writer), 1 + len(self._upgrades)
         if found > known:
             writer.close()
             raise ConfigError(
@@ -145,7 +153,7 @@ class Database:
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
         writer.execute(_SYNCHRONOUS[self._durable])
         with _immediate(writer):  # in which another process may turn out to have been faster
-            found = max(_version(writer), 1)
+            found = max(_schema_version(writer), 1)
             for statement in (*self._schema, *self._upgrades[found - 1 :]):
                 writer.execute(statement)
             writer.execute(f"PRAGMA user_version={known}")
@@ -200,7 +208,7 @@ def _data_version(reader: apsw.Connection) -> int:
     return int(str(reader.execute("PRAGMA data_version").get))
 
 
-def _version(connection: apsw.Connection) -> int:
+def _schema_version(connection: apsw.Connection) -> int:
     return int(str(connection.pragma("user_version")))
 
 

@@ -1,17 +1,21 @@
-"""Documents of a vector DB: list them, read one, delete one, change who reads it."""
+"""Documents of a vector DB: list them, read one, delete one, change who reads it and what it is."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.principal import UNRESTRICTED
+from corral.api.scope import Scope
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
+_RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename"})
+"""What ingestion writes into the metadata of each chunk, whatever the attributes say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,7 @@ async def read_document(
 ) -> StoredDocument | None:
     """Return a document, None where no chunk belongs to it."""
     ids = await index.document_chunk_ids(document_id)
-    chunks: list[Chunk] = []
-    for start in range(0, len(ids), READ_AT_ONCE):
-        chunks += await index.get_chunks(ids[start : start + READ_AT_ONCE])
+    chunks = [chunk async for chunk in chunks_by_id(index, ids)]
     if not chunks:
         return None
     chunks.sort(key=_place)
@@ -100,6 +102,51 @@ async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str]
         acl: Tokens; None for the vector DB's default.
     """
     return await index.set_acl(await index.document_chunk_ids(document_id), acl)
+
+
+async def change_attributes(
+    index: EmbeddingIndex, document_id: str, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> int:
+    """Replace the attributes of a document's chunks, in one write; return how many chunks.
+
+    Their texts and embeddings stay as they are.
+    """
+    ids = await index.document_chunk_ids(document_id)
+    chunks = []
+    async for chunk in chunks_by_id(index, ids, include_embeddings=True):
+        kept = {k: v for k, v in chunk.metadata.items() if k in _RESERVED or k not in old}
+        reserved = {k: v for k, v in kept.items() if k in _RESERVED}
+        chunks.append(chunk.model_copy(update={"metadata": {**kept, **new, **reserved}}))
+    if chunks:
+        await index.add_chunks(chunks, replace_documents=[document_id])
+    return len(chunks)
+
+
+def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:
+    """Return who may read documents: the tokens of all of their chunks."""
+    scope, found = Scope(UNRESTRICTED, default), dict[str, set[str]]()
+    for chunk in chunks:
+        acl = scope.shown(chunk).acl
+        found.setdefault(chunk.document_id or "", set()).update(default if acl is None else acl)
+    return found
+
+
+async def stored_acl(index: EmbeddingIndex, document_id: str) -> set[str] | None:
+    """Return who may read a document, as an index of an admin has it; None: it has no chunks."""
+    ids, acl = await index.document_chunk_ids(document_id), set[str]()
+    async for chunk in chunks_by_id(index, ids):
+        acl.update(*acls_of([chunk], index.vector_db.default_acl).values())
+    return acl if ids else None
+
+
+async def chunks_by_id(
+    index: EmbeddingIndex, chunk_ids: Sequence[str], *, include_embeddings: bool = False
+) -> AsyncIterator[Chunk]:
+    """Yield chunks in the order of their ids, of which `READ_AT_ONCE` are read at a time."""
+    for start in range(0, len(chunk_ids), READ_AT_ONCE):
+        page = chunk_ids[start : start + READ_AT_ONCE]
+        for chunk in await index.get_chunks(page, include_embeddings=include_embeddings):
+            yield chunk
 
 
 def _place(chunk: Chunk) -> tuple[int, str]:

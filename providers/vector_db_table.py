@@ -53,7 +53,6 @@ class VectorDBTable:
     def __init__(self, path: Path) -> None:
         self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self.file.open()
-        self._kept: tuple[int | None, dict[Key, VectorDB]] = None, {}
 
     @property
     def generation(self) -> int:
@@ -72,10 +71,8 @@ class VectorDBTable:
 
     async def find(self, tenant: str, identifier: str) -> VectorDB | None:
         """Return one registration, or None. It is not to be changed."""
-        version, key = self.file.version(), (tenant, identifier)
-        if version is None or version != self._kept[0]:
-            self._kept = version, {}
-        kept = self._kept[1]
+        kept: dict[Key, VectorDB] = self.file.kept()
+        key = tenant, identifier
         if key in kept:
             await asyncio.sleep(0)  # a query of a quick engine waits for nothing else
         else:

@@ -138,7 +138,6 @@ class VectorStoreTable:
         self.clock = clock
         self.changed = asyncio.Event()
         self._active: dict[Place, int] = {}
-        self._kept: tuple[int | None, dict[Key, VectorStore | None]] = None, {}
         self.places: Places[tuple[float, str]] = Places()
 
     # --- stores ------------------------------------------------------------------------------
@@ -186,10 +185,8 @@ class VectorStoreTable:
         Raises:
             Expired: Its time is over, whether or not the sweep has come.
         """
-        version, key = self._file.version(), vector_db.key
-        if version is None or version != self._kept[0]:
-            self._kept = version, {}
-        kept = self._kept[1]
+        kept: dict[Key, VectorStore | None] = self._file.kept()
+        key = vector_db.key
         if key not in kept:
             kept[key] = (await self._rows("tenant = ? AND identifier = ?", key)).get(key)
         self._joined(vector_db, kept[key]).check(self.clock(), "vector_db_id")

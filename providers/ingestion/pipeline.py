@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -172,10 +171,6 @@ class Pipeline:
         fetched = await self._fetcher.fetch(uri)
         found = served_type(fetched.url, fetched.content_type)
         return await self.reader.read(fetched.data, chosen_type(document.mime_type, found))
-
-    async def read_file(self, path: Path, filename: str, charset: str) -> ParsedDocument:
-        """Return the text of an uploaded file; errors as `read`."""
-        return await self.reader.read_file(path, filename, charset)
 
     async def split(
         self,

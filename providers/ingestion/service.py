@@ -23,13 +23,17 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
-from corral.providers.documents import delete_document
+from corral.providers.documents import (
+    acls_of,
+    change_attributes,
+    delete_document,
+    stored_acl,
+)
 from corral.providers.ingestion.job_rows import Scope, Submission, followed
 from corral.providers.ingestion.job_views import JobViews
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.owned_jobs import NoLongerOurs
 from corral.providers.ingestion.pipeline import Pipeline, Sizes
-from corral.providers.ingestion.relabeling import acls_of, relabel, stored_acl
 from corral.providers.ingestion.work import FileLibrary
 from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
 
@@ -269,7 +273,7 @@ class Ingestion(JobViews):
         """Give a stored document other attributes; where that fails, its job keeps the old ones."""
         recorded: Mapping[str, Any] = job.attributes
         try:
-            await relabel(index, job.document_id, job.attributes, attributes)
+            await change_attributes(index, job.document_id, job.attributes, attributes)
             recorded = attributes
         finally:
             await self._table.relabeled(job, self._workers.owner, recorded)

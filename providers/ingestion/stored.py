@@ -22,8 +22,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-
-_READ_AT_ONCE = 500
+from corral.providers.documents import chunks_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +134,8 @@ async def _of_one(index: EmbeddingIndex, document_id: str) -> dict[str, Known]:
     """Return what is known of one document; its chunks may be too many to hold together."""
     ids = await index.document_chunk_ids(document_id)
     seen = _Seen()
-    for start in range(0, len(ids), _READ_AT_ONCE):
-        for chunk in await index.get_chunks(ids[start : start + _READ_AT_ONCE]):
-            seen.add(chunk)
+    async for chunk in chunks_by_id(index, ids):
+        seen.add(chunk)
     return {document_id: seen.known()} if ids else {}
 
 

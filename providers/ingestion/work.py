@@ -170,8 +170,9 @@ class Work:
             document = document.model_copy(update={"metadata": job.attributes})
             return document, await self._pipeline.read(document)
         file = await library.files.get(job.file_id)
-        read = self._pipeline.read_file(library.files.path(file), job.filename, file.charset)
-        return file_document(job, file.sha256), await read
+        read = self._pipeline.reader.read_file
+        parsed = await read(library.files.path(file), job.filename, file.charset)
+        return file_document(job, file.sha256), parsed
 
     async def _report(self, state: _Embedding) -> None:
         now = time.time()

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from corral.api.documents import READ_AT_ONCE
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidFilter
 from corral.api.filters import MAX_VALUES, Comparison, Compound, Filter, Scalar, elements
 from corral.api.wire import NullsAreDefaults
+from corral.providers.documents import chunks_by_id
 
 MAX_READ = 100_000
 """Most chunks of a vector DB whose values are read for one condition."""
@@ -159,10 +159,9 @@ async def _values(
     found: dict[tuple[type, Scalar], Scalar] = {}
     after = ""
     while ids := await index.chunk_ids(after, MAX_READ):
-        for start in range(0, len(ids), READ_AT_ONCE):
-            for chunk in await index.get_chunks(ids[start : start + READ_AT_ONCE]):
-                for value in filter(wanted, elements(chunk.metadata.get(key))):
-                    found[type(value), value] = value
+        async for chunk in chunks_by_id(index, ids):
+            for value in filter(wanted, elements(chunk.metadata.get(key))):
+                found[type(value), value] = value
         after = ids[-1]
     return list(found.values())
 

@@ -174,7 +174,7 @@ async def test_a_failed_change_of_attributes_stores_nothing_anew(
     async with opened(tmp_path) as stack:
         file_id = await attached(stack, ["group:hr"])
         with monkeypatch.context() as patch:
-            patch.setattr(service, "relabel", away)
+            patch.setattr(service, "change_attributes", away)
             with pytest.raises(Unavailable):
                 await stack.ingestion.set_attributes("db", file_id, {"b": 2})
         job = await stack.ingestion.newest("db", file_id)

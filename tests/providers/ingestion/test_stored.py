@@ -9,6 +9,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
+from corral.providers import documents
 from corral.providers.ingestion import stored
 from corral.providers.rag.tool import InsertReport, RagTool
 
@@ -119,7 +120,7 @@ async def test_a_document_of_another_origin_is_not_replaced() -> None:
 async def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one query cannot return all chunks, more are asked."""
     monkeypatch.setattr(stored, "MAX_K", 5)
-    monkeypatch.setattr(stored, "_READ_AT_ONCE", 3)
+    monkeypatch.setattr(documents, "READ_AT_ONCE", 3)
     library = FakeLibrary()
     given = [document(name) for name in "abc"]
     assert (await insert(library, *given)).chunks["a"] > 5
