@@ -39,11 +39,15 @@ from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_va
 from corral.api.errors import ConfigError
 from corral.api.findings import first_finding
 from corral.api.provider import Api
-from corral.providers.access_config import AuditSettings, AuthSettings, RateLimits
-from corral.providers.config_section import Section
 from corral.providers.document_limits import DocumentLimits
 from corral.providers.embedding.e5 import DISTRIBUTION
-from corral.providers.telemetry_config import TracingSettings
+from corral.providers.server_config import (
+    AuditSettings,
+    AuthSettings,
+    RateLimits,
+    Section,
+    TracingSettings,
+)
 
 HOME_VARIABLE = "CORRAL_HOME"
 CONFIG_NAME = "run.yaml"

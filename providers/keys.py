@@ -18,8 +18,8 @@ import apsw
 
 from corral.api.errors import Conflict, NotFound, ProviderError, Unauthenticated
 from corral.api.principal import Principal, Role
-from corral.providers.access_config import RateLimits
 from corral.providers.database import Database
+from corral.providers.server_config import RateLimits
 
 KEYS_NAME = "keys.db"
 PREFIX = "corral_"

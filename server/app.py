@@ -17,10 +17,9 @@ from fastapi.routing import APIRoute
 from corral.api.errors import MissingDependency
 from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
+from corral.providers.background import Sweep, Warmup
 from corral.providers.config import RunConfig, data_home, load_config
 from corral.providers.stack import Stack
-from corral.providers.sweeping import Sweep
-from corral.providers.warming import Warmup
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate

@@ -77,7 +77,7 @@ def create(
     target.local_only("keys create", of_a_tenant=True)
     from corral.api.errors import InvalidRequest  # noqa: PLC0415 - start-up time
     from corral.api.principal import Role  # noqa: PLC0415 - start-up time
-    from corral.providers.access_config import RateLimits  # noqa: PLC0415 - start-up time
+    from corral.providers.server_config import RateLimits  # noqa: PLC0415 - start-up time
 
     async def made(store: KeyStore) -> tuple[ApiKey, str]:
         return await store.create(

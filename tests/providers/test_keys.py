@@ -13,8 +13,8 @@ import pytest
 
 from corral.api.errors import ConfigError, Conflict, NotFound, Unauthenticated
 from corral.api.principal import Role
-from corral.providers.access_config import RateLimits
 from corral.providers.keys import KEYS_NAME, KeyStore
+from corral.providers.server_config import RateLimits
 
 
 @dataclass

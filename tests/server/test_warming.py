@@ -80,7 +80,7 @@ def test_a_model_that_is_gone_does_not_keep_the_server_from_starting(
     registered(tmp_path / "home", folder)
     (folder / "model.onnx").unlink()
     with (
-        caplog.at_level(logging.WARNING, "corral.providers.warming"),
+        caplog.at_level(logging.WARNING, "corral.providers.background"),
         InProcess(tmp_path / "home", config(folder)) as app,
     ):
         until(app, lambda: bool(caplog.records))

@@ -11,10 +11,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import sweeping
+from corral.providers import background
+from corral.providers.background import Sweep
 from corral.providers.expiry import store_expiring
 from corral.providers.stack import Stack
-from corral.providers.sweeping import Sweep
 
 from ..harness import DIMENSION, Json, id_path, run_config
 from .doubles import DAY, Clock, ClockedApp
@@ -218,7 +218,7 @@ def test_expired_files_go(app: ClockedApp, clock: Clock) -> None:
 
 async def test_the_sweep_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the background, what is due is deleted about when it is due, with the real clock."""
-    monkeypatch.setattr(sweeping, "LEAST_SECONDS", 0.05)
+    monkeypatch.setattr(background, "LEAST_SECONDS", 0.05)
     stack = Stack(run_config(), tmp_path)
     sweep = Sweep(stack)
     try:
