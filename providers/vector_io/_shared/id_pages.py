@@ -3,36 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from heapq import nsmallest
 
 MOST_IDS = 100_000
 """Most ids held for the pages to come, 10 MB or so; no page is larger (`chunk_ids`)."""
-
-
-class Reading:
-    """The first `MOST_IDS` ids after one, of those that it is given in any order.
-
-    Args:
-        after: Only ids that follow it count.
-        state: What the engine and this process had written when the reading began.
-    """
-
-    def __init__(self, after: str, state: Hashable) -> None:
-        self.state = state
-        self._after = after
-        self._ids: list[str] = []
-
-    def add(self, ids: Iterable[str]) -> None:
-        """Take in some of the engine's ids."""
-        self._ids += (one for one in ids if one > self._after)
-        if len(self._ids) > 2 * MOST_IDS:
-            self.first()
-
-    def first(self) -> list[str]:
-        """Return the first of them, in order."""
-        self._ids.sort()
-        del self._ids[MOST_IDS:]
-        return self._ids
 
 
 class IdPages:
@@ -46,39 +21,32 @@ class IdPages:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ahead: list[str] = []
-        self._last: str | None = None  # of the page given last
-        self._state: Hashable = None
-        self._is_end = False
+        self._held: tuple[Hashable, list[str], bool] = (None, [], False)
         self._writes = 0
 
-    def following(self, after: str, limit: int, version: Hashable = None) -> list[str] | None:
-        """Return the page that follows the one given last; None where all ids must be read."""
-        with self._lock:
-            is_next = after == self._last and self._state == (version, self._writes)
-            if not is_next or (len(self._ahead) < limit and not self._is_end):
-                return None
-            return self._cut(limit)
+    def page(
+        self, after: str, limit: int, version: Hashable, read: Callable[[], Iterable[str]]
+    ) -> list[str]:
+        """Return the first ids that follow one.
 
-    def reading(self, after: str, version: Hashable = None) -> Reading:
-        """Return what takes in all ids; the version is that of before they are read."""
-        return Reading(after, (version, self._writes))
-
-    def page(self, reading: Reading, limit: int) -> list[str]:
-        """Return the first page of a reading that is done, and hold the rest."""
-        ids = reading.first()
+        Args:
+            version: Of what `read` will find at least.
+            read: Returns all ids, in any order.
+        """
+        writes = self._writes
         with self._lock:
-            self._ahead, self._is_end = ids, len(ids) < MOST_IDS
-            self._state = reading.state
-            return self._cut(limit)
+            state, ids, is_end = self._held
+        if state != (version, writes, after) or (len(ids) < limit and not is_end):
+            ids = nsmallest(MOST_IDS, (one for one in read() if one > after))
+            is_end = len(ids) < MOST_IDS
+        page = ids[:limit]
+        if len(page) == limit:
+            with self._lock:
+                self._held = (version, writes, page[-1]), ids[limit:], is_end
+        return page
 
     def forget(self) -> None:
         """Drop what is held: this process has written."""
         with self._lock:
             self._writes += 1
-            self._ahead, self._last, self._state = [], None, None
-
-    def _cut(self, limit: int) -> list[str]:
-        page, self._ahead = self._ahead[:limit], self._ahead[limit:]
-        self._last = page[-1] if len(page) == limit else None
-        return page
+            self._held = None, [], False

@@ -188,12 +188,7 @@ class MilvusIndex(NotedIndex):
             version = None  # nobody else writes to an embedded Milvus
             if not self._collection.connection.embedded:
                 version = frozenset(self._collection.writers.others().items())
-            known = self._pages.following(after, limit, version)
-            if known is not None:
-                return known
-            reading = self._pages.reading(after, version)
-            reading.add(self._collection.chunk_ids())
-            return self._pages.page(reading, limit)
+            return self._pages.page(after, limit, version, self._collection.chunk_ids)
 
     def _count_chunks(self) -> int:
         if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,16 +22,14 @@ class Engine:
 
     def page(self, after: str, limit: int) -> list[str]:
         """Return a page as a provider does."""
-        found = self.pages.following(after, limit, self.version)
-        if found is not None:
-            return found
+        return self.pages.page(after, limit, self.version, self.read)
+
+    def read(self) -> Iterator[str]:
+        """Yield all ids."""
         self.reads += 1
-        reading = self.pages.reading(after, self.version)
-        ids = list(self.ids)
-        random.Random(7).shuffle(ids)
-        for start in range(0, len(ids), 50):
-            reading.add(ids[start : start + 50])
-        return self.pages.page(reading, limit)
+        shuffled = list(self.ids)
+        random.Random(7).shuffle(shuffled)
+        yield from shuffled
 
     def walk(self, limit: int) -> list[str]:
         """Return all ids, page by page."""
@@ -89,11 +88,14 @@ def test_a_write_of_another_process_is_seen_by_the_next_page() -> None:
 def test_a_write_during_a_reading_leaves_nothing() -> None:
     """What was read while a write went on is no ground for later pages."""
     engine = Engine(ids(100))
-    reading = engine.pages.reading("")
-    reading.add(engine.ids)
-    engine.pages.forget()
-    assert engine.pages.page(reading, 10) == sorted(engine.ids)[:10]
-    assert engine.pages.following("c0009", 10) is None
+
+    def read() -> Iterator[str]:
+        yield from engine.ids
+        engine.ids = engine.ids - {"c0010"}
+        engine.pages.forget()
+
+    assert engine.pages.page("", 10, 0, read) == sorted(engine.ids)[:10]
+    assert engine.page("c0009", 1) == ["c0011"]
 
 
 def test_only_the_walk_itself_goes_on() -> None:
