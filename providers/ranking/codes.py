@@ -36,6 +36,9 @@ numkong: Any = importlib.import_module("numkong")  # its type stubs know no arra
 
 BYTES_BESIDES = 8
 """Bytes of a row's scale and residual."""
+FEW_ROWS = 0.05
+"""Below this share of usable rows they are gathered instead of masked."""
+
 _MOST = 127
 _BLOCK_ROWS = 4096  # of which products and scores stay in the processor's cache
 _BLOCK_ROWS_ALONE = 131_072  # for one query: after each block it waits for the other leg's thread
@@ -114,6 +117,8 @@ def begun(
     if not k:
         none = np.empty(0, dtype=np.intp), np.empty((0, len(query)), dtype=np.float32)
         return lambda: none
+    if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(stored):
+        return _begun_among(np.flatnonzero(usable), scan, squared_norms, query, k, metric, read)
     asked = _Query(query, metric)
     scores = scan.ask(asked.codes)
 
@@ -131,6 +136,26 @@ def begun(
         if not len(more):
             return first, embeddings
         return np.concatenate([first, more]), np.concatenate([embeddings, read(more)])
+
+    return found
+
+
+def _begun_among(
+    places: NDArray[np.intp],
+    scan: Scan,
+    squared_norms: NDArray[np.float64],
+    query: NDArray[np.float32],
+    k: int,
+    metric: Metric,
+    read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
+) -> Callable[[], Found]:
+    """Return what `begun` does where only a few rows are usable, given by their places."""
+    some, norms = Scan(scan.stored[places]), squared_norms[places]
+    finish = begun(some, norms, query, k, metric, None, lambda found: read(places[found]))
+
+    def found() -> Found:
+        among, embeddings = finish()
+        return places[among], embeddings
 
     return found
 

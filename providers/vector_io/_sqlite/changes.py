@@ -60,18 +60,6 @@ def read_state(connection: apsw.Connection) -> State:
     return State(*(int(str(value)) for value in found))
 
 
-def last_deletion(connection: apsw.Connection) -> int:
-    """Return the number of the last deletion; 0 if nothing was ever deleted."""
-    query = "SELECT coalesce(max(sequence), 0) FROM deletions"
-    return int(str(connection.execute(query).fetchall()[0][0]))
-
-
-def last_row_ever(connection: apsw.Connection) -> int:
-    """Return the largest row number that was ever given, 0 for none."""
-    query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunks'"
-    return int(str(connection.execute(query).fetchall()[0][0]))
-
-
 def deleted_after(connection: apsw.Connection, deletion: int) -> tuple[int, NDArray[np.int64]]:
     """Return the number of the last deletion, and the rows deleted after an earlier one."""
     query = "SELECT sequence, row FROM deletions WHERE sequence > ? ORDER BY sequence"

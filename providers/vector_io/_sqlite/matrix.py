@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from corral.api.scoring import Metric
 from corral.providers.ranking.codes import BYTES_BESIDES, Codes, Scan, begun, coded
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, last_deletion
+from corral.providers.vector_io._sqlite.changes import StaleRead, deleted_after, read_state
 from corral.providers.vector_io._sqlite.connections import state
 
 BATCH_ROWS = 1024
 """Rows read and coded at once; more would not stay in the processor's cache."""
-
-FEW_ROWS = 0.05
-"""Below this share of usable rows they are gathered instead of masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +64,16 @@ class View:
             connection: In the transaction that the view is of.
             query, k, allowed: As `VectorSearcher.begin` takes them.
         """
-        rows, norms, scan = self.rows, self.squared_norms, self.scan
-        usable = usable_places(rows, self.alive, self.all_alive, allowed)
-        if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(rows):
-            places = np.flatnonzero(usable)
-            rows, norms, usable = rows[places], norms[places], None
-            scan = Scan(scan.stored[places])
+        usable = usable_places(self.rows, self.alive, self.all_alive, allowed)
 
         def read(places: NDArray[np.intp]) -> NDArray[np.float32]:
-            return read_rows(connection, rows[places], len(query))
+            return read_rows(connection, self.rows[places], len(query))
 
-        finish = begun(scan, norms, query, k, self.metric, usable, read)
+        finish = begun(self.scan, self.squared_norms, query, k, self.metric, usable, read)
 
         def found() -> tuple[NDArray[np.int64], NDArray[np.float32]]:
             places, matrix = finish()
-            return rows[places], matrix
+            return self.rows[places], matrix
 
         return found
 
@@ -244,9 +236,10 @@ class MemoryCopy:
         )
 
     def _start(self, connection: apsw.Connection) -> None:
+        now = read_state(connection)
         if not self._after_row:
-            self._reserve(state(connection, "count"))
-        self._deletion = last_deletion(connection)
+            self._reserve(now.count)
+        self._deletion = now.deletion
 
     def _append(self, connection: apsw.Connection) -> None:
         last = int(self._rows[self._used - 1]) if self._used else self._after_row

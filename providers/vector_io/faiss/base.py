@@ -12,8 +12,7 @@ from corral.providers.ranking.rows import RowSet
 from corral.providers.vector_io._sqlite.changes import (
     StaleRead,
     deleted_after,
-    last_deletion,
-    last_row_ever,
+    read_state,
 )
 from corral.providers.vector_io._sqlite.matrix import (
     EmbeddingBatch,
@@ -105,8 +104,8 @@ class Base:
             StaleRead: The base knows rows or deletions that the transaction does not see.
         """
         with self._lock:
-            last = last_row_ever(connection), last_deletion(connection)
-            if last[0] < self.last_row or last[1] < self._deletion:
+            now = read_state(connection)
+            if now.last_row < self.last_row or now.deletion < self._deletion:
                 raise StaleRead
             self._deletion, gone = deleted_after(connection, self._deletion)
             self._dead += mark_deleted(self.rows, self._alive, gone)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.providers.disk import whole_file
-from corral.providers.vector_io._sqlite.changes import last_deletion
+from corral.providers.vector_io._sqlite.changes import read_state
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
 from corral.providers.vector_io.faiss.config import FaissConfig
@@ -124,7 +124,7 @@ class BaseFile:
             return None
         engine = faiss.read_index(faiss.PyCallbackIOReader(file.read))
         index = KINDS[header["kind"]](engine, self._config)
-        return Base(index, rows, norms, alive, last_deletion(connection), trained)
+        return Base(index, rows, norms, alive, read_state(connection).deletion, trained)
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:

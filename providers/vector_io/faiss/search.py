@@ -28,7 +28,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import Nearest, effective_metric, nearest
 from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.changes import last_deletion, last_row_ever
+from corral.providers.vector_io._sqlite.changes import read_state
 from corral.providers.vector_io._sqlite.connections import state, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     BATCH_ROWS,
@@ -225,7 +225,7 @@ class FaissSearch:
         """Return a base over all rows of the file, leaving the old one as it is."""
         with transaction(connection, "DEFERRED"):
             # Lists are made for what is there now; what comes meanwhile may be something else.
-            last = last_row_ever(connection) if self._kind == "ivf" else LAST_ROW
+            last = read_state(connection).last_row if self._kind == "ivf" else LAST_ROW
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row, last):
             if self.stopping.is_set():
@@ -238,19 +238,19 @@ class FaissSearch:
     def _start(self, connection: apsw.Connection, old: Base | None) -> Base:
         """Return the base to extend: a copy of the old one, or an empty one."""
         with transaction(connection, "DEFERRED"):
-            count, deletion = state(connection, "count"), last_deletion(connection)
-            if old is not None and not self._is_outdated(connection, old, count):
+            now = read_state(connection)
+            if old is not None and not self._is_outdated(connection, old, now.count):
                 return old.copy()
-            if not count:
+            if not now.count:
                 raise _Abandoned
             index: ApproximateIndex
             if self._kind == "hnsw":
                 index = empty_hnsw(self._dimension, self._metric, self._config)
-                return Base.empty(index, deletion, trained=count)
-            lists = lists_for(count, self._config)
+                return Base.empty(index, now.deletion, trained=now.count)
+            lists = lists_for(now.count, self._config)
             sample = self._sample(connection, lists * SAMPLE_PER_LIST)
         index = empty_ivf(sample, lists, self._metric, self._config)
-        return Base.empty(index, deletion, trained=count)
+        return Base.empty(index, now.deletion, trained=now.count)
 
     def _is_outdated(self, connection: apsw.Connection, base: Base, count: int) -> bool:
         """Return True if a base has to be built from scratch to hold all rows well."""

@@ -10,9 +10,6 @@ from numpy.typing import NDArray
 from corral.api.scoring import Metric
 from corral.providers.ranking.codes import Codes, Scan, begun, coded
 
-FEW_ROWS = 0.05
-"""Share of the rows below which those that pass a filter are gathered instead of masked."""
-
 
 class Matrix:
     """Embeddings as rows of one matrix. A chunk's place, its row, is its number everywhere.
@@ -60,17 +57,10 @@ class Matrix:
             passing: Which places, of chunks, may be returned; None for all.
         """
         used, rows = slice(len(self.ids)), self.rows
-        codes = Codes(self._codes[used], self._scales[used], self._residuals[used])
-        if passing is None and self._free:
-            passing = self.alive
-        if passing is not None and np.count_nonzero(passing) < FEW_ROWS * len(rows):
-            places = np.flatnonzero(passing)
-            scan, norms = Scan(codes[places]), self._norms[places]
-            find = begun(scan, norms, query, k, self._metric, None, lambda p: rows[places[p]])
-            return places[find()[0]]
+        scan = Scan(Codes(self._codes[used], self._scales[used], self._residuals[used]))
+        usable = self.alive if passing is None and self._free else passing
         norms = self._norms[used]
-        find = begun(Scan(codes), norms, query, k, self._metric, passing, rows.__getitem__)
-        return find()[0]
+        return begun(scan, norms, query, k, self._metric, usable, rows.__getitem__)()[0]
 
     def reserve(self, more: int) -> None:
         """Make room for so many more rows, without which `extend` would fail in the middle."""

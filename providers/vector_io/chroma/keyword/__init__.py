@@ -21,7 +21,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
+from corral.providers.vector_io._sqlite.changes import StaleRead, read_state
 from corral.providers.vector_io._sqlite.connections import (
     Connections,
     Damaged,
@@ -147,7 +147,8 @@ class Mirror:
         self._forget()
         version, last_row = 0, 0
         if _origin(connection):
-            version, last_row = state(connection, "version") + 1, last_row_ever(connection)
+            old = read_state(connection)
+            version, last_row = old.version + 1, old.last_row
             connection.execute("INSERT INTO deletions(row) SELECT row FROM chunks")
         self._keyword.drop(connection)
         for table in ("state", "chunks", "attributes"):

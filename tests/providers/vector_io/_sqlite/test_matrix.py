@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from corral.api.scoring import Metric
 from corral.providers.ranking.codes import coded
-from corral.providers.vector_io._sqlite.changes import StaleRead, last_row_ever
+from corral.providers.vector_io._sqlite.changes import StaleRead, read_state
 from corral.providers.vector_io._sqlite.connections import connect, transaction
 from corral.providers.vector_io._sqlite.matrix import (
     BATCH_ROWS,
@@ -219,10 +219,10 @@ def test_a_transaction_that_was_overtaken_is_refused(
 
 def test_the_last_row_ever_outlives_its_deletion(connection: apsw.Connection) -> None:
     """Row numbers are never used again, and the largest one is known when it is gone."""
-    assert last_row_ever(connection) == 0
+    assert read_state(connection).last_row == 0
     write(connection, [3, 4], [0, 2])
     delete(connection, 2)
-    assert last_row_ever(connection) == 2
+    assert read_state(connection).last_row == 2
 
 
 @pytest.mark.parametrize(
