@@ -8,7 +8,7 @@ names begin with an underscore, are all that a provider writes, and may rely on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,7 +32,6 @@ from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import DocumentCount
 from corral.api.errors import Forbidden
 from corral.api.filters import Filter, parse_filter
-from corral.api.forwarding_hooks import ForwardingHooks
 from corral.api.hits import QueryChunksResponse
 from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
@@ -340,7 +339,16 @@ class EmbeddingIndex(LegSearch):
         self._calls.accept()
 
 
-class ScopedIndex(ForwardingHooks, EmbeddingIndex):
+def _shared(hook: str) -> Callable[..., Any]:
+    """Return a hook of a view: that of the whole index."""
+
+    async def call(self: ScopedIndex, *arguments: Any) -> Any:
+        return await getattr(self._whole, hook)(*arguments)
+
+    return call
+
+
+class ScopedIndex(EmbeddingIndex):
     """An index as one principal sees it: a view of the shared one that costs nothing to make.
 
     It shares the calls and writes of that index, which is deleted and closed by its owner only.
@@ -373,3 +381,25 @@ class ScopedIndex(ForwardingHooks, EmbeddingIndex):
 
     def reopen(self) -> None:
         """Do nothing: its owner reopens the index."""
+
+    _add = _shared("_add")
+    _query_vector = _shared("_query_vector")
+    _query_keyword = _shared("_query_keyword")
+    _query_fuzzy = _shared("_query_fuzzy")
+    _query_hybrid = _shared("_query_hybrid")
+    _get = _shared("_get")
+    _count = _shared("_count")
+    _count_passing = _shared("_count_passing")
+    _chunk_ids = _shared("_chunk_ids")
+    _chunk_ids_passing = _shared("_chunk_ids_passing")
+    _documents = _shared("_documents")
+    _documents_passing = _shared("_documents_passing")
+    _document_chunk_ids = _shared("_document_chunk_ids")
+    _settle = _shared("_settle")
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        if chunk_ids:
+            await self._whole._delete_chunks(chunk_ids)
+
+    async def _drop(self) -> None:
+        """Drop nothing: others use the index."""
