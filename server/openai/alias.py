@@ -34,7 +34,7 @@ from corral.server.openai import (
     store_files,
     vector_stores,
 )
-from corral.server.openai.attaching import attach, newest, settled, shown
+from corral.server.openai.attaching import attach, page_of, settled, shown
 from corral.server.openai.objects import (
     AutoStrategy,
     FileContentPage,
@@ -50,9 +50,9 @@ from corral.server.openai.requests import (
     CreateVectorStore,
     SearchVectorStore,
 )
-from corral.server.openai.routes import ALIAS, OpenAIRoute, StoresOf
-from corral.server.openai.store_files import FileIdInPath, StatusFilter
-from corral.server.routing import PathId, RetrievalOf, StackOf
+from corral.server.openai.routes import ALIAS, OpenAIRoute, StoreOf, StoresOf
+from corral.server.openai.store_files import FILES, AttachedOf, FileIdInPath, StatusFilter
+from corral.server.routing import RetrievalOf, StackOf
 
 WAIT_SECONDS = 30.0
 """How long an answer waits for the files of its request to be read."""
@@ -131,61 +131,45 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
 
 @router.post(STORE + "/search", dependencies=[READER])
 async def search_store(
-    vector_store_id: PathId,
-    request: SearchLlamaStack,
-    stack: StackOf,
-    stores: StoresOf,
-    retrieval: RetrievalOf,
+    request: SearchLlamaStack, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
 ) -> LlamaStackSearchPage:
     """Search a vector store."""
-    found = await search.searched(vector_store_id, request, stack, stores, retrieval)
+    found = await search.search(request, store, stack, retrieval)
     asked = found.search_query
     query = asked[0] if isinstance(request.query, str) else asked
     return LlamaStackSearchPage(**{**dict(found), "search_query": query})
 
 
 @router.post(STORE + "/files")
-async def attach_file(
-    vector_store_id: PathId, request: AttachFile, stack: StackOf, stores: StoresOf
-) -> VectorStoreFileObject:
+async def attach_file(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
     """Read a file into a store, and answer when that is done."""
-    store = await stores.usable(vector_store_id)
-    jobs = await attach(stack, vector_store_id, [request], must_exist=False)
+    jobs = await attach(stack, store.identifier, [request], must_exist=False)
     await settled(stack, jobs, WAIT_SECONDS)
     return _shown(await stack.ingestion.job(jobs[0].job_id), store.registered)
 
 
 @router.get(STORE + "/files")
 async def list_files(
-    vector_store_id: PathId,
-    cursor: CursorOf,
-    stack: StackOf,
-    stores: StoresOf,
-    status: StatusFilter = None,
+    store: StoreOf, cursor: CursorOf, stack: StackOf, status: StatusFilter = None
 ) -> Page[VectorStoreFileObject]:
     """Return a page of the files of a store."""
-    page = await store_files.listed(stack, stores, vector_store_id, cursor, status, _shown)
+    page = await page_of(stack, store, cursor, status, _shown, **FILES)
     turned = Cursor(limit=1, order="asc" if cursor.order == "desc" else "desc")
-    last = await store_files.listed(stack, stores, vector_store_id, turned, status)
+    last = await page_of(stack, store, turned, status, **FILES)
     return page.model_copy(update={"last_id": last.first_id})
 
 
 @router.get(STORE + "/files/{file_id}")
-async def retrieve_file(
-    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
-) -> VectorStoreFileObject:
+async def retrieve_file(job: AttachedOf, store: StoreOf) -> VectorStoreFileObject:
     """Return what has become of a file."""
-    store = await stores.usable(vector_store_id)
-    return _shown(await newest(stack, vector_store_id, file_id), store.registered)
+    return _shown(job, store.registered)
 
 
 @router.get(STORE + "/files/{file_id}/content")
 async def read_file(
-    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
+    file_id: FileIdInPath, job: AttachedOf, stack: StackOf
 ) -> LlamaStackContentPage:
     """Return the text of a file."""
-    await stores.usable(vector_store_id)
-    job = await newest(stack, vector_store_id, file_id)
     data = [TextContent(text=text) for text in await store_files.texts(stack, job)]
     return LlamaStackContentPage(
         data=data,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
+from corral.providers.vector_store_table import VectorStore
 from corral.server.openai.files import own_file
 from corral.server.openai.objects import (
     FileCounts,
@@ -20,6 +22,7 @@ from corral.server.openai.objects import (
     StaticStrategy,
     VectorStoreFileObject,
 )
+from corral.server.openai.paging import Cursor, Page, continued, ends
 from corral.server.openai.requests import AttachFile, chunking_config
 
 ATTACHED_PURPOSES = ("assistants", "user_data")
@@ -94,20 +97,6 @@ async def attach(
     return await stack.ingestion.submit(requests, batch=batch)
 
 
-async def newest(stack: Stack, vector_store_id: str, file_id: str) -> Job:
-    """Return the newest job of a file in a store.
-
-    Raises:
-        NotFound: The file is not attached to it.
-    """
-    try:
-        return await stack.ingestion.newest(vector_store_id, file_id)
-    except NotFound:
-        raise NotFound(
-            f"Vector store {vector_store_id!r} has no file {file_id!r}.", field="file_id"
-        ) from None
-
-
 async def settled(stack: Stack, jobs: Sequence[Job], seconds: float) -> None:
     """Wait until jobs of one batch, or a single one, are final, or the time is over."""
     if not jobs:
@@ -147,6 +136,30 @@ def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
     )
 
 
+async def page_of(
+    stack: Stack,
+    store: VectorStore,
+    cursor: Cursor,
+    status: FileStatus | None,
+    form: Callable[[Job, VectorDB], VectorStoreFileObject] = shown,
+    **which: Any,
+) -> Page[VectorStoreFileObject]:
+    """Return a page of the files of a store, each in a form of the wire.
+
+    Args:
+        which: Which of its jobs, as `Ingestion.page` takes it.
+    """
+    with continued():
+        jobs, has_more = await stack.ingestion.page(
+            vector_db_id=store.identifier,
+            status=status and [state for state, name in _STATUSES.items() if name == status],
+            **which,
+            **cursor.model_dump(),
+        )
+    data = [form(job, store.registered) for job in jobs]
+    return Page[VectorStoreFileObject](data=data, has_more=has_more, **ends(data))
+
+
 def file_counts(counts: Counter[JobStatus]) -> FileCounts:
     """Return jobs by state as files by status."""
     return FileCounts(
@@ -156,10 +169,3 @@ def file_counts(counts: Counter[JobStatus]) -> FileCounts:
         cancelled=counts[JobStatus.CANCELLED],
         total=counts.total(),
     )
-
-
-def statuses_of(status: FileStatus | None) -> list[JobStatus] | None:
-    """Return the states of jobs that a file's status stands for; None for all."""
-    if status is None:
-        return None
-    return [state for state, name in _STATUSES.items() if name == status]

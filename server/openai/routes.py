@@ -10,8 +10,9 @@ from fastapi import Depends
 from starlette.routing import Match
 from starlette.types import Scope
 
+from corral.providers.vector_store_table import VectorStore
 from corral.providers.vector_stores import VectorStores
-from corral.server.routing import ContractRoute, StackOf
+from corral.server.routing import ContractRoute, PathId, StackOf
 
 ALIAS = "/v1/openai/v1"
 """Where Llama Stack's clients look for OpenAI's routes."""
@@ -55,3 +56,11 @@ async def _vector_stores(stack: StackOf) -> VectorStores:
 
 
 StoresOf = Annotated[VectorStores, Depends(_vector_stores)]
+
+
+async def _usable(vector_store_id: PathId, stores: StoresOf) -> VectorStore:
+    return await stores.usable(vector_store_id)
+
+
+StoreOf = Annotated[VectorStore, Depends(_usable)]
+"""The store that a path names; one that is unknown or has expired is refused."""

@@ -12,15 +12,13 @@ from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
-from corral.providers.vector_stores import VectorStores
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import SearchPage, SearchResult, TextContent
 from corral.server.openai.requests import SET_BY_SERVER, SearchVectorStore
-from corral.server.openai.routes import OpenAIRoute, StoresOf
-from corral.server.routing import PathId, RetrievalOf, StackOf
+from corral.server.openai.routes import OpenAIRoute, StoreOf
+from corral.server.routing import RetrievalOf, StackOf
 
 router = APIRouter(
     prefix="/v1/vector_stores", tags=["Vector stores"], route_class=OpenAIRoute, responses=ERRORS
@@ -34,29 +32,13 @@ REWRITE = (
 
 @router.post("/{vector_store_id:id}/search", summary="Search a vector store", dependencies=[READER])
 async def search(
-    vector_store_id: PathId,
-    request: SearchVectorStore,
-    stack: StackOf,
-    stores: StoresOf,
-    retrieval: RetrievalOf,
+    request: SearchVectorStore, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
 ) -> SearchPage:
     """Return the best chunks of the store's files, best first, each with its score in [0, 1]."""
-    return await searched(vector_store_id, request, stack, stores, retrieval)
-
-
-async def searched(
-    vector_store_id: str,
-    request: SearchVectorStore,
-    stack: Stack,
-    stores: VectorStores,
-    retrieval: Retrieval,
-) -> SearchPage:
-    """Search a store and return the wire's form of what was found."""
-    await stores.usable(vector_store_id)
     given = [request.query] if isinstance(request.query, str) else request.query
     queries = await _rewritten(given, stack) if request.rewrite_query else given
     found = await retrieval.search(
-        vector_store_id,
+        store.identifier,
         queries[0],
         k=request.max_num_results,
         options=_options(request, queries[1:]),

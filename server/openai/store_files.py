@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Response
 
 from corral.api.chunks import Chunk
-from corral.api.vector_dbs import VectorDB
+from corral.api.errors import NotFound
 from corral.providers.documents import WHOLE, read_document
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import ERRORS
-from corral.server.openai.attaching import (
-    attach,
-    check_files,
-    newest,
-    shown,
-    statuses_of,
-)
+from corral.server.openai.attaching import attach, check_files, page_of, shown
 from corral.server.openai.objects import (
     DeletedStoreFile,
     FileContentPage,
@@ -28,10 +22,10 @@ from corral.server.openai.objects import (
     TextContent,
     VectorStoreFileObject,
 )
-from corral.server.openai.paging import Cursor, CursorOf, Page, continued, ends
+from corral.server.openai.paging import CursorOf, Page
 from corral.server.openai.requests import AttachFile, UpdateAttributes
-from corral.server.openai.routes import POLL_HEADER, POLL_MILLISECONDS, OpenAIRoute, StoresOf
-from corral.server.routing import PathId, StackOf
+from corral.server.openai.routes import POLL_HEADER, POLL_MILLISECONDS, OpenAIRoute, StoreOf
+from corral.server.routing import StackOf
 
 router = APIRouter(
     prefix="/v1/vector_stores/{vector_store_id:id}/files",
@@ -41,45 +35,46 @@ router = APIRouter(
 )
 
 FileIdInPath = Annotated[str, Path(description="Id of an attached file.")]
+FILES: dict[str, Any] = {"newest_only": True, "files_only": True}
+"""The jobs that are a store's files."""
 StatusFilter = Annotated[
     FileStatus | None, Query(alias="filter", description="Only files with this status.")
 ]
 
 
+async def _attached(file_id: FileIdInPath, store: StoreOf, stack: StackOf) -> Job:
+    try:
+        return await stack.ingestion.newest(store.identifier, file_id)
+    except NotFound:
+        raise NotFound(
+            f"Vector store {store.identifier!r} has no file {file_id!r}.", field="file_id"
+        ) from None
+
+
+AttachedOf = Annotated[Job, Depends(_attached)]
+"""The newest job of the file that a path names."""
+
+
 @router.post("", summary="Attach a file")
-async def create(
-    vector_store_id: PathId, request: AttachFile, stack: StackOf, stores: StoresOf
-) -> VectorStoreFileObject:
+async def create(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
     """Add a file to the store, in the background; its earlier chunks are replaced."""
-    store = await stores.usable(vector_store_id)
     await check_files(stack, [request.file_id], "file_id")
-    [job] = await attach(stack, vector_store_id, [request])
+    [job] = await attach(stack, store.identifier, [request])
     return shown(job, store.registered)
 
 
 @router.get("", summary="List the files of a vector store")
 async def list_all(
-    vector_store_id: PathId,
-    cursor: CursorOf,
-    stack: StackOf,
-    stores: StoresOf,
-    status: StatusFilter = None,
+    store: StoreOf, cursor: CursorOf, stack: StackOf, status: StatusFilter = None
 ) -> Page[VectorStoreFileObject]:
     """Return the files of a store in the order in which they were attached, page by page."""
-    return await listed(stack, stores, vector_store_id, cursor, status)
+    return await page_of(stack, store, cursor, status, **FILES)
 
 
 @router.get("/{file_id}", summary="Show a file of a vector store")
-async def retrieve(
-    vector_store_id: PathId,
-    file_id: FileIdInPath,
-    stack: StackOf,
-    stores: StoresOf,
-    response: Response,
-) -> VectorStoreFileObject:
+async def retrieve(job: AttachedOf, store: StoreOf, response: Response) -> VectorStoreFileObject:
     """Return a file's status and progress."""
-    store = await stores.usable(vector_store_id)
-    file = shown(await newest(stack, vector_store_id, file_id), store.registered)
+    file = shown(job, store.registered)
     if file.status == "in_progress":
         response.headers[POLL_HEADER] = POLL_MILLISECONDS
     return file
@@ -87,60 +82,27 @@ async def retrieve(
 
 @router.post("/{file_id}", summary="Change a file's attributes")
 async def update(
-    vector_store_id: PathId,
-    file_id: FileIdInPath,
-    request: UpdateAttributes,
-    stack: StackOf,
-    stores: StoresOf,
+    _: AttachedOf, request: UpdateAttributes, store: StoreOf, stack: StackOf, file_id: FileIdInPath
 ) -> VectorStoreFileObject:
     """Replace a file's attributes without reading or embedding it again."""
-    store = await stores.usable(vector_store_id)
-    await newest(stack, vector_store_id, file_id)
-    job = await stack.ingestion.set_attributes(vector_store_id, file_id, request.attributes or {})
-    return shown(job, store.registered)
+    attributes = request.attributes or {}
+    changed = await stack.ingestion.set_attributes(store.identifier, file_id, attributes)
+    return shown(changed, store.registered)
 
 
 @router.delete("/{file_id}", summary="Detach a file")
 async def delete(
-    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
+    _: AttachedOf, store: StoreOf, stack: StackOf, file_id: FileIdInPath
 ) -> DeletedStoreFile:
     """Delete a file's chunks from the store; the file itself stays under /v1/files."""
-    await stores.usable(vector_store_id)
-    await newest(stack, vector_store_id, file_id)
-    await stack.ingestion.remove(vector_store_id, file_id)
+    await stack.ingestion.remove(store.identifier, file_id)
     return DeletedStoreFile(id=file_id)
 
 
 @router.get("/{file_id}/content", summary="Read a file of a vector store")
-async def content(
-    vector_store_id: PathId, file_id: FileIdInPath, stack: StackOf, stores: StoresOf
-) -> FileContentPage:
+async def content(job: AttachedOf, stack: StackOf) -> FileContentPage:
     """Return a file's parsed text, in parts to join."""
-    await stores.usable(vector_store_id)
-    job = await newest(stack, vector_store_id, file_id)
     return FileContentPage(data=[TextContent(text=text) for text in await texts(stack, job)])
-
-
-async def listed(
-    stack: Stack,
-    stores: StoresOf,
-    vector_store_id: str,
-    cursor: Cursor,
-    status: FileStatus | None,
-    form: Callable[[Job, VectorDB], VectorStoreFileObject] = shown,
-) -> Page[VectorStoreFileObject]:
-    """Return a page of the files of a store, each in a form of the wire."""
-    store = await stores.usable(vector_store_id)
-    with continued():
-        jobs, has_more = await stack.ingestion.page(
-            vector_db_id=vector_store_id,
-            status=statuses_of(status),
-            newest_only=True,
-            files_only=True,
-            **cursor.model_dump(),
-        )
-    data = [form(job, store.registered) for job in jobs]
-    return Page[VectorStoreFileObject](data=data, has_more=has_more, **ends(data))
 
 
 async def texts(stack: Stack, job: Job) -> list[str]:
