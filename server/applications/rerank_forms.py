@@ -1,7 +1,8 @@
 """What re-ranking's clients send and read: Cohere's, Jina's, vLLM's and TEI's forms.
 
-Every field that these services document is taken. What Corral cannot do, such as a score outside
-[0, 1], is refused by its value and not by its name: a client that spells out a default is served.
+Every field that these services document for texts is taken, except those that vLLM deprecates. What
+Corral cannot do, such as a score outside [0, 1], is refused by its value and not by its name: a
+client that spells out a default is served.
 """
 
 from __future__ import annotations
@@ -87,10 +88,7 @@ class RerankRequest(NullsAreDefaults):
         default=None, ge=1, description="Accepted and ignored: a document is always one chunk."
     )
     priority: int = Field(
-        default=0,
-        ge=0,
-        le=999,
-        description="Accepted and ignored: all requests have the same priority.",
+        default=0, description="Accepted and ignored: all requests have the same priority."
     )
 
     def texts(self) -> list[str]:

@@ -210,7 +210,7 @@ def test_replies_say_what_was_read(app: InProcess) -> None:
         ("/v1/rerank", "max_chunks_per_doc", [1, 10, None], 0),
         ("/v1/rerank", "max_tokens_per_doc", [100, None], 0),
         ("/v1/rerank", "user", ["ann", None], 7),
-        ("/v1/rerank", "priority", [0, 5, None], -1),
+        ("/v1/rerank", "priority", [0, 5, -1, 1000, None], 0.5),
         ("/v2/rerank", "return_documents", [True, False, None], "some"),
         ("/v2/rerank", "max_chunks_per_doc", [10], 0),
         ("/rerank", "raw_scores", [False, None], True),
