@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import cache, partial
 from itertools import chain
+from typing import TypeVar
 
 import Stemmer
 
@@ -46,6 +47,8 @@ from corral.providers.ranking.words import (
     written,
 )
 
+T = TypeVar("T", bound=Sized)
+
 __all__ = ["ANALYZER_VERSION", "MAX_TERM_LENGTH", "Analyzer", "analyzer", "clean_text"]
 
 _RULES = 1  # raise it with every change of a term: here, in words.py or in stop_words.py
@@ -58,6 +61,7 @@ MAX_TERM_LENGTH = 64
 """Longest term, in characters. A longer word is cut, so that a blob of data is one small term."""
 
 _MAX_REMEMBERED = 1 << 16  # words per language, about 15 MB
+_FEW = 8
 
 _CONJUNCTION = re.compile("^[وف](?=ال..)")  # Arabic "and" before the article, which Snowball leaves
 # Where people type without accents, `cafe` finds `café`. Not where an accent makes another letter.
@@ -66,11 +70,31 @@ _DROPPED_BEFORE_STEMMING = {"english"}
 _DROPPED_AFTER_STEMMING = {"catalan", "dutch", "french", "irish", "italian", "portuguese"}
 
 
-class _Terms(dict[str, tuple[str, ...]]):
-    """A bounded memory of folded words and their terms; a word that is not in it is analyzed."""
+class _Memory(dict[str, T]):
+    """A bounded memory of words, or of what stands between white space, and what becomes of each.
+
+    Args:
+        find_out: Says it of one that is not known.
+        most: Terms of one that is remembered: no run of Chinese fills the memory.
+    """
+
+    def __init__(self, find_out: Callable[[str], T], most: int = 1 << 16) -> None:
+        super().__init__()
+        self._find_out, self._most = find_out, most
+
+    def __missing__(self, word: str) -> T:
+        found = self._find_out(word)
+        if len(word) <= MAX_TERM_LENGTH and len(found) <= self._most:
+            if len(self) >= _MAX_REMEMBERED:
+                self.clear()
+            self[word] = found
+        return found
+
+
+class _Rules:
+    """What becomes of a folded word in one language."""
 
     def __init__(self, language: str) -> None:
-        super().__init__()
         self._language = language
         self._stop_words = frozenset(map(spelled, STOP_WORDS.get(language, ())))
         self._clitics = CLITICS.get(language, frozenset())
@@ -78,15 +102,11 @@ class _Terms(dict[str, tuple[str, ...]]):
         self._stemmer = Stemmer.Stemmer(language, 0) if known else None
         self._lock = threading.Lock()  # a stemmer is not safe to use from two threads
 
-    def __missing__(self, word: str) -> tuple[str, ...]:
-        terms = tuple(
+    def terms(self, word: str) -> tuple[str, ...]:
+        """Return its terms."""
+        return tuple(
             term[:MAX_TERM_LENGTH] for part in self._parts(word) for term in self._of_part(part)
         )
-        if len(word) <= MAX_TERM_LENGTH and len(terms) <= 8:  # no run of Chinese fills the memory
-            if len(self) >= _MAX_REMEMBERED:
-                self.clear()
-            self[word] = terms
-        return terms
 
     def _parts(self, word: str) -> Iterator[str]:
         """Yield what hyphens and apostrophes join, and what hyphens join also as a whole."""
@@ -142,23 +162,6 @@ class _Terms(dict[str, tuple[str, ...]]):
         return word.replace("ı", "i") if self._language == "turkish" else word
 
 
-class _Positions(dict[str, str]):
-    """A bounded memory of folded words and their positions."""
-
-    def __init__(self, terms: _Terms, *, joined: bool) -> None:
-        super().__init__()
-        self._terms = terms
-        self._is_joined = joined
-
-    def __missing__(self, word: str) -> str:
-        positions = self._terms.positions(word, joined=self._is_joined)
-        if len(word) <= MAX_TERM_LENGTH:
-            if len(self) >= _MAX_REMEMBERED:
-                self.clear()
-            self[word] = positions
-        return positions
-
-
 class Analyzer:
     """Turns text into index terms for one language; use `analyzer` to get one.
 
@@ -177,9 +180,11 @@ class Analyzer:
                 f"{language!r} is not a language name; see corral.api.vector_dbs.LANGUAGES"
             )
         self.language = language
-        self._terms = _Terms(language)
-        self._apart = _Positions(self._terms, joined=False)
-        self._joined = _Positions(self._terms, joined=True)
+        self._rules = rules = _Rules(language)
+        self._terms = _Memory(rules.terms, _FEW)
+        self._spelled = _Memory(lambda part: tuple(self._folded(part)), _FEW)
+        self._apart = _Memory(partial(rules.positions, joined=False))
+        self._joined = _Memory(partial(rules.positions, joined=True))
 
     def terms(self, text: str) -> list[str]:
         """Return the index terms of a document or of a query, in order, with duplicates.
@@ -194,7 +199,15 @@ class Analyzer:
         Cost: linear in the text; measured at 1 to 3 million words a second on one core in English,
         1.4 million characters a second in Chinese.
         """
-        return list(chain.from_iterable(map(self._terms.__getitem__, self._words(text))))
+        if text.isascii():
+            return list(self._folded(text))
+        # Folding costs most then. No rule looks beyond white space, so what stands between it has
+        # the same terms in every text (tested).
+        return list(chain.from_iterable(map(self._spelled.__getitem__, text.split())))
+
+    def _folded(self, text: str) -> Iterator[str]:
+        """Return the terms of a text, folding all of it."""
+        return chain.from_iterable(map(self._terms.__getitem__, self._words(text)))
 
     def words(self, text: str, terms: Iterable[str]) -> list[str]:
         """Return the distinct words of a text that have one of these terms, as written there.

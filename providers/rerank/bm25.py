@@ -12,8 +12,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +23,8 @@ from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.fields import field_texts
-from corral.providers.ranking.text import MAX_TERM_LENGTH, Analyzer, analyzer
+from corral.providers.ranking.text import analyzer
 from corral.providers.rerank.rescoring import rescored
-
-_MAX_REMEMBERED = 1 << 16  # spellings per language, about 10 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,45 +128,15 @@ def _count(
     chunks: Sequence[Chunk], vector_db: VectorDB, wanted: Sequence[str]
 ) -> tuple[NDArray[np.float64], dict[str, dict[int, float]]]:
     """Return the chunks' lengths in terms, and by term the weighted frequency in each chunk."""
-    spellings = _spellings(vector_db.language)
+    words = analyzer(vector_db.language)
     fields = vector_db.field_weights
     postings: dict[str, dict[int, float]] = {term: {} for term in wanted}
     lengths = np.zeros(len(chunks), np.float64)
     for row, chunk in enumerate(chunks):
         for text, weight in zip(field_texts(chunk, fields), fields.values(), strict=True):
-            terms = spellings.terms(text)
+            terms = words.terms(text)
             lengths[row] += len(terms)
             for term in filter(postings.__contains__, terms):
                 posting = postings[term]
                 posting[row] = posting.get(row, 0.0) + weight
     return lengths, postings
-
-
-class _Spellings(dict[str, tuple[str, ...]]):
-    """A bounded memory of what stands between two white spaces, and its terms.
-
-    `Analyzer.terms` remembers folded words; what is left of its cost is folding, which is the
-    larger part where a text is not ASCII. No rule of the analyzer looks beyond white space, so the
-    terms of a text are those of its parts (tested).
-    """
-
-    def __init__(self, words: Analyzer) -> None:
-        super().__init__()
-        self._words = words
-
-    def terms(self, text: str) -> list[str]:
-        """Return `Analyzer.terms` of the text."""
-        return list(chain.from_iterable(map(self.__getitem__, text.split())))
-
-    def __missing__(self, part: str) -> tuple[str, ...]:
-        terms = tuple(self._words.terms(part))
-        if len(part) <= MAX_TERM_LENGTH and len(terms) <= 8:  # no run of Chinese fills the memory
-            if len(self) >= _MAX_REMEMBERED:
-                self.clear()
-            self[part] = terms
-        return terms
-
-
-@cache
-def _spellings(language: str) -> _Spellings:
-    return _Spellings(analyzer(language))

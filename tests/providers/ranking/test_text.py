@@ -395,7 +395,7 @@ class OneAtATime:
 def test_stemmer_has_one_caller() -> None:
     """A Snowball stemmer keeps the word it works on, so two threads never use one at once."""
     shared, stemmer = Analyzer("english"), OneAtATime()
-    shared._terms._stemmer = stemmer
+    shared._rules._stemmer = stemmer
     texts = [" ".join(f"word{number}x{other}" for other in range(10)) for number in range(4)]
     threads = [threading.Thread(target=shared.terms, args=(text,)) for text in texts]
     for thread in threads:
@@ -406,14 +406,16 @@ def test_stemmer_has_one_caller() -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory of words holds a bounded number of words, and no long one."""
+    """The memories of words hold a bounded number of words, and no long one."""
     monkeypatch.setattr(text_module, "_MAX_REMEMBERED", 10)
     fresh = Analyzer("simple")
-    memory = fresh._terms
     for number in range(100):
         fresh.terms(f"word{number} " + "long" * 100 + " 中国人民大学图书馆")
-        assert len(memory) <= 10
-        assert all(len(word) <= MAX_TERM_LENGTH and len(memory[word]) <= 8 for word in [*memory])
+        for memory in (fresh._terms, fresh._spelled):
+            assert 0 < len(memory) <= 10
+            assert all(
+                len(word) <= MAX_TERM_LENGTH and len(memory[word]) <= 8 for word in [*memory]
+            )
 
 
 def test_analyzers_are_kept() -> None:

@@ -1,7 +1,8 @@
-"""The words of a text as they are written, for the terms of a query."""
+"""The words of a text: as they are written, and each by itself."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 from functools import partial
@@ -77,3 +78,29 @@ def test_letters_beyond_ascii_cost_little_more() -> None:
     run = "今天天气真好" * 5000
     small: Callable[[str], object] = re.compile(r"\w").findall
     assert growth(lambda find: find(run), small, characters) < 6
+
+
+HARD = [
+    "plain words, and E-4711 snake_case l'eau don't",
+    "tabs\tand\nlines\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029 ends",
+    "no\u00a0break \u1680 \u2000\u200a\u202f\u205f\u3000 spaces",
+    "zero\u200bwidth so\u00adft a\u0000b \u0301accent e\u0301 \u00b4 \ufdfa",
+    "İstanbul ISPARTA ılık i\u0307",
+    "ﬁne ｆｕｌｌ ½ ² ™ ℠ Ⅷ",
+    "東京都に住む 猫が好き ไทย ភាសា မြန်မာ 서울에서",
+    "🇳🇴 👨‍👩‍👧 ❤️ \ud800 \u180e",
+]
+
+
+@pytest.mark.parametrize("language", ["english", "turkish", "french", "simple", "japanese"])
+def test_terms_are_those_of_the_parts_between_white_space(language: str) -> None:
+    """The memory of spellings changes no term: a text's terms are those of its parts.
+
+    If this fails: a rule of the analyzer looks across white space, and the terms of a word depend
+    on whether all of its text is ASCII.
+    """
+    chance = random.Random(6)
+    alphabet = "".join(HARD)
+    wild = ["".join(chance.choices(alphabet, k=60)) for _ in range(400)]
+    for text in [*HARD, *wild]:
+        assert analyzer(language).terms(text) == list(analyzer(language)._folded(text))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.reranker import BM25Rerank
-from corral.providers.ranking.text import analyzer
-from corral.providers.rerank.bm25 import _spellings, candidate_bm25
+from corral.providers.rerank.bm25 import candidate_bm25
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 
 from .candidates import hit, ids, reranked, texts, vector_db
@@ -135,29 +133,3 @@ async def test_field_weights_count() -> None:
     assert ids(await reranked(BM25Rerank(), "crow", hits)) == ["b", "a"]
     light = await reranked(BM25Rerank(), "crow", hits, field_weights={"content": 1.0, "title": 0.1})
     assert ids(light) == ["a", "b"]
-
-
-HARD = [
-    "plain words, and E-4711 snake_case l'eau don't",
-    "tabs\tand\nlines\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029 ends",
-    "no\u00a0break \u1680 \u2000\u200a\u202f\u205f\u3000 spaces",
-    "zero\u200bwidth so\u00adft a\u0000b \u0301accent e\u0301 \u00b4 \ufdfa",
-    "İstanbul ISPARTA ılık i\u0307",
-    "ﬁne ｆｕｌｌ ½ ² ™ ℠ Ⅷ",
-    "東京都に住む 猫が好き ไทย ភាសា မြန်မာ 서울에서",
-    "🇳🇴 👨‍👩‍👧 ❤️ \ud800 \u180e",
-]
-
-
-@pytest.mark.parametrize("language", ["english", "turkish", "french", "simple", "japanese"])
-def test_terms_are_those_of_the_parts_between_white_space(language: str) -> None:
-    """The memory of spellings changes no term: a text's terms are those of its parts.
-
-    If this fails: a rule of the analyzer looks across white space, and re-ranking finds other
-    words than keyword search.
-    """
-    chance = random.Random(6)
-    alphabet = "".join(HARD)
-    wild = ["".join(chance.choices(alphabet, k=60)) for _ in range(400)]
-    for text in [*HARD, *wild]:
-        assert _spellings(language).terms(text) == analyzer(language).terms(text)
