@@ -162,25 +162,26 @@ class Proposal:
     Attributes:
         chunk_id: The chunk.
         score: The inner product as the engine computed it.
-        words: Its terms, as `packed` returns them.
-        length: As stored, see `SparseChunk`.
+        keys, frequencies: As stored, see `SparseChunk`; `packed`.
+        length: As stored.
         passes: False if it cannot be in the answer; for filters that an engine only narrows down.
     """
 
     chunk_id: str
     score: float
-    words: bytes
+    keys: bytes
+    frequencies: bytes
     length: int
     passes: bool = True
 
 
-def packed(keys: Sequence[int], frequencies: Sequence[float]) -> bytes:
-    """Return the terms of a chunk as bytes: the keys as int64, then the frequencies as float64.
+def packed(keys: Sequence[int], frequencies: Sequence[float]) -> tuple[bytes, bytes]:
+    """Return the keys of a chunk's terms as bytes of int64, and the frequencies as float64.
 
     Those of hundreds of chunks are joined and read in one go, where arrays of each take four times
     as long.
     """
-    return np.array(keys, "<i8").tobytes() + np.array(frequencies, "<f8").tobytes()
+    return np.array(keys, "<i8").tobytes(), np.array(frequencies, "<f8").tobytes()
 
 
 Fetch = Callable[[Sequence[int] | None, int], Awaitable[Sequence[Proposal]]]
@@ -315,21 +316,18 @@ def _scored(
     if not proposals:
         return []
     wanted = np.array(sorted(weights), "<i8")
-    words = np.frombuffer(b"".join([one.words for one in proposals]), "<i8")
-    sizes = np.array([len(one.words) for one in proposals], np.int64) // 16  # terms of each
-    ends = np.cumsum(2 * sizes)
-    places = np.flatnonzero(np.isin(words, wanted))
-    rows = ends.searchsorted(places, "right")
-    is_key = places < (ends - sizes)[rows]  # what follows are frequencies
-    places, rows = places[is_key], rows[is_key]
-    keys = words[places]
-    frequencies = words.view("<f8")[places + sizes[rows]]
+    keys = np.frombuffer(b"".join([one.keys for one in proposals]), "<i8")
+    ends = np.array([len(one.keys) // 8 for one in proposals], np.int64).cumsum()
+    columns = wanted.searchsorted(keys)
+    places = (wanted.take(columns, mode="clip") == keys).nonzero()[0]
+    rows, columns = ends.searchsorted(places, "right"), columns[places]
+    frequencies = np.frombuffer(b"".join([one.frequencies for one in proposals]), "<f8")[places]
     lengths = np.array([one.length for one in proposals], np.int64)[rows]
-    factors = np.array([weights[key] for key in wanted.tolist()])[wanted.searchsorted(keys)]
+    factors = np.array([weights[key] for key in wanted.tolist()])[columns]
     parts = term_weight(frequencies, lengths, average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
     bounds = rows.searchsorted(np.arange(len(proposals) + 1)).tolist()
-    held = tuple(keys.tolist())
+    held = tuple(wanted[columns].tolist())
     for one, start, end in zip(proposals, bounds, bounds[1:], strict=False):
         terms[one.chunk_id] = held[start:end]
     pairs = zip(proposals, totals, strict=True)

@@ -202,7 +202,7 @@ class Keywords:
                 words = packed(*lexemes("", texts[row["pk"]]))
             else:
                 continue
-            proposals.append(Proposal(chunk_id, score, words, length))
+            proposals.append(Proposal(chunk_id, score, *words, length))
         return proposals
 
 

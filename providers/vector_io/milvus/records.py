@@ -242,7 +242,7 @@ def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
 
 
 @lru_cache(maxsize=16_384)
-def packed_lexemes(stored: str) -> bytes:
+def packed_lexemes(stored: str) -> tuple[bytes, bytes]:
     """Return the lexemes of a row that holds them as `sparse.packed` does.
 
     Remembered, as searches meet them again; they take 2 KB of memory for 60 words.

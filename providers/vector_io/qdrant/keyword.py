@@ -25,6 +25,7 @@ from corral.providers.vector_io._shared.statistics import KeptStatistics, finds_
 from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
+from corral.providers.vector_io.qdrant.records import FoundPoint
 
 RECOUNT_AFTER = 0.25
 """Share of the chunks that a process adds before it counts anew for its next write."""
@@ -76,22 +77,14 @@ class Keywords:
         weights = query.weights(numbers, statistics.count)
         vector = query_vector(weights)
         fields = ["chunk_id", "words", "length", *needed(filters)]
-        all_pass = not has_orderings(filters)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
             band = None if references is None else native.of_references(list(references))
             within = native.all_of(narrowed, band)
-            return [
-                Proposal(
-                    payload["chunk_id"],
-                    point.score,
-                    payload["words"],
-                    payload["length"],
-                    all_pass or passes(filters, payload),
-                )
-                for point in await self._collection.matching(vector, limit, within, fields)
-                for payload in [point.payload]
-            ]
+            found = await self._collection.matching(vector, limit, within, fields)
+            if not has_orderings(filters):
+                return [_proposal(point) for point in found]
+            return [_proposal(point, passes(filters, point.payload)) for point in found]
 
         found = await best_matches(query, weights, statistics, k, fetch)
         return KeywordLeg(found, query.greatest(numbers, statistics.count))
@@ -130,3 +123,9 @@ class Keywords:
         counts = await self._collection.counts([native.holding(key) for key in used])
         found = dict(zip(used, counts, strict=True))
         return [found.get(key, 0) for key in keys]
+
+
+def _proposal(point: FoundPoint, passes: bool = True) -> Proposal:
+    payload = point.payload
+    keys, frequencies = payload["words"]
+    return Proposal(payload["chunk_id"], point.score, keys, frequencies, payload["length"], passes)

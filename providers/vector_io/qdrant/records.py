@@ -143,10 +143,11 @@ def make_point(
     """
     dense = searched(vector_db, embedding)
     default = [DEFAULT_TOKEN] if matches(HAS_DEFAULT, chunk.metadata) else []
+    words = packed(sparse.keys, sparse.frequencies)
     payload: Json = {
         **chunk_fields(chunk),
         "terms": sparse.keys,
-        "words": base64.b64encode(packed(sparse.keys, sparse.frequencies)).decode("ascii"),
+        "words": base64.b64encode(b"".join(words)).decode("ascii"),
         "length": sparse.length,
         "reference": sparse.reference,
         "attributes": [*TOKENS.of(chunk, version), *default],
@@ -161,7 +162,9 @@ def unpacked(payload: Mapping[str, Any]) -> Json:
     """Return a payload whose `words`, where it has them, are those of `sparse.packed`."""
     if "words" not in payload:
         return dict(payload)
-    return {**payload, "words": base64.b64decode(payload["words"])}
+    data = base64.b64decode(payload["words"])
+    half = len(data) // 2
+    return {**payload, "words": (data[:half], data[half:])}
 
 
 # --- tokens and orderings, which filters.py asks for ---------------------------------------------

@@ -73,7 +73,7 @@ class Engine:
                         Proposal(
                             chunk_id,
                             float(np.float32(score)),
-                            packed(one.keys, one.frequencies),
+                            *packed(one.keys, one.frequencies),
                             one.length,
                             passes,
                         )
@@ -179,16 +179,16 @@ def test_the_average_counts_every_chunk() -> None:
 
 
 def test_terms_are_packed_exactly() -> None:
-    """53-bit keys and fractional frequencies, and none at all; of many chunks one after another.
+    """53-bit keys and fractional frequencies, and none at all.
 
     If this fails: every keyword score from stored terms is wrong, or chunks that are stored have
     to be written anew.
     """
     keys, frequencies = [0, 5, 2**53 - 1], [1.0, 0.1 + 0.2, 100.0]
-    data = packed(keys, frequencies)
-    assert np.frombuffer(data[:24], "<i8").tolist() == keys
-    assert np.frombuffer(data[24:], "<f8").tolist() == frequencies
-    assert packed([], []) == b""
+    first, second = packed(keys, frequencies)
+    assert np.frombuffer(first, "<i8").tolist() == keys
+    assert np.frombuffer(second, "<f8").tolist() == frequencies
+    assert packed([], []) == (b"", b"")
 
 
 def test_query_weights_are_idf_times_repetitions() -> None:
