@@ -19,20 +19,29 @@ from corral.providers.stack import Stack
 from .copy_stack import DIMENSION, RECORD, assert_equal, filled, run, stored
 
 
-async def test_progress_is_told_after_each_step(tmp_path: Path) -> None:
-    """Steps of the size asked for, the last one short; their sum is the whole."""
+async def steps_of_a_copy(stack: Stack, limit: int) -> list[CopyStep]:
+    """Copy `source` to `target` in steps, and return them."""
     steps: list[CopyStep] = []
+    while not steps or not steps[-1].done:
+        after = steps[-1].last_id if steps else ""
+        where = ("source", "target")
+        steps.append(
+            await copy_batch(stack, *where, provider_id="memory", after=after, limit=limit)
+        )
+    return steps
+
+
+async def test_steps_are_as_large_as_asked(tmp_path: Path) -> None:
+    """Each says how far it is, the last one is short; their sum is the whole."""
 
     async def work(stack: Stack) -> None:
         await filled(stack)
-        await copy_vector_db(
-            stack, "source", "target", provider_id="memory", batch=15, progress=steps.append
-        )
+        steps = await steps_of_a_copy(stack, 15)
+        assert [step.seen for step in steps] == [15, 15, 10]
+        assert [step.done for step in steps] == [False, False, True]
+        assert {step.total for step in steps} == {40}
 
     await run(tmp_path, work)
-    assert [step.seen for step in steps] == [15, 15, 10]
-    assert [step.done for step in steps] == [False, False, True]
-    assert {step.total for step in steps} == {40}
 
 
 def test_the_size_of_a_step_is_bounded() -> None:
@@ -62,45 +71,35 @@ async def test_ids_are_not_listed_for_each_step(
 
     If this fails: engines that cannot order ids read all of them for every step.
     """
-    after_each_step: list[int] = []
 
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = await listed(stack, monkeypatch)
-        await copy_vector_db(
-            stack,
-            "source",
-            "target",
-            provider_id="memory",
-            batch=3,
-            progress=lambda _: after_each_step.append(len(asked)),
-        )
-        assert len(asked) == 2  # the second time by the verification
+        assert len(await steps_of_a_copy(stack, 3)) == 14
+        assert len(asked) == 1
+        await verify_copy(stack, "source", "target")
+        assert len(asked) == 2
         await copy_vector_db(stack, "source", "target")
         assert len(asked) == 4  # a new copy does not trust an old list
 
     await run(tmp_path, work)
-    assert after_each_step == [1] * 14
 
 
 async def test_long_lists_of_ids_come_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the ids are more than one list holds, steps are as large as ever and miss nothing."""
-    steps: list[CopyStep] = []
 
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = await listed(stack, monkeypatch)
         monkeypatch.setattr(copy_steps, "MAX_IDS", 12)
-        await copy_vector_db(
-            stack, "source", "target", provider_id="memory", batch=5, progress=steps.append
-        )
-        assert asked[:-1] == ["", *(steps[n].last_id for n in (1, 3, 5))]
+        steps = await steps_of_a_copy(stack, 5)
+        assert [step.seen for step in steps] == [5] * 8 + [0]
+        assert asked == ["", *(steps[n].last_id for n in (1, 3, 5))]
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
     await run(tmp_path, work)
-    assert [step.seen for step in steps] == [5] * 8 + [0]
 
 
 async def test_no_more_than_four_lists_of_ids_are_kept(
@@ -165,8 +164,8 @@ async def test_a_copy_can_begin_after_an_id(tmp_path: Path) -> None:
     async def work(stack: Stack) -> None:
         await filled(stack)
         first = await copy_batch(stack, "source", "target", provider_id="memory", limit=25)
-        report = await copy_vector_db(stack, "source", "target", after=first.last_id)
-        assert (first.copied, report.seen, report.copied) == (25, 15, 15)
+        rest = await copy_batch(stack, "source", "target", after=first.last_id, limit=25)
+        assert (first.copied, rest.seen, rest.copied) == (25, 15, 15)
 
     await run(tmp_path, work)
 
@@ -194,8 +193,9 @@ async def test_a_source_that_is_written_to_is_noticed_and_can_be_caught_up(tmp_p
         row = [[1.0] * DIMENSION] * 2
         ahead, behind = Chunk(chunk_id="zz", content="new"), Chunk(chunk_id="B", content="new")
         await source.add_chunks([ahead, behind], row)
+        await copy_batch(stack, "source", "target", after=first.last_id)
         with pytest.raises(Conflict, match=r"has 42 chunks.* 41\..*lacks 1 chunks.*'B'") as raised:
-            await copy_vector_db(stack, "source", "target", after=first.last_id)
+            await verify_copy(stack, "source", "target")
         assert "copy again" in raised.value.hint
         changed = Chunk(chunk_id="A", content="other words", metadata={"n": 2})
         await source.add_chunks([changed], row[:1])

@@ -12,9 +12,16 @@ import pytest
 from click.testing import Result
 
 from corral.providers.ingestion.detecting import BINARY, DOCX, MAIL, PDF, SUFFIXES
+from corral.server.command_line import ingest_commands
 from corral.server.command_line.client import Client
 from corral.server.command_line.failures import CommandError
-from corral.server.command_line.files import ReadOptions, Report, collect, read_document
+from corral.server.command_line.files import (
+    ReadOptions,
+    Report,
+    collect,
+    read_document,
+    within_limits,
+)
 from corral.server.command_line.ingest import _reason
 
 from .stored_documents import IDS, stored
@@ -156,6 +163,36 @@ def test_too_large_files_are_refused_first(
 def git_says(folder: Path, *lines: str) -> None:
     """Write a .gitignore."""
     (folder / ".gitignore").write_text("\n".join(lines))
+
+
+def test_a_file_that_goes_meanwhile_stops_no_other(
+    corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is deleted while a folder is read is left out, or told; the others go in.
+
+    If this fails: the temporary file of an editor ends `corral ingest --watch`.
+    """
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    for name in ("kept", "seen", "early"):
+        (folder / f"{name}.txt").write_text(name)
+    mime_type = ReadOptions.mime_type
+
+    def at_first_sight(self: ReadOptions, path: Path) -> str | None:
+        if path.name == "early.txt":
+            path.unlink(missing_ok=True)
+        return mime_type(self, path)
+
+    def once_collected(*given: Any) -> Any:
+        (folder / "seen.txt").unlink()
+        return within_limits(*given)
+
+    monkeypatch.setattr(ReadOptions, "mime_type", at_first_sight)
+    monkeypatch.setattr(ingest_commands, "within_limits", once_collected)
+    done = corral("ingest", "farm", folder, "--create")
+    assert "farm: ingested 1 document " in done.stdout
+    assert "seen.txt: cannot be read: No such file" in done.stderr
+    assert "early.txt" not in done.stderr
 
 
 def test_what_git_ignores_stays_out(corral: Corral, tmp_path: Path) -> None:
