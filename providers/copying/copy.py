@@ -14,7 +14,6 @@ It never deletes: what only the target holds is named instead.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -54,8 +53,6 @@ async def copy_vector_db(
     *,
     provider_id: str | None = None,
     batch: int | None = None,
-    after: str = "",
-    progress: Callable[[CopyStep], object] | None = None,
 ) -> CopyReport:
     """Copy a vector DB step by step, verify the copy, and return what was done.
 
@@ -65,30 +62,21 @@ async def copy_vector_db(
         target_id: The copy; registered where it does not exist.
         provider_id: Where to register it; None for the source's own provider.
         batch: Chunks of a step, 1 to 10,000; None as `batch_size` says.
-        after: The id after which to begin. "" is always right; with the last id of an interrupted
-            copy its chunks are not compared again.
-        progress: Called after each step.
 
     Raises:
         NotFound, InvalidRequest, Conflict, ProviderError: As `copy_batch` and `verify_copy` say.
     """
     started = time.monotonic()
+    if batch is None:
+        batch = batch_size(await (await stack.index(source_id)).count())
     seen = copied = 0
-    total = await (await stack.index(source_id)).count()
-    while True:
+    after, done = "", False
+    while not done:
         step = await copy_batch(
-            stack,
-            source_id,
-            target_id,
-            provider_id=provider_id,
-            after=after,
-            limit=batch_size(total) if batch is None else batch,
+            stack, source_id, target_id, provider_id=provider_id, after=after, limit=batch
         )
-        seen, copied, after = seen + step.seen, copied + step.copied, step.last_id
-        if progress is not None:
-            progress(step)
-        if step.done:
-            break
+        seen, copied = seen + step.seen, copied + step.copied
+        after, done = step.last_id, step.done
     checks = await verify_copy(stack, source_id, target_id)
     return CopyReport(seen, copied, time.monotonic() - started, checks)
 
