@@ -20,9 +20,8 @@ from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report import HTML_NAME, MARKDOWN_NAME, terminal, write_reports
 from corral.bench.report.blocks import Block
-from corral.bench.report.environment import begin_report
 from corral.bench.report.quality_sections import quality_table, tune_table
-from corral.bench.report.report import REPORT_NAME, Report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, begin_report, write_report
 from corral.bench.report.rows import EXACT
 from corral.bench.report.sections import failures_table, fidelity_blocks
 from corral.bench.report.speed_sections import build_tables, speed_tables

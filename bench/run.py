@@ -25,8 +25,15 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest
 from corral.api.provider import Api
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend, find_backends, prepared
-from corral.bench.report.environment import DISTRIBUTION, begin_report, version_of
-from corral.bench.report.report import REPORT_NAME, Report, write_report, write_whole
+from corral.bench.report.report import (
+    DISTRIBUTION,
+    REPORT_NAME,
+    Report,
+    begin_report,
+    version_of,
+    write_report,
+    write_whole,
+)
 from corral.bench.report.rows import Failure, Row
 from corral.bench.scratch import batches
 from corral.bench.system import Collection, System

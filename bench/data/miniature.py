@@ -21,8 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
-from corral.bench.data.beir import CORPUS, QRELS, QUERIES, read_beir
 from corral.bench.data.judged import JudgedSet
+from corral.bench.data.readers import CORPUS, QRELS, QUERIES, read_beir
 
 MINIATURE = "miniature"
 

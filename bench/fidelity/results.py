@@ -1,4 +1,4 @@
-"""The rows that follow from the answers of backends."""
+"""What systems answered, as it is kept between runs, and the rows that follow from it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
 
 from corral.api.fusion import fuse
 from corral.api.rankers import DEFAULT_RANKER
@@ -15,13 +16,54 @@ from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import Corpus, without
 from corral.bench.data.sources import percent
-from corral.bench.fidelity.answers import Answers, Round
 from corral.bench.fidelity.checks import AGREES, Verdict, defects_of, own_defects, said
 from corral.bench.fidelity.measures import overlap, rank_biased_overlap, score_differences
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report.rows import EXACT, FidelityRow
 from corral.bench.system import Ranked
 from corral.bench.truth import TIE, Truth, among_best, cosines, findable, recall
+
+Key = tuple[str, float | None, int, bool]
+
+
+class Round(BaseModel):
+    """One round of questions and what was found for each."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: str
+    selectivity: float | None
+    k: int
+    after_deletion: bool = False
+    found: list[list[tuple[str, float]]] = []
+
+    @property
+    def key(self) -> Key:
+        """What tells it from other rounds of the same system."""
+        return (self.mode, self.selectivity, self.k, self.after_deletion)
+
+
+class Answers(BaseModel):
+    """Everything that one system answered.
+
+    Attributes:
+        contract: Whether its scores are those of Corral's contract.
+        own: The answers to stored embeddings, by the id of their chunk.
+        deleted: The chunks that were deleted before the rounds `after_deletion`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    system: str
+    contract: bool = False
+    answers: list[Round] = []
+    own: dict[str, list[tuple[str, float]]] = {}
+    deleted: list[str] = []
+
+    def by_key(self) -> dict[Key, Round]:
+        """Return the rounds by what tells them apart."""
+        return {asked.key: asked for asked in self.answers}
+
 
 OTHER_FORMULA = "another formula for words, or for fusing"
 ALIKE = 0.99

@@ -24,8 +24,7 @@ from corral.bench.backends import Backend
 from corral.bench.data.corpus import Corpus, share_limit, without
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.sources import Source, corpus_of, parse_size, selectivities, sources
-from corral.bench.fidelity.answers import Answers, Round
-from corral.bench.fidelity.results import fidelity_rows
+from corral.bench.fidelity.results import Answers, Round, fidelity_rows
 from corral.bench.report.report import Report
 from corral.bench.report.rows import EXACT
 from corral.bench.run import (

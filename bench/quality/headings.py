@@ -23,8 +23,8 @@ from corral.api.chunks import Chunk, ChunkMetadata, embedded_text
 from corral.api.embedder import Embedder
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode, VectorDB, VectorDBRegistration
-from corral.bench.data.beir import read_beir
 from corral.bench.data.judged import read_json_lines
+from corral.bench.data.readers import read_beir
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.scratch import scratch_stack, store
 from corral.providers.config import ProviderEntry, Providers, RunConfig

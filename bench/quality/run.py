@@ -17,7 +17,7 @@ from corral.api.errors import ContractViolation
 from corral.bench.backends import Backend
 from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.bench.data.trec import write_run
+from corral.bench.data.readers import write_run
 from corral.bench.quality.checks import OrderChecks, check_answer
 from corral.bench.quality.metrics import NDCG, measure, measured
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key

@@ -1,4 +1,8 @@
-"""The server's part of the bounds: a real server process, a client in this one."""
+"""The server's part of the bounds: a real server process, a client in this one.
+
+What metrics and traces cost is measured with them and without them, in turn, on the quickest query
+there is, on few chunks and without a model, so that what is added weighs most.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import timeit
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +25,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.spans import span, watched_by
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import synthetic_embeddings
 from corral.bench.scratch import batches, synthetic_chunks
-from corral.bench.speed.watching import QUESTION, measure_watching
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.config import RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.stack import Stack
+from corral.server.telemetry.metrics import Metrics
 
+QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
 RUN_YAML = """
 providers:
   embedding:
     - {provider_id: minilm, provider_type: "inline::minilm"}
     - {provider_id: hashing, provider_type: "inline::hashing", config: {dimension: 384}}
 """
-REPEATS = 60
+REPEATS, WATCHED = 60, 1000
 WARM_UP = 10
+UNWATCHED = 100_000
 BATCH = 250
 START_TIMEOUT_SECONDS = 60.0
 
@@ -178,3 +187,62 @@ def _start(home: Path) -> Bound:
             client.post("/v1/vector-io/query", json=body).raise_for_status()
     median = watch.ms() / 1000
     return Bound("process start to first answer", f"{median:.2f} s", "< 2 s", median < 2)
+
+
+class _Counter:
+    """Counts spans; a `Watcher`."""
+
+    def __init__(self) -> None:
+        self.spans = 0
+
+    def entered(self, span: span) -> None:
+        """Count one."""
+        self.spans += 1
+
+    def left(self, span: span, error: BaseException | None) -> None:
+        """Do nothing."""
+
+
+def measure_watching(config: RunConfig, home: Path) -> list[Bound]:
+    """Time a query of the vector DB `hashed` with metrics and without, each first every other time.
+
+    Without metrics nobody watches the spans, which then cost what their code costs: so often a
+    query as a counter says, so long each as a loop of them says.
+    """
+    metrics, counter = Metrics(), _Counter()
+    watches: dict[tuple[Metrics, ...], Stopwatch] = {(): Stopwatch(WARM_UP)}
+    watches[metrics,] = Stopwatch(WARM_UP)
+    with asyncio.Runner() as runner:
+        stack = Stack(config, home)
+        retrieval = Retrieval(stack)
+
+        def ask(text: str) -> None:
+            # A runner keeps the context that it began in, in which nobody watches.
+            work = retrieval.search("hashed", text, k=10, mode="hybrid")
+            runner.run(work, context=copy_context())
+
+        for number in range(WARM_UP + WATCHED):
+            text = QUESTION.format(number)
+            in_turn = sorted(watches, key=len, reverse=bool(number % 2))
+            for place, watchers in enumerate(in_turn):  # another text, or it is embedded already
+                with watched_by(*watchers), watches[watchers].running():
+                    ask(f"{text} {place}")
+        with watched_by(counter):
+            ask(QUESTION.format("counted"))
+        runner.run(stack.close())
+    if not counter.spans:
+        raise RuntimeError("no span was reported; the figures would mean nothing")
+    plain, counted = watches[()].ms(), watches[metrics,].ms()
+    figure = f"{counted:.3f} ms against {plain:.3f} ms: {counted / plain:.3f}x"
+    each = min(timeit.repeat(_unwatched, number=UNWATCHED, repeat=3)) / UNWATCHED * 1000
+    share = counter.spans * each / plain
+    off = f"{counter.spans} spans of {each * 1000:.2f} us in {plain:.3f} ms: {share:.2%}"
+    return [
+        Bound("metrics on, hybrid p50", figure, "<= 1.03x", counted <= plain * 1.03),
+        Bound("metrics and traces off, hybrid p50", off, "<= 0.5 %", share <= 0.005),
+    ]
+
+
+def _unwatched() -> None:
+    with span("engine", provider="sqlite", mode="hybrid") as seen:
+        seen["candidates"] = 1

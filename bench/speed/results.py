@@ -12,7 +12,7 @@ from corral.bench.data.corpus import Corpus
 from corral.bench.report.rows import BuildRow, SpeedRow
 from corral.bench.speed.load import Timed
 from corral.bench.speed.plan import Cell
-from corral.bench.speed.session import Footprint, Ready
+from corral.bench.speed.worker import Footprint, Ready
 from corral.bench.system import BlockingSystem
 
 MOST_SAMPLES = 1000

@@ -19,8 +19,7 @@ import numpy as np
 from corral.bench.backends import Backend
 from corral.bench.data.corpus import Corpus, share_limit
 from corral.bench.data.sources import corpus_of, percent
-from corral.bench.report.environment import begin_report
-from corral.bench.report.report import Report
+from corral.bench.report.report import Report, begin_report
 from corral.bench.report.rows import Failure, Row, SpeedRow
 from corral.bench.run import NO_TIME, Advance, Finished, OutOfTime, Run
 from corral.bench.scratch import BATCH
@@ -28,8 +27,7 @@ from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
 from corral.bench.speed.plan import BASELINE, PARTS, Cell, SpeedPlan
 from corral.bench.speed.results import Measured, build_row, speed_rows
-from corral.bench.speed.session import spread
-from corral.bench.speed.worker import Worker, WorkerFailed
+from corral.bench.speed.worker import Worker, WorkerFailed, spread
 
 QUESTIONS = 200
 

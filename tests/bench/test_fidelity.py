@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.corpus import SHARES, synthetic_corpus
-from corral.bench.fidelity.answers import Answers
-from corral.bench.fidelity.results import fidelity_rows
+from corral.bench.fidelity.results import Answers, fidelity_rows
 from corral.bench.fidelity.run import FidelityPlan, gather, make_fidelity_plan, run_fidelity
 from corral.bench.peers.exact import Exact
-from corral.bench.report.environment import begin_report
-from corral.bench.report.report import read_report
+from corral.bench.report.report import begin_report, read_report
 from corral.bench.report.rows import FidelityRow
 from corral.bench.report.views import agreement
 from corral.bench.system import Ranked, Search

@@ -10,7 +10,7 @@ import ir_measures
 import numpy as np
 import pytest
 
-from corral.bench.data.trec import write_run
+from corral.bench.data.readers import write_run
 from corral.bench.quality.metrics import NAMES, measure
 
 FILL = [f"x{n}" for n in range(20)]

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
-from corral.bench.report.environment import begin_report
-from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
+from corral.bench.report.report import REPORT_NAME, Report, begin_report, read_report, write_report
 from corral.bench.report.rows import (
     BuildRow,
     Comparison,

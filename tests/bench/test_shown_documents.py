@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.bench.data.judged import JudgedSet
-from corral.bench.data.trec import write_run
+from corral.bench.data.readers import write_run
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.results import with_comparisons, with_documents
 from corral.bench.quality.run import run_quality
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report import by_query
-from corral.bench.report.environment import begin_report
-from corral.bench.report.report import read_report
+from corral.bench.report.report import begin_report, read_report
 from corral.bench.report.rows import QualityRow, ShownDocument
 
 

@@ -21,13 +21,19 @@ from corral.bench.report.report import Report, read_report
 from corral.bench.report.speed_sections import speed_tables
 from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
-from corral.bench.speed import session as speed_session
 from corral.bench.speed import worker as speed_worker
 from corral.bench.speed.load import Timed
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
 from corral.bench.speed.results import Measured, build_row, speed_rows
-from corral.bench.speed.session import Ready, Session, folder_mib, memory_mib, spread
-from corral.bench.speed.worker import Worker, WorkerFailed
+from corral.bench.speed.worker import (
+    Ready,
+    Session,
+    Worker,
+    WorkerFailed,
+    folder_mib,
+    memory_mib,
+    spread,
+)
 from corral.server.command_line.cli import main
 
 ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"
@@ -137,7 +143,7 @@ def test_a_wrong_answer_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     If this fails: a backend is fast because it does not do the work.
     """
-    monkeypatch.setattr(speed_session, "SEARCHABLE_SECONDS", 0.05)
+    monkeypatch.setattr(speed_worker, "SEARCHABLE_SECONDS", 0.05)
     report = run_here(monkeypatch, tmp_path, {"memory": Worst, "exact": Exact})
     found = {build.backend: build.seconds_until_searchable for build in report.builds}
     assert found["memory"] is None

@@ -1,6 +1,10 @@
-"""Judged sets in TREC's formats, and TREC run files.
+"""Judged sets in files, and TREC run files.
 
-A folder holds one file of each kind, told apart by the beginning of its name:
+BEIR's layout is `corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`. Thakur, Reimers, Rueckle,
+Srivastava, Gurevych: "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of Information
+Retrieval Models", NeurIPS 2021 (datasets and benchmarks).
+
+A folder in TREC's formats holds one file of each kind, told apart by the beginning of its name:
 
 * `documents.*` (or `docs.*`): JSON lines with `id` (or `_id`, `docno`, `doc_id`) and `text` (or
   `contents`, `body`), a `title` in front; or TREC text, `<DOC> <DOCNO>id</DOCNO> ... </DOC>`, whose
@@ -30,6 +34,8 @@ from corral.bench.data.judged import (
     text_field,
 )
 
+CORPUS, QUERIES, QRELS = "corpus.jsonl", "queries.jsonl", "qrels"
+DEFAULT_SPLIT = "test"
 IDS = ("id", "_id", "docno", "doc_id", "query_id")
 TEXTS = ("text", "contents", "body", "title")
 _DOC = re.compile(r"<DOC>(.*?)</DOC>", re.DOTALL | re.IGNORECASE)
@@ -38,6 +44,68 @@ _TOP = re.compile(r"<top>(.*?)</top>", re.DOTALL | re.IGNORECASE)
 _NUM = re.compile(r"<num>\s*(?:Number:)?\s*([^\s<]+)", re.IGNORECASE)
 _TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*(.*?)\s*(?=<|$)", re.DOTALL | re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*>")
+
+
+def is_beir(folder: Path) -> bool:
+    """Return whether a folder is meant to be in this layout."""
+    return (folder / CORPUS).exists() or (folder / QUERIES).exists()
+
+
+def read_beir(folder: Path, language: str = "english", split: str | None = None) -> JudgedSet:
+    """Return the set of a folder; title and text of a document are joined by a space.
+
+    Args:
+        language: Of its texts.
+        split: The file in `qrels`; None takes `test`, or the only one that there is.
+
+    Raises:
+        InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or
+            the judgements do not fit, as `judged_set` says.
+    """
+    documents, queries = Texts(), Texts()
+    for where, row in read_json_lines(folder / CORPUS):
+        title = text_field({"title": row.get("title") or ""}, ("title",), where)
+        text = f"{title} {text_field(row, ('text',), where)}".strip()
+        documents.put(text_field(row, ("_id",), where), text, where)
+    for where, row in read_json_lines(folder / QUERIES):
+        queries.put(text_field(row, ("_id",), where), text_field(row, ("text",), where), where)
+    path = _qrels_file(folder, split)
+    files = [folder / CORPUS, folder / QUERIES, path]
+    return judged_set(
+        folder.name,
+        dict(documents),
+        queries,
+        _beir_judgements(path),
+        language=language,
+        kind="beir",
+        **digests(files, folder),
+    )
+
+
+def _qrels_file(folder: Path, split: str | None) -> Path:
+    found = {path.stem: path for path in sorted((folder / QRELS).glob("*.tsv"))}
+    if split is None and len(found) == 1:
+        return next(iter(found.values()))
+    wanted = split or DEFAULT_SPLIT
+    if wanted not in found:
+        raise InvalidRequest(
+            f"{folder / QRELS} holds no {wanted}.tsv.",
+            hint=f"It holds: {', '.join(found) or 'no .tsv file'}. Choose one with --split.",
+            field="split",
+        )
+    return found[wanted]
+
+
+def _beir_judgements(path: Path) -> Iterator[Judgement]:
+    for number, (where, line) in enumerate(read_lines(path)):
+        fields = line.split("\t")
+        relevance = relevance_of(fields[2].strip()) if len(fields) == 3 else None
+        if relevance is not None:
+            yield Judgement(fields[0].strip(), fields[1].strip(), relevance, where)
+        elif number > 0 or len(fields) != 3:  # the first line may be a header
+            raise InvalidRequest(
+                f"{where}: query id, document id and a whole number, separated by tabs, expected."
+            )
 
 
 def is_trec(folder: Path) -> bool:
@@ -60,7 +128,7 @@ def read_trec(folder: Path, language: str = "english") -> JudgedSet:
         folder.name,
         documents,
         _topics(topics_file),
-        _judgements(qrels_file),
+        _trec_judgements(qrels_file),
         language=language,
         kind="trec",
         **digests([documents_file, topics_file, qrels_file], folder),
@@ -157,7 +225,7 @@ def _place(lines: Sequence[tuple[str, str]], whole: str, one: re.Match[str]) -> 
     return lines[whole.count("\n", 0, one.start())][0]
 
 
-def _judgements(path: Path) -> Iterator[Judgement]:
+def _trec_judgements(path: Path) -> Iterator[Judgement]:
     for where, line in read_lines(path):
         fields = line.split()
         relevance = relevance_of(fields[3]) if len(fields) == 4 else None
