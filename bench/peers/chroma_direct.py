@@ -6,7 +6,7 @@ pip install chromadb
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, S
 class ChromaDirect(BlockingSystem):
     """`PersistentClient` with given embeddings."""
 
-    modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("chromadb",)
-    engine_of: ClassVar[tuple[str, ...]] = ("inline::chroma",)
+    modes = (SearchMode.VECTOR,)
+    filters = True
+    requires = ("chromadb",)
+    engine_of = ("inline::chroma",)
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty collection."""

@@ -7,7 +7,6 @@ index, and what answers otherwise in vector mode is not exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from corral.bench.truth import Words
 class Exact(BlockingSystem):
     """All embeddings in one float32 matrix, all postings in arrays."""
 
-    filters: ClassVar[bool] = True
+    filters = True
 
     async def prepare(self, collection: Collection) -> None:
         """Begin with nothing."""

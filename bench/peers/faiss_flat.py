@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,9 @@ from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 class FaissFlat(BlockingSystem):
     """`IndexFlatIP`; row numbers are mapped to ids here."""
 
-    modes: ClassVar[tuple[SearchMode, ...]] = (SearchMode.VECTOR,)
-    requires: ClassVar[tuple[str, ...]] = ("faiss-cpu",)
-    engine_of: ClassVar[tuple[str, ...]] = ("inline::faiss", "inline::memory", "inline::sqlite")
+    modes = (SearchMode.VECTOR,)
+    requires = ("faiss-cpu",)
+    engine_of = ("inline::faiss", "inline::memory", "inline::sqlite")
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty index."""

@@ -6,7 +6,6 @@ pip install haystack-ai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,8 @@ from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, S
 class Haystack(BlockingSystem):
     """`InMemoryDocumentStore` with cosine, `DocumentJoiner` for hybrid."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("haystack-ai",)
+    filters = True
+    requires = ("haystack-ai",)
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty store."""

@@ -9,7 +9,7 @@ index (IVF_PQ) is built, which needs that many rows to be trained.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,8 @@ INDEX_FROM = 100_000
 class LanceDB(BlockingSystem):
     """A table with a column for each metadata value."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("lancedb",)
+    filters = True
+    requires = ("lancedb",)
 
     async def prepare(self, collection: Collection) -> None:
         """Connect; the table is made with the first rows."""

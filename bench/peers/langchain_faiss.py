@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 class LangChainFaiss(BlockingSystem):
     """`FAISS.add_embeddings`, `BM25Retriever` and `EnsembleRetriever`."""
 
-    requires: ClassVar[tuple[str, ...]] = (
+    requires = (
         "langchain-classic",
         "langchain-community",
         "faiss-cpu",

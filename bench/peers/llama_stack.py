@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 300.0
 class LlamaStack(BlockingSystem):
     """A vector DB of its own, unregistered in the end; a client for each thread."""
 
-    service: ClassVar[bool] = True
+    service = True
 
     async def prepare(self, collection: Collection) -> None:
         """Register a vector DB."""

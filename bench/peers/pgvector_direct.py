@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -52,10 +52,10 @@ _STATEMENTS = {
 class PgvectorDirect(BlockingSystem):
     """A table of its own, dropped in the end; a connection for each thread."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("psycopg", "pgvector")
-    engine_of: ClassVar[tuple[str, ...]] = ("remote::pgvector",)
-    service: ClassVar[bool] = True
+    filters = True
+    requires = ("psycopg", "pgvector")
+    engine_of = ("remote::pgvector",)
+    service = True
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty table."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,10 @@ TIMEOUT_SECONDS = 60
 class QdrantDirect(System):
     """A collection of its own, dropped in the end; points are named by uuid5."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("qdrant-client", "qdrant-edge-py")
-    engine_of: ClassVar[tuple[str, ...]] = ("remote::qdrant",)
-    service: ClassVar[bool] = True
+    filters = True
+    requires = ("qdrant-client", "qdrant-edge-py")
+    engine_of = ("remote::qdrant",)
+    service = True
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty collection, with an index of the key that is filtered by."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,9 @@ RANK_CONSTANT = 2
 class QdrantEdge(BlockingSystem):
     """One shard; points are named by uuid5 and carry the chunk id."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("qdrant-edge-py",)
-    engine_of: ClassVar[tuple[str, ...]] = ("inline::qdrant",)
+    filters = True
+    requires = ("qdrant-edge-py",)
+    engine_of = ("inline::qdrant",)
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty shard."""

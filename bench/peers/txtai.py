@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 class Txtai(BlockingSystem):
     """Three indexes of the same rows, one for each mode."""
 
-    requires: ClassVar[tuple[str, ...]] = ("txtai",)
-    deferred: ClassVar[bool] = True
+    requires = ("txtai",)
+    deferred = True
 
     async def prepare(self, collection: Collection) -> None:
         """Make empty indexes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -25,10 +25,10 @@ TIMEOUT_SECONDS = 60
 class WeaviateDirect(System):
     """A collection of its own, dropped in the end; objects are named by uuid5."""
 
-    filters: ClassVar[bool] = True
-    requires: ClassVar[tuple[str, ...]] = ("weaviate-client",)
-    engine_of: ClassVar[tuple[str, ...]] = ("remote::weaviate",)
-    service: ClassVar[bool] = True
+    filters = True
+    requires = ("weaviate-client",)
+    engine_of = ("remote::weaviate",)
+    service = True
 
     async def prepare(self, collection: Collection) -> None:
         """Make an empty collection."""
