@@ -270,11 +270,11 @@ def _fitting(judged: JudgedSet, most: int, rng: np.random.Generator) -> tuple[se
     """Return queries in a random order as long as they fit, and the documents judged for them."""
     kept: set[str] = set()
     needed: set[str] = set()
-    for number in rng.permutation(len(judged.queries)):
-        key = list(judged.queries)[number]
-        with_it = needed | judged.qrels[key].keys()
-        if len(with_it) <= most:
-            needed = with_it
+    keys = list(judged.queries)
+    for key in (keys[number] for number in rng.permutation(len(keys))):
+        more = judged.qrels[key].keys() - needed
+        if len(needed) + len(more) <= most:
+            needed |= more
             kept.add(key)
     return kept, needed
 

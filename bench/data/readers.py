@@ -17,8 +17,10 @@ A folder in TREC's formats holds one file of each kind, told apart by the beginn
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from html import unescape
+from itertools import accumulate
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest
@@ -212,17 +214,17 @@ def _elements(
         InvalidRequest: A tag opens within another, or is not closed.
     """
     whole = "\n".join(line for _, line in lines)
+    begins = list(accumulate((len(line) + 1 for _, line in lines), initial=0))
+
+    def place(one: re.Match[str]) -> str:
+        return lines[bisect_right(begins, one.start()) - 1][0]
+
     found = list(kind.finditer(whole))
     closed = {one.start() for one in found}
     for one in re.finditer(tag, whole, re.IGNORECASE):
         if one.start() not in closed:
-            where = _place(lines, whole, one)
-            raise InvalidRequest(f"{where}: {tag} is not closed, or the one before is not.")
-    return [(f"{_place(lines, whole, one)}, {what} {n}", one) for n, one in enumerate(found, 1)]
-
-
-def _place(lines: Sequence[tuple[str, str]], whole: str, one: re.Match[str]) -> str:
-    return lines[whole.count("\n", 0, one.start())][0]
+            raise InvalidRequest(f"{place(one)}: {tag} is not closed, or the one before is not.")
+    return [(f"{place(one)}, {what} {number}", one) for number, one in enumerate(found, start=1)]
 
 
 def _trec_judgements(path: Path) -> Iterator[Judgement]:
