@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -83,8 +82,6 @@ def speed(
         CorralError: The plan cannot work, or nothing could be measured in the time given.
         CommandError: Something could not be measured; the report says what.
     """
-    # For the processes that are started: each system works with one thread for each question.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     plan = make_speed_plan(
         backends=[*backends, *peers],
         sizes=sizes or ([] if data else [SIZES]),

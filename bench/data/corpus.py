@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest
 from corral.bench.data.embedded import EmbeddedSet
 from corral.bench.data.synthetic import synthetic_data
 from corral.bench.report.rows import DataSet
@@ -135,19 +134,10 @@ def judged_corpus(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Cor
 
     Args:
         embedded: The set with its embeddings.
-        size: How many; None takes all.
+        size: How many, at most all; None takes all.
         seed: Of the order.
-
-    Raises:
-        InvalidRequest: The set holds fewer.
     """
     judged, count = embedded.judged, len(embedded.contents)
-    if size is not None and size > count:
-        raise InvalidRequest(
-            f"{judged.name} holds {count} documents, and --sizes asks for {size}.",
-            hint="Leave --data out to measure larger sizes on seeded data.",
-            field="sizes",
-        )
     rows = np.random.default_rng(seed).permutation(count)[: size or count]
     ids = list(judged.documents)
     return Corpus(

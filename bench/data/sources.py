@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest
-from corral.bench.data.corpus import Corpus, judged_corpus, short_size, synthetic_corpus
+from corral.bench.data.corpus import Corpus, judged_corpus, synthetic_corpus
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.providers.config import RunConfig
@@ -73,12 +73,6 @@ class Source:
     judged: JudgedSet | None
     size: int | None
     seed: int
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        size = "" if self.size is None else short_size(self.size)
-        return f"{self.judged.name if self.judged else 'synthetic'} {size}".strip()
 
     @property
     def count(self) -> int:

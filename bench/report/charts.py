@@ -127,7 +127,8 @@ def differences(changes: Sequence[by_query.Change]) -> Html:
     most = max((abs(change.difference) for change in changes), default=0.0) or 1.0
     shares = [change.difference / most for change in changes]
     bars = [_bars(shares, sign=1, class_="win"), _bars(shares, sign=-1, class_="loss")]
-    said = f"{wins} queries better, {losses} worse, {len(changes) - wins - losses} equal."
+    better = wording.count(wins, "query", "queries")
+    said = f"{better} better, {losses} worse, {len(changes) - wins - losses} equal."
     drawn = stretched(100, bars, width=max(1, len(changes)))
     axis = tag("line", x1="0", x2="100%", y1=50, y2=50, class_="axis")
     return figure("Differences by query", said, 100, "chart plain", drawn, axis)
