@@ -60,7 +60,7 @@ stemmers, whose algorithms change too. An index stores it and is rebuilt when it
 MAX_TERM_LENGTH = 64
 """Longest term, in characters. A longer word is cut, so that a blob of data is one small term."""
 
-_MAX_REMEMBERED = 1 << 16  # words per language, about 15 MB
+_MAX_REMEMBERED = 1 << 16  # in each memory of a language, 10 to 15 MB
 _FEW = 8
 
 _CONJUNCTION = re.compile("^[وف](?=ال..)")  # Arabic "and" before the article, which Snowball leaves
@@ -104,9 +104,14 @@ class _Rules:
 
     def terms(self, word: str) -> tuple[str, ...]:
         """Return its terms."""
-        return tuple(
-            term[:MAX_TERM_LENGTH] for part in self._parts(word) for term in self._of_part(part)
-        )
+        found: list[str] = []
+        for part in self._parts(word):
+            for run, spaced in pieces(part):
+                if run:
+                    found += segment(run)
+                elif spaced and spaced not in self._stop_words:
+                    found.append(self._stem(spaced[:MAX_TERM_LENGTH]))
+        return tuple([term[:MAX_TERM_LENGTH] for term in found])
 
     def _parts(self, word: str) -> Iterator[str]:
         """Yield what hyphens and apostrophes join, and what hyphens join also as a whole."""
@@ -141,13 +146,6 @@ class _Rules:
                     elif spaced:
                         found.append(self._stem(spaced[:MAX_TERM_LENGTH]))
         return "".join(f"{position[:MAX_TERM_LENGTH]} " for position in found)
-
-    def _of_part(self, part: str) -> Iterator[str]:
-        for run, word in pieces(part):
-            if run:
-                yield from segment(run)
-            elif word and word not in self._stop_words:
-                yield self._stem(word[:MAX_TERM_LENGTH])
 
     def _stem(self, word: str) -> str:
         if self._language in _DROPPED_BEFORE_STEMMING:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
@@ -97,8 +97,8 @@ def characters(run: str) -> list[str]:
     return found
 
 
-def segment(run: str) -> Iterator[str]:
-    """Yield the characters of a run without spaces and the pairs of neighbors, in order.
+def segment(run: str) -> list[str]:
+    """Return the characters of a run without spaces and the pairs of neighbors, in order.
 
     A character is what is read as one: a letter with its marks and, where vowels and stacked
     consonants are letters of their own, with these. Pairs come close to words and decide the
@@ -108,11 +108,15 @@ def segment(run: str) -> Iterator[str]:
     (서울, 서울은, 서울에서): the pair 서울 is in all of them.
     """
     found = characters(run)
-    for first, second in pairwise([*found, ""]):
-        if len(found) == 1 or first not in _ENDINGS:
-            yield first
+    if len(found) == 1:
+        return found
+    terms: list[str] = []
+    for first, second in zip_longest(found, found[1:], fillvalue=""):
+        if first not in _ENDINGS:
+            terms.append(first)
         if second:
-            yield first + second
+            terms.append(first + second)
+    return terms
 
 
 # --- Spellings that differ between texts of one language ------------------------------------------
