@@ -6,8 +6,16 @@ import re
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
+from corral.api.findings import path_of, sentence
 from corral.api.wire_numbers import ExactNumbers
 
 MAX_ID_LENGTH = 255
@@ -87,7 +95,12 @@ def content_text(content: Any) -> Any:
 
 
 def _item_text(number: int, item: Any) -> str:
-    text = content_text(item)
+    try:
+        text = content_text(item)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = f"item {number}.{path_of(first['loc'])}"
+        raise ValueError(sentence(path, first, first["input"]).removesuffix(".")) from None
     if not isinstance(text, str):
         raise ValueError(
             f"item {number} must be a string or a text item (got {type(item).__name__})"

@@ -112,6 +112,18 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
         ["at least one weight"],
     ),
     (QUERY, {"vector_db_id": "db", "query": ["x", 1]}, "query", ["item 1 must be a string"]),
+    (
+        QUERY,
+        {"vector_db_id": "db", "query": ["x", {"type": "text", "text": 5}]},
+        "query",
+        ["item 1.text must be a string (got 5)"],
+    ),
+    (
+        QUERY,
+        {"vector_db_id": "db", "query": ["x", {"type": "text"}]},
+        "query",
+        ["item 1.text is missing"],
+    ),
     (QUERY, params(max_chunks=[1]), "params.max_chunks", ["an integer or 'auto' (got a list)"]),
     (QUERY, params(explane=True), "params.explane", ["Did you mean explain?"]),
     (QUERY, {**params(), "parms": {}}, "parms", ["Did you mean params?"]),
