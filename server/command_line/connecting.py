@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import httpx
 
@@ -20,29 +19,11 @@ if TYPE_CHECKING:
     from corral.api.principal import Principal
     from corral.providers.config import RunConfig
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 TIMEOUT = httpx.Timeout(600.0, connect=5.0)
 """Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
 """
 
 IN_PROCESS_URL = "http://localhost"
-
-
-def run(
-    client: AbstractAsyncContextManager[Client],
-    command: Callable[Concatenate[Client, P], Awaitable[T]],
-    *arguments: P.args,
-    **options: P.kwargs,
-) -> T:
-    """Connect, run a command and return what it returns."""
-
-    async def done() -> T:
-        async with client as connected:
-            return await command(connected, *arguments, **options)
-
-    return asyncio.run(done())
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from corral.server.command_line.options import (
     RANKERS,
     Target,
     batch_option,
-    field_weights,
     json_option,
     on_client,
+    weights_option,
     yes_option,
 )
 from corral.server.command_line.paths import vector_db_path
@@ -130,14 +130,7 @@ def _short(part: str) -> str:
 @click.option("--language", help="Language, by ISO code or English name. [default: english]")
 @click.option("--metric", type=METRICS, help="Distance metric. [default: cosine]")
 @click.option("--ranker", type=RANKERS, help="Fusion of hybrid results. [default: weighted]")
-@click.option(
-    "--field-weight",
-    "weights",
-    multiple=True,
-    metavar="FIELD=WEIGHT",
-    callback=field_weights,
-    help="Keyword weight of a field; repeatable. [default: content=1 title=2]",
-)
+@weights_option("Keyword weight of a field; repeatable. [default: content=1 title=2]")
 @json_option
 @on_client
 async def create_db(
@@ -160,14 +153,7 @@ async def create_db(
 @dbs.command("change")
 @click.argument("db")
 @click.option("--language", help="Language, by ISO code or English name.")
-@click.option(
-    "--field-weight",
-    "weights",
-    multiple=True,
-    metavar="FIELD=WEIGHT",
-    callback=field_weights,
-    help="Keyword weight of a field; repeatable, and all of them are replaced.",
-)
+@weights_option("Keyword weight of a field; repeatable, and all of them are replaced.")
 @batch_option
 @json_option
 @click.pass_obj

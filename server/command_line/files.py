@@ -50,6 +50,7 @@ class SourceFile:
         source: Its path as it was named.
         size: Bytes.
         mime_type: By its name, or its content where that says nothing.
+        changed_at: When it was last changed, in nanoseconds.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class SourceFile:
     source: str
     size: int
     mime_type: str
+    changed_at: int = 0
 
     @property
     def origin(self) -> str:
@@ -66,7 +68,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read.
+    """How files are read and stored.
 
     Attributes:
         as_text: Patterns of names that are plain text, whatever their suffix.
@@ -75,6 +77,7 @@ class ReadOptions:
         max_body_mib: Of one request, as the server says; None where it does not.
         selection: Which files of a folder go in.
         acl: Tokens that open the documents; none for the vector DB's default.
+        replace: Whether documents of the same ids from other places are replaced.
     """
 
     as_text: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ class ReadOptions:
     max_body_mib: float | None = None
     selection: Selection = DEFAULT_SELECTION
     acl: tuple[str, ...] = ()
+    replace: bool = False
 
     def is_text(self, path: Path) -> bool:
         """Return True if a file is plain text because somebody says so."""
@@ -244,17 +248,23 @@ def _wanted(
     path: Path, document_id: str, report: Report, options: ReadOptions, *, named: bool
 ) -> Iterator[SourceFile]:
     """Yield the file if it should be ingested; otherwise note why not in the report."""
-    kind = options.mime_type(path)
-    if kind and not path.is_file():  # a broken link, a pipe
-        report.failed.append((path.as_posix(), "not a regular file"))
-    elif kind:
-        yield SourceFile(path, document_id, path.as_posix(), path.stat().st_size, kind)
+    kind, source = options.mime_type(path), path.as_posix()
+    try:
+        found = path.stat() if path.is_file() else None
+    except OSError:
+        found = None
+    if found and kind:
+        yield SourceFile(path, document_id, source, found.st_size, kind, found.st_mtime_ns)
+    elif not os.path.lexists(path):
+        return  # deleted meanwhile
+    elif kind:  # a broken link, a pipe
+        report.failed.append((source, "not a regular file"))
     elif named:
         types = " ".join(suffix for suffix in SUFFIXES if suffix != _LOG)
         reason = f"unknown type; known: {types}. If it is text: --as-text {path.name!r}"
-        report.failed.append((path.as_posix(), reason))
+        report.failed.append((source, reason))
     else:
-        report.skipped.append((path.as_posix(), f"type {path.suffix or 'without suffix'}"))
+        report.skipped.append((source, f"type {path.suffix or 'without suffix'}"))
 
 
 def _most_bytes(options: ReadOptions, file: SourceFile) -> float:

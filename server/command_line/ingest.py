@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from corral.server.command_line.client import Client
 from corral.server.command_line.display import counted
@@ -40,9 +41,7 @@ async def ingest(
     files: Sequence[SourceFile],
     report: Report,
     bars: IngestProgress,
-    *,
     options: ReadOptions = DEFAULT_OPTIONS,
-    replace: bool = False,
 ) -> Report:
     """Put files into a vector DB and return the report, completed.
 
@@ -55,14 +54,13 @@ async def ingest(
         report: What `collect` passed over.
         bars: Where the progress is shown.
         options: How files are read.
-        replace: Whether documents of the same ids from other places are replaced.
 
     Raises:
         CommandError: The server or its backend failed; files that were stored stay stored.
         CancelledError: It was interrupted; the same holds, and the report says how many.
     """
     started = time.monotonic()
-    following = _Following(client, vector_db, report, bars, replace=replace)
+    following = _Following(client, vector_db["identifier"], report, bars, options.replace)
     try:
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
@@ -106,27 +104,19 @@ def _read_batch(
     return documents
 
 
+@dataclass(slots=True)
 class _Following:
     """Submits documents to one vector DB, follows their jobs, and keeps the report."""
 
-    def __init__(
-        self,
-        client: Client,
-        vector_db: JSON,
-        report: Report,
-        bars: IngestProgress,
-        *,
-        replace: bool,
-    ) -> None:
-        self._client = client
-        self._vector_db_id = vector_db["identifier"]
-        self._report = report
-        self._bars = bars
-        self._replace = replace
-        self._batch_id: str | None = None
-        self._version = -1
-        self._waiting: dict[str, SourceFile] = {}
-        self._server_errors = 0
+    client: Client
+    vector_db_id: str
+    report: Report
+    bars: IngestProgress
+    replace: bool
+    batch_id: str | None = None
+    version: int = -1
+    waiting: dict[str, SourceFile] = field(default_factory=dict)
+    server_errors: int = 0
 
     async def submit(self, documents: Sequence[tuple[SourceFile, JSON]]) -> None:
         """Submit a batch; where it is refused, each document by itself."""
@@ -134,8 +124,8 @@ class _Following:
             return
         bodies = [document for _, document in documents]
         try:
-            reply = await self._client.submit(
-                self._vector_db_id, bodies, self._batch_id, replace_others=self._replace
+            reply = await self.client.submit(
+                self.vector_db_id, bodies, self.batch_id, replace_others=self.replace
             )
         except CommandError as error:
             if error.status not in _ABOUT_ONE_DOCUMENT:
@@ -150,63 +140,63 @@ class _Following:
 
     async def until(self, documents: int, size: int) -> None:
         """Wait until at most so many documents and bytes are not finished."""
-        while len(self._waiting) > documents or self._size() > size:
+        while len(self.waiting) > documents or self._size() > size:
             await self._look()
-            if len(self._waiting) > documents or self._size() > size:
+            if len(self.waiting) > documents or self._size() > size:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
     def _size(self) -> int:
-        return sum(file.size for file in self._waiting.values())
+        return sum(file.size for file in self.waiting.values())
 
     def _count(self, documents: Sequence[tuple[SourceFile, JSON]], reply: JSON) -> None:
         by_id = {file.document_id: file for file, _ in documents}
         for document_id in reply.get("unchanged") or ():
             file = by_id.pop(document_id)
-            self._report.unchanged += 1
-            self._bars.done(file.source, file.size)
-        self._batch_id = reply.get("batch_id") or self._batch_id
+            self.report.unchanged += 1
+            self.bars.done(file.source, file.size)
+        self.batch_id = reply.get("batch_id") or self.batch_id
         for job in reply.get("jobs") or ():
-            self._waiting[job["job_id"]] = by_id[job["document_id"]]
+            self.waiting[job["job_id"]] = by_id[job["document_id"]]
 
     async def _look(self) -> None:
         """Take notice of what has become of the jobs since the last look."""
-        more = self._batch_id is not None
+        more = self.batch_id is not None
         while more:
-            page = await self._client.changed_jobs(str(self._batch_id), self._version)
+            page = await self.client.changed_jobs(str(self.batch_id), self.version)
             for job in page["data"]:
-                self._version = max(self._version, job["version"])
+                self.version = max(self.version, job["version"])
                 await self._take_notice(job)
             more = page["has_more"]
 
     async def _take_notice(self, job: JSON) -> None:
-        file = self._waiting.get(job["job_id"])
+        file = self.waiting.get(job["job_id"])
         if file is None:
             return
         if job["status"] in ("queued", "running"):
             if job["status"] == "running":
-                self._bars.at_work(file.source, file.size, job["progress"])
+                self.bars.at_work(file.source, file.size, job["progress"])
             return
-        del self._waiting[job["job_id"]]
+        del self.waiting[job["job_id"]]
         if job["status"] == "completed":
-            self._server_errors = 0
-            self._report.documents += 1
-            self._report.size += file.size
-            self._report.notes += [f"{file.source}: {note}" for note in job["notes"]]
-            self._bars.done(file.source, file.size, job["progress"]["embedded"])
+            self.server_errors = 0
+            self.report.documents += 1
+            self.report.size += file.size
+            self.report.notes += [f"{file.source}: {note}" for note in job["notes"]]
+            self.bars.done(file.source, file.size, job["progress"]["embedded"])
         else:
             self._failed(file, job["error_message"] or "cancelled")
             await self._stop_if_all_fail(job)
 
     def _failed(self, file: SourceFile, reason: str) -> None:
-        self._report.failed.append((file.source, reason))
-        self._bars.done(file.source, file.size)
+        self.report.failed.append((file.source, reason))
+        self.bars.done(file.source, file.size)
 
     async def _stop_if_all_fail(self, job: JSON) -> None:
         """End the run where the server is to blame, and not a document."""
-        self._server_errors += job["error_code"] == "server_error"
-        none_went_in = not self._waiting and not self._report.documents
-        if self._server_errors >= SERVER_ERRORS or (self._server_errors and none_went_in):
-            await self._client.call("POST", "/v1/jobs/cancel", {"batch_id": self._batch_id})
+        self.server_errors += job["error_code"] == "server_error"
+        none_went_in = not self.waiting and not self.report.documents
+        if self.server_errors >= SERVER_ERRORS or (self.server_errors and none_went_in):
+            await self.client.call("POST", "/v1/jobs/cancel", {"batch_id": self.batch_id})
             raise CommandError(str(job["error_message"]))
 
 

@@ -40,7 +40,6 @@ async def ingest(
     *,
     create: bool,
     as_json: bool,
-    replace: bool,
     options: ReadOptions,
     sync: bool = False,
     watch: bool = False,
@@ -63,9 +62,9 @@ async def ingest(
         raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
     if vector_db is None:
         vector_db = await client.register(db, {})
-    follow = _Watch(client, vector_db, paths, options, replace=replace, sync=sync, ask=ask)
+    follow = _Watch(client, vector_db, paths, options, sync, ask)
     follow.changed(files)
-    await _put_in(client, vector_db, files, report, options=options, replace=replace)
+    await _put_in(client, vector_db, files, report, options)
     say_passed_over(report, said)
     deleted = await _delete_gone(client, db, paths, ask=ask) if sync else []
     if as_json:
@@ -94,13 +93,11 @@ async def _put_in(
     vector_db: JSON,
     files: Sequence[SourceFile],
     report: Report,
-    *,
     options: ReadOptions,
-    replace: bool,
 ) -> None:
     size = sum(file.size for file in files)
     with _says_what_is_stored(report), ingest_bars(len(files), size) as bars:
-        await ingest_files(client, vector_db, files, report, bars, options=options, replace=replace)
+        await ingest_files(client, vector_db, files, report, bars, options)
 
 
 def summary(report: Report) -> str:
@@ -186,28 +183,17 @@ async def _gone(client: Client, db: str, folders: Sequence[Path]) -> AsyncIterat
 # --- watching ------------------------------------------------------------------------------------
 
 
+@dataclasses.dataclass(slots=True)
 class _Watch:
     """Keeps a vector DB in step with folders until it is interrupted."""
 
-    def __init__(
-        self,
-        client: Client,
-        vector_db: JSON,
-        paths: Sequence[Path],
-        options: ReadOptions,
-        *,
-        replace: bool,
-        sync: bool,
-        ask: bool,
-    ) -> None:
-        self._client = client
-        self._vector_db = vector_db
-        self._paths = paths
-        self._options = options
-        self._replace = replace
-        self._sync = sync
-        self._ask = ask
-        self._seen: dict[str, tuple[int, int]] = {}
+    client: Client
+    vector_db: JSON
+    paths: Sequence[Path]
+    options: ReadOptions
+    sync: bool
+    ask: bool
+    seen: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     async def run(self) -> None:
         """Wait for changes and put them in; Ctrl-C between two rounds is the regular end."""
@@ -215,7 +201,7 @@ class _Watch:
 
         display.note("Watching; Ctrl-C ends it.")
         waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
-        changes = awatch(*self._paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
+        changes = awatch(*self.paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
         first = True  # for what has changed before the watch began
         while (noticed := await _next(changes)) is not None:
             if noticed or first:
@@ -223,28 +209,24 @@ class _Watch:
             first = False
 
     async def _round(self) -> None:
-        report, db = Report(), self._vector_db["identifier"]
-        found = await asyncio.to_thread(collect, self._paths, report, self._options)
+        report, db = Report(), self.vector_db["identifier"]
+        found = await asyncio.to_thread(collect, self.paths, report, self.options)
         report.skipped.clear()  # which was said at first
-        files = within_limits(self.changed(found), report, self._options)
+        files = within_limits(self.changed(found), report, self.options)
         if files or report.failed:
-            chosen = {"options": self._options, "replace": self._replace}
-            await _put_in(self._client, self._vector_db, files, report, **chosen)  # type: ignore[arg-type]
+            await _put_in(self.client, self.vector_db, files, report, self.options)
             say_passed_over(report)
             display.show(display.clean(f"{db}: ingested {summary(report)}"))
-        if self._sync:
-            deleted = await _delete_gone(self._client, db, self._paths, ask=self._ask)
+        if self.sync:
+            deleted = await _delete_gone(self.client, db, self.paths, ask=self.ask)
             if deleted:
                 told = display.counted(len(deleted), "document")
                 display.show(display.clean(f"{db}: deleted {told}"))
 
     def changed(self, files: Sequence[SourceFile]) -> list[SourceFile]:
         """Return the files that are new or changed since the last call."""
-        now = {}
-        for file in files:
-            stat = file.path.stat()
-            now[file.document_id] = (stat.st_mtime_ns, stat.st_size)
-        before, self._seen = self._seen, now
+        now = {file.document_id: (file.changed_at, file.size) for file in files}
+        before, self.seen = self.seen, now
         return [f for f in files if before.get(f.document_id) != now[f.document_id]]
 
 

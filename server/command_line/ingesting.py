@@ -65,6 +65,7 @@ def ingest(
     hidden: bool,
     no_ignore: bool,
     yes: bool,
+    replace: bool,
     **chosen: bool,
 ) -> None:
     """Ingest files and folders into a vector DB.
@@ -93,5 +94,7 @@ def ingest(
         check_acl(acl)
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
-    options = ReadOptions(as_text, encoding_of(encoding), selection=selection, acl=acl)
+    options = ReadOptions(
+        as_text, encoding_of(encoding), selection=selection, acl=acl, replace=replace
+    )
     target.run(ingest_commands.ingest, db, paths, options=options, ask=not yes, **chosen)

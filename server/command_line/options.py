@@ -102,10 +102,16 @@ class Target:
         **options: P.kwargs,
     ) -> None:
         """Run a coroutine function with a client that is connected to the target."""
+        import asyncio  # noqa: PLC0415 - start-up time
+
         from corral.server.command_line import connecting  # noqa: PLC0415 - start-up time
 
-        client = connecting.connect(self.url, self.home, self.config, self.key, self.tenant)
-        connecting.run(client, work, *arguments, **options)
+        async def connected() -> None:
+            where = (self.url, self.home, self.config, self.key, self.tenant)
+            async with connecting.connect(*where) as client:
+                await work(client, *arguments, **options)
+
+        asyncio.run(connected())
 
 
 def on_client(
@@ -121,11 +127,22 @@ def on_client(
     return command
 
 
-def field_weights(
-    _: click.Context, __: click.Parameter, given: tuple[str, ...]
-) -> dict[str, float] | None:
-    """Return the weights of `FIELD=WEIGHT`s, that of the content among them; None for none."""
-    return {"content": 1.0, **dict(map(_field_weight, given))} if given else None
+def weights_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --field-weight: the weights by field, with the content's; None for none."""
+
+    def weights(
+        _: click.Context, __: click.Parameter, given: tuple[str, ...]
+    ) -> dict[str, float] | None:
+        return {"content": 1.0, **dict(map(_field_weight, given))} if given else None
+
+    return click.option(
+        "--field-weight",
+        "weights",
+        multiple=True,
+        metavar="FIELD=WEIGHT",
+        callback=weights,
+        help=told,
+    )
 
 
 def _field_weight(given: str) -> tuple[str, float]:
