@@ -46,29 +46,24 @@ class _Bucket:
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
+    """What a caller takes: `with use:` while one of its requests runs."""
+
     requests: _Bucket
     bytes: _Bucket
     running: int = 0
 
-
-class Admitted:
-    """A request that was let in: `with admitted:` while it runs."""
-
-    def __init__(self, use: _Use) -> None:
-        self._use = use
-
     def __enter__(self) -> None:
-        self._use.running += 1
+        self.running += 1
 
     def __exit__(self, *_: object) -> None:
-        self._use.running -= 1
+        self.running -= 1
 
     def count(self, size: int) -> None:
-        """Count bytes of its body as they arrive. It is never cut off: one that takes more than was
+        """Count bytes of a body as they arrive. It is never cut off: one that takes more than was
         left makes its caller wait until that has been made up for.
         """
-        self._use.bytes.left -= size
+        self.bytes.left -= size
 
 
 class Quotas:
@@ -80,9 +75,9 @@ class Quotas:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._uses: dict[Hashable, _Use] = {}
+        self._uses: dict[Hashable, Use] = {}
 
-    def admit(self, caller: Hashable, limits: RateLimits) -> Admitted:
+    def admit(self, caller: Hashable, limits: RateLimits) -> Use:
         """Let one request in; what is returned counts it for as long as it is entered.
 
         Raises:
@@ -100,15 +95,15 @@ class Quotas:
             if use.bytes.left <= 0:
                 seconds = (1 - use.bytes.left) * 60 / (limits.mib_per_minute * MIB)
                 raise TooMany(f"{limits.mib_per_minute:g} MiB a minute", "mib_per_minute", seconds)
-        return Admitted(use)
+        return use
 
-    def _use(self, caller: Hashable, limits: RateLimits, now: float) -> _Use:
+    def _use(self, caller: Hashable, limits: RateLimits, now: float) -> Use:
         if caller not in self._uses:
             if len(self._uses) >= MOST_IDLE:
                 self._forget(now)
             requests = limits.requests_per_minute or 0
             size = (limits.mib_per_minute or 0) * MIB
-            self._uses[caller] = _Use(_Bucket(requests, requests, now), _Bucket(size, size, now))
+            self._uses[caller] = Use(_Bucket(requests, requests, now), _Bucket(size, size, now))
         return self._uses[caller]
 
     def _take_request(self, bucket: _Bucket, most: int, now: float) -> None:

@@ -187,13 +187,7 @@ class QueryChunksReply(BaseModel):
     @classmethod
     def of(cls, found: QueryChunksResponse) -> QueryChunksReply:
         """Return the wire's form of an index's answer."""
-        return cls(
-            chunks=found.chunks,
-            scores=found.scores,
-            notes=found.notes,
-            confidence=found.confidence,
-            reason=found.reason,
-        )
+        return cls(**{name: getattr(found, name) for name in cls.model_fields})
 
 
 class ExplainedReply(QueryChunksReply):

@@ -123,8 +123,7 @@ class LlamaStackContentPage(FileContentPage):
 @router.post(STORES)
 async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
     """Create a vector store and read its files into it."""
-    files = vector_stores.attached(request)
-    store, jobs = await vector_stores.created(request, files, stack, stores, must_exist=False)
+    store, jobs = await vector_stores.created(request, stack, stores, must_exist=False)
     await settled(stack, jobs, WAIT_SECONDS)
     return await vector_stores.shown(store, stack)
 

@@ -14,11 +14,11 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.wire import NullsAreDefaults
 from corral.providers.rag.tokens import Tokenizer, decoded, own_tokenizer, tokenizer
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack.wire import Listed
-from corral.server.openai.requests import Request
 from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import StackOf
 
@@ -48,7 +48,7 @@ def _bounded(given: Any) -> Any:
 Input: TypeAlias = Annotated[InputText | Texts | Tokens | Lists, BeforeValidator(_bounded)]
 
 
-class EmbeddingRequest(Request):
+class EmbeddingRequest(NullsAreDefaults):
     """Texts to embed."""
 
     input: Input = Field(

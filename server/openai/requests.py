@@ -64,10 +64,6 @@ Attributes: TypeAlias = Annotated[
 FileId: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class Request(NullsAreDefaults):
-    """A request in which null means nothing: clients send it for what they leave open."""
-
-
 class ExpiresAfter(Strict):
     """Days after its last use at which a store expires."""
 
@@ -134,7 +130,7 @@ NamedRanker: TypeAlias = Annotated[
 ]
 
 
-class CreateVectorStore(Request):
+class CreateVectorStore(NullsAreDefaults):
     """A vector store to create, with its search settings."""
 
     name: str | None = Field(default=None, max_length=255)
@@ -179,7 +175,7 @@ class UpdateVectorStore(Strict):
     metadata: StoreMetadata | None = None
 
 
-class SearchVectorStore(Request):
+class SearchVectorStore(NullsAreDefaults):
     """A question to one vector store."""
 
     query: str | Annotated[Listed[str], Field(min_length=1, max_length=MAX_QUERIES + 1)] = Field(
@@ -207,7 +203,7 @@ class SearchVectorStore(Request):
     explain: bool = Field(default=False, description="Explain the score of each result.")
 
 
-class AttachFile(Request):
+class AttachFile(NullsAreDefaults):
     """A file to attach to a vector store."""
 
     file_id: FileId
@@ -221,7 +217,7 @@ class UpdateAttributes(Strict):
     attributes: Attributes | None
 
 
-class CreateFileBatch(Request):
+class CreateFileBatch(NullsAreDefaults):
     """Files to attach together: `file_ids`, or `files` with their own settings."""
 
     file_ids: Listed[FileId] | None = Field(default=None, min_length=1, max_length=MAX_FILES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -43,9 +42,8 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
 
     A failed request leaves nothing behind. Files are read in the background.
     """
-    files = attached(request)
     await check_files(stack, request.file_ids)
-    store, _ = await created(request, files, stack, stores)
+    store, _ = await created(request, stack, stores)
     return await shown(store, stack)
 
 
@@ -78,21 +76,12 @@ async def delete(vector_store_id: PathId, stores: StoresOf) -> DeletedStore:
     return DeletedStore(id=vector_store_id)
 
 
-def attached(request: CreateVectorStore) -> list[AttachFile]:
-    """Return the files to attach to a new store."""
-    how = request.chunking_strategy
-    return [AttachFile(file_id=file_id, chunking_strategy=how) for file_id in request.file_ids]
-
-
 async def created(
-    request: CreateVectorStore,
-    files: Sequence[AttachFile],
-    stack: Stack,
-    stores: VectorStores,
-    *,
-    must_exist: bool = True,
+    request: CreateVectorStore, stack: Stack, stores: VectorStores, *, must_exist: bool = True
 ) -> tuple[VectorStore, list[Job]]:
     """Create a store and queue its files; return both. Nothing is left where that fails."""
+    how = request.chunking_strategy
+    files = [AttachFile(file_id=file_id, chunking_strategy=how) for file_id in request.file_ids]
     try:
         store = await stores.create(registration(request, stack), details(request))
     except CorralError as error:

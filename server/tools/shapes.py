@@ -8,8 +8,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.filters import WireFilter
 from corral.api.vector_dbs import SearchMode
-from corral.api.wire import Identifier
-from corral.server.tools.tool import Arguments
+from corral.api.wire import Identifier, NullsAreDefaults
 
 Scope = Annotated[
     list[Identifier],
@@ -27,7 +26,7 @@ Filters = Annotated[
 ]
 
 
-class SearchArguments(Arguments):
+class SearchArguments(NullsAreDefaults):
     """What `search` takes."""
 
     query: str = Field(min_length=1, description="A question or words, in any language.")
@@ -54,7 +53,7 @@ class SearchAnswer(BaseModel):
     results: list[SearchResult]
 
 
-class FetchArguments(Arguments):
+class FetchArguments(NullsAreDefaults):
     """What `fetch` takes."""
 
     id: str = Field(min_length=1, description="An id that search returned.")
@@ -75,7 +74,7 @@ class FetchAnswer(BaseModel):
     )
 
 
-class QuestionArguments(Arguments):
+class QuestionArguments(NullsAreDefaults):
     """What `rag_query` takes."""
 
     question: str = Field(min_length=1, description="A question or words, in any language.")
@@ -116,11 +115,11 @@ class QuestionAnswer(BaseModel):
     token_count: int = Field(description="Tokens of the context, never above max_tokens.")
 
 
-class NoArguments(Arguments):
+class NoArguments(NullsAreDefaults):
     """Always 0."""
 
 
-class NameArguments(Arguments):
+class NameArguments(NullsAreDefaults):
     """What `get_vector_db` takes."""
 
     vector_db_id: Identifier = Field(description="One that list_vector_dbs names.")

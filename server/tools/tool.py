@@ -24,10 +24,6 @@ from corral.server.errors import status_of
 from corral.server.routing import RagToolOf, RetrievalOf, StackOf
 
 
-class Arguments(NullsAreDefaults):
-    """The arguments of a tool; null is the default, as strict function calls send it."""
-
-
 @dataclass(frozen=True, slots=True)
 class ToolServices:
     """What a tool works with, as its caller may see it.
@@ -67,7 +63,7 @@ ToolServicesOf = Annotated[ToolServices, Depends(_services)]
 """What the tools of a request work with, as its caller may see it."""
 
 
-A = TypeVar("A", bound=Arguments)
+A = TypeVar("A", bound=NullsAreDefaults)
 
 
 @dataclass(frozen=True, slots=True)

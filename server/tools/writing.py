@@ -9,15 +9,15 @@ from pydantic import BaseModel, Field
 from corral.api.errors import NotFound
 from corral.api.options import checked
 from corral.api.rag import RAGDocument
-from corral.api.wire import Identifier
+from corral.api.wire import Identifier, NullsAreDefaults
 from corral.providers.documents import delete_document
 from corral.server.tools.reading import scope
-from corral.server.tools.tool import Arguments, ToolServices
+from corral.server.tools.tool import ToolServices
 
 Target = Annotated[Identifier, Field(description="One that list_vector_dbs names.")]
 
 
-class NewDocument(Arguments):
+class NewDocument(NullsAreDefaults):
     """A text to store."""
 
     document_id: Identifier = Field(description="A known one is replaced.")
@@ -26,7 +26,7 @@ class NewDocument(Arguments):
     url: str | None = Field(default=None, description="Where people can open it.")
 
 
-class InsertArguments(Arguments):
+class InsertArguments(NullsAreDefaults):
     """What `insert` takes."""
 
     vector_db_id: Target
@@ -39,7 +39,7 @@ class InsertAnswer(BaseModel):
     chunks: dict[str, int] = Field(description="Number of chunks by document_id.")
 
 
-class DeleteArguments(Arguments):
+class DeleteArguments(NullsAreDefaults):
     """What `delete` takes."""
 
     vector_db_id: Target
