@@ -27,6 +27,8 @@ from corral.providers.vector_io.qdrant.provider import create as create_qdrant
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create as create_sqlite
 
+from .registrations import registration
+
 MAKERS: dict[str, Callable[[Path], VectorIOProvider]] = {
     "chroma": lambda folder: create_chroma("chroma", ChromaConfig(), folder),
     "faiss": lambda folder: create_faiss("faiss", FaissConfig(), folder),
@@ -39,16 +41,7 @@ MAKERS: dict[str, Callable[[Path], VectorIOProvider]] = {
 
 def vector_db(**settings: Any) -> VectorDB:
     """Return a registration; what is not set is as it is by default."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "tested",
-            "provider_resource_id": "db",
-            "embedding_model": "test",
-            "embedding_dimension": 2,
-            **settings,
-        }
-    )
+    return registration("tested", **settings)
 
 
 @asynccontextmanager

@@ -14,6 +14,8 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import matches, parse_filter
 from corral.api.vector_dbs import VectorDB
 
+from .registrations import registration
+
 COUNT = 20_000
 DIMENSION = 48
 TOPICS = 150
@@ -88,15 +90,8 @@ def metadata(by_topic: bool = False) -> list[dict[str, Any]]:
 
 def registered(provider_id: str) -> VectorDB:
     """Return a registration for these embeddings."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "recall",
-            "provider_id": provider_id,
-            "provider_resource_id": "recall",
-            "embedding_model": "none",
-            "embedding_dimension": DIMENSION,
-            "created_at": time.time(),
-        }
+    return registration(
+        provider_id, "recall", embedding_dimension=DIMENSION, created_at=time.time()
     )
 
 

@@ -23,6 +23,8 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderError
 from corral.api.vector_dbs import VectorDB
 
+from .registrations import registration
+
 Late = Literal["write", "delete", "both"]
 """Which requests of the engine answer too late."""
 
@@ -123,17 +125,7 @@ async def check(index: EmbeddingIndex, expected: dict[str, str]) -> None:
 
 def registered() -> VectorDB:
     """Return a registration of its own."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "farm",
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "language": "simple",
-            "created_at": time.time(),
-        }
-    )
+    return registration("farm", language="simple", created_at=time.time())
 
 
 @contextmanager

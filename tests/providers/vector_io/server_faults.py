@@ -22,6 +22,8 @@ from corral.api.provider import Capabilities, VectorIOProvider
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
 
+from .registrations import registration
+
 PROVIDER_ID = "farm"
 MODES = ("vector", "keyword", "hybrid")
 MOST_SECONDS = 30
@@ -327,17 +329,11 @@ def document(document_id: str, version: int) -> tuple[list[Chunk], NDArray[np.fl
 
 def registered() -> VectorDB:
     """Return a registration of its own."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": PROVIDER_ID,
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "language": "simple",
-            "field_weights": {"content": 1.0},
-            "created_at": time.time(),
-        }
+    return registration(
+        PROVIDER_ID,
+        language="simple",
+        field_weights={"content": 1.0},
+        created_at=time.time(),
     )
 
 

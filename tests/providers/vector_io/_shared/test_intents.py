@@ -11,17 +11,12 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, ProviderError, Unavailable
-from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.intents import Intent, Intents, NotedIndex
 from corral.providers.vector_io.memory.index import MemoryIndex
 
-DB = VectorDB(
-    identifier="db",
-    provider_id="memory",
-    provider_resource_id="db",
-    embedding_model="toy",
-    embedding_dimension=3,
-)
+from ..registrations import registration
+
+DB = registration("memory", embedding_dimension=3)
 
 
 class Killed(BaseException):

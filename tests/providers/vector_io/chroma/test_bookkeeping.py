@@ -16,6 +16,8 @@ from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, read_head
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create, create_remote
 
+from ..registrations import registration
+
 PROCESSES = MOST_MARKERS + 4
 Make = Callable[[Path], ChromaProvider]
 
@@ -33,17 +35,7 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
 
 def registered() -> VectorDB:
     """Return a registration of its own."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "pet",
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "language": "simple",
-            "created_at": time.time(),
-        }
-    )
+    return registration("pet", language="simple", created_at=time.time())
 
 
 def left(index: ChromaIndex) -> int:

@@ -22,6 +22,7 @@ from corral.providers.vector_io.chroma.provider import PREFIX, create_remote
 from corral.providers.vector_io.chroma.records import Upsert
 from corral.providers.vector_io.chroma.server import ChromaServer
 
+from ..registrations import registration
 from .conftest import Server
 
 ROWS = Upsert(
@@ -167,16 +168,7 @@ async def test_what_another_process_has_deleted_is_not_found(
 
 def registered() -> VectorDB:
     """Return a registration of its own."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "pet",
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "created_at": time.time(),
-        }
-    )
+    return registration("pet", created_at=time.time())
 
 
 def provider_of(server: Server, folder: Path) -> Any:

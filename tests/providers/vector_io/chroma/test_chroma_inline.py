@@ -22,20 +22,12 @@ from corral.providers.vector_io.chroma.keyword.journal import Head, read_head
 from corral.providers.vector_io.chroma.provider import PREFIX, ChromaProvider, create
 
 from .. import recall
+from ..registrations import registration
 
 
 def registered(name: str = "db", **settings: object) -> VectorDB:
     """Return a registration."""
-    return VectorDB.model_validate(
-        {
-            "identifier": name,
-            "provider_id": "pet",
-            "provider_resource_id": name,
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            **settings,
-        }
-    )
+    return registration("pet", name, **settings)
 
 
 def provider_in(folder: Path) -> ChromaProvider:

@@ -28,22 +28,13 @@ from corral.providers.vector_io.chroma.provider import ChromaProvider, create_re
 from corral.providers.vector_io.chroma.server import ChromaServer
 
 from ..orphan_checks import check_orphans
+from ..registrations import registration
 from .conftest import Server
 
 
-def registered(**settings: object) -> VectorDB:
+def registered(**settings: Any) -> VectorDB:
     """Return a registration that no other test uses."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "farm",
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "created_at": time.time(),
-            **settings,
-        }
-    )
+    return registration("farm", **{"created_at": time.time(), **settings})
 
 
 def provider_of(url: str, folder: Path, **settings: Any) -> ChromaProvider:

@@ -10,7 +10,6 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter, parse_filter
-from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io.chroma import index as index_module
@@ -20,16 +19,10 @@ from corral.providers.vector_io.chroma.keyword import Mirror, journal
 from corral.providers.vector_io.chroma.keyword.journal import Writer
 from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
 
+from ..registrations import registration
 from .fake_collection import FakeCollection
 
-VECTOR_DB = VectorDB(
-    identifier="db",
-    provider_id="chroma",
-    provider_resource_id="db",
-    embedding_model="none",
-    embedding_dimension=2,
-    language="simple",
-)
+VECTOR_DB = registration("chroma", language="simple")
 ONLY_ZEBRAS: Filter | None = parse_filter({"type": "eq", "key": "animal", "value": "zebra"})
 
 

@@ -32,6 +32,8 @@ from corral.providers.vector_io.chroma.embedded.graph import NOTE
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.provider import create
 
+from ..registrations import registration
+
 DIMENSION = 8
 QUESTIONS = np.random.default_rng(1).normal(size=(20, DIMENSION))
 PERSISTED = "SELECT segment_id, seq_id FROM max_seq_id"
@@ -42,16 +44,8 @@ Damage = Callable[["Folders", Path], None]
 
 def registered(metric: str = "cosine") -> VectorDB:
     """Return a registration; of another metric its embeddings keep their lengths."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "pet",
-            "provider_resource_id": "db",
-            "embedding_model": "none",
-            "embedding_dimension": DIMENSION,
-            "metric": metric,
-            "normalize": metric == "cosine",
-        }
+    return registration(
+        "pet", embedding_dimension=DIMENSION, metric=metric, normalize=metric == "cosine"
     )
 
 

@@ -21,6 +21,8 @@ from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import FaissSearch
 
+from ..registrations import registration
+
 T = TypeVar("T")
 DIMENSION = 16
 KINDS = ("hnsw", "ivf")
@@ -39,16 +41,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 def vector_db(**settings: Any) -> VectorDB:
     """Return a registration."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "faiss",
-            "provider_resource_id": "db",
-            "embedding_model": "test",
-            "embedding_dimension": DIMENSION,
-            **settings,
-        }
-    )
+    return registration("faiss", **{"embedding_dimension": DIMENSION, **settings})
 
 
 def vectors(count: int, seed: int = 0, dimension: int = DIMENSION) -> NDArray[np.float32]:

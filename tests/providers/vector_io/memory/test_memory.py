@@ -22,20 +22,12 @@ from corral.providers.vector_io.memory.index import MemoryIndex
 from corral.providers.vector_io.memory.keyword import MAX_FUZZY_TERMS, KeywordIndex
 from corral.providers.vector_io.memory.provider import MemoryProvider, create
 
+from ..registrations import registration
+
 
 def vector_db(identifier: str = "db", **settings: Any) -> VectorDB:
     """Return a registration."""
-    return VectorDB.model_validate(
-        {
-            "identifier": identifier,
-            "provider_id": "memory",
-            "provider_resource_id": identifier,
-            "embedding_model": "test",
-            "embedding_dimension": 2,
-            "language": "simple",
-            **settings,
-        }
-    )
+    return registration("memory", identifier, language="simple", **settings)
 
 
 def provider(**config: Any) -> MemoryProvider:

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.scoring import Metric
-from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import exact_scores
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.provider import create
+
+from ..registrations import registration
 
 DIMENSION = 24
 STEPS = 6
@@ -26,11 +27,8 @@ NO_VECTOR = np.ones(DIMENSION, dtype=np.float32)
 
 async def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
     """Return an empty index that takes embeddings as they are."""
-    vector_db = VectorDB(
-        identifier="db",
-        provider_id="memory",
-        provider_resource_id="db",
-        embedding_model="test",
+    vector_db = registration(
+        "memory",
         embedding_dimension=DIMENSION,
         language="simple",
         metric=metric,

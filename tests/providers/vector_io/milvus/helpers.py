@@ -13,22 +13,13 @@ from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusC
 from corral.providers.vector_io.milvus.index import MilvusIndex
 from corral.providers.vector_io.milvus.provider import MilvusProvider, create, create_remote
 
+from ..registrations import registration
+
 
 def registered(identifier: str = "db", **settings: Any) -> VectorDB:
     """Return a registration; nothing is stemmed, so that BM25 can be computed from words."""
-    return VectorDB.model_validate(
-        {
-            "identifier": identifier,
-            "provider_id": "milvus",
-            "provider_resource_id": identifier,
-            "embedding_model": "none",
-            "embedding_dimension": 2,
-            "language": "simple",
-            "field_weights": {"content": 1.0},
-            "created_at": time.time(),
-            **settings,
-        }
-    )
+    words = {"language": "simple", "field_weights": {"content": 1.0}}
+    return registration("milvus", identifier, **{**words, "created_at": time.time(), **settings})
 
 
 def lite(folder: Path) -> MilvusProvider:

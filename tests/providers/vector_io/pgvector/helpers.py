@@ -21,6 +21,7 @@ from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
 from corral.providers.vector_io.pgvector.records import Tables
 
+from ..registrations import registration
 from .conftest import Server
 
 _numbers = count()
@@ -34,17 +35,8 @@ def provider(server: Server, **settings: Any) -> PgvectorProvider:
 
 def vector_db(dimension: int = 16, **settings: Any) -> VectorDB:
     """Return a registration of its own."""
-    return VectorDB.model_validate(
-        {
-            "identifier": f"db{next(_numbers)}",
-            "provider_id": "pgvector",
-            "provider_resource_id": "db",
-            "embedding_model": "test",
-            "embedding_dimension": dimension,
-            "created_at": time.time(),
-            **settings,
-        }
-    )
+    own = {"identifier": f"db{next(_numbers)}", "created_at": time.time()}
+    return registration("pgvector", **{**own, "embedding_dimension": dimension, **settings})
 
 
 @asynccontextmanager

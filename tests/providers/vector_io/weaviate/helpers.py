@@ -13,22 +13,13 @@ from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
+from ..registrations import registration
 from .stand_in import StandIn
 
 
 def vector_db(**settings: Any) -> VectorDB:
     """Return a registration."""
-    return VectorDB.model_validate(
-        {
-            "identifier": "db",
-            "provider_id": "weaviate",
-            "provider_resource_id": "db",
-            "embedding_model": "test",
-            "embedding_dimension": 2,
-            "language": "simple",
-            **settings,
-        }
-    )
+    return registration("weaviate", **{"language": "simple", **settings})
 
 
 def configured(server: StandIn, **config: Any) -> WeaviateProvider:
